@@ -19,7 +19,7 @@ use anyhow::{Context, Result, bail};
 use channels::Channels;
 use qemu::QEMU;
 
-pub use running::RunningVm;
+pub use running::{RunningVm, VmOutput};
 pub use vhost_user::VhostUser;
 
 /// Folder where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
@@ -38,17 +38,6 @@ pub struct Vm {
     kernel_arguments: Vec<String>,
     vhost_user: Vec<VhostUser>,
     script: String,
-}
-
-/// Result of a virtual machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VmOutput {
-    /// Exit status of the script as the shell reports it: 128 and more after a signal.
-    pub status: u8,
-    /// Standard output and error of the script.
-    pub output: String,
-    /// Console output of the kernel.
-    pub console: String,
 }
 
 impl Vm {

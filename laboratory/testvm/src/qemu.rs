@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::channels::Channels;
+use crate::vhost_user::escape;
 use crate::{FILES, Vm};
 
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
@@ -54,9 +55,4 @@ pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
-}
-
-/// QEMU needs commas within a value doubled.
-pub(crate) fn escape(value: &str) -> String {
-    value.replace(',', ",,")
 }

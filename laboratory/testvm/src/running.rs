@@ -8,11 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, anyhow};
 
-use crate::VmOutput;
 use crate::channels::Channels;
 
 /// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(10);
+
+/// Result of a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmOutput {
+    /// Exit status of the script as the shell reports it: 128 and more after a signal.
+    pub status: u8,
+    /// Standard output and error of the script.
+    pub output: String,
+    /// Console output of the kernel.
+    pub console: String,
+}
 
 /// A running machine. Dropping it kills it.
 #[derive(Debug)]

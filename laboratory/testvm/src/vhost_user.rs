@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 
 use dray_wire::MacAddr;
 
-use crate::qemu::escape;
-
 /// A virtio network card whose rings another program serves (vhost-user.rst of QEMU's manual).
 #[derive(Clone, Debug)]
 pub struct VhostUser {
@@ -80,6 +78,11 @@ impl VhostUser {
     pub(crate) fn into_own_socket(self) -> Option<PathBuf> {
         (self.role == Role::Listen).then_some(self.socket)
     }
+}
+
+/// QEMU needs commas within a value doubled.
+pub(crate) fn escape(value: &str) -> String {
+    value.replace(',', ",,")
 }
 
 #[cfg(test)]

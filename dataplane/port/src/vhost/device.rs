@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::VhostUri;
 use super::queue::Running;
 use crate::attention::Attention;
 use crate::pairs::{Pair, Pairs};
@@ -24,14 +23,16 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Creates the queues. `attention` is signalled by a data thread that gives up a queue.
-    pub(super) fn new(uri: &VhostUri, attention: &Arc<Attention>) -> Result<Self, Failed> {
-        Ok(Self {
-            pairs: Pair::several(uri.queues, attention)?,
-            malformed: Arc::default(),
-            memory_max: uri.memory,
-            regions_max: uri.regions,
-        })
+    /// Creates `queues` pairs of queues. `attention` is signalled by a data thread that gives up a
+    /// queue.
+    pub(super) fn new(
+        queues: u16,
+        memory_max: u64,
+        regions_max: usize,
+        attention: &Arc<Attention>,
+    ) -> Result<Self, Failed> {
+        let pairs = Pair::several(queues, attention)?;
+        Ok(Self { pairs, malformed: Arc::default(), memory_max, regions_max })
     }
 
     pub(super) fn vrings(&self) -> usize {

@@ -84,7 +84,7 @@ impl VhostUri {
         peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
     ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let device = Arc::new(Device::new(self, &attention)?);
+        let device = Arc::new(Device::new(self.queues, self.memory, self.regions, &attention)?);
         let converse = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)

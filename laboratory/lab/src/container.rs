@@ -109,7 +109,8 @@ impl Starting {
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
         let agents = UnixListener::bind(&path).map_err(doing("socket"))?;
         agents.set_nonblocking(true).map_err(doing("socket"))?;
-        let process = engine.run(&host.init, name, cpus, address, &path)?;
+        let arguments = [INSIDE_COMMAND, name, "--socket", &*path.to_string_lossy()];
+        let process = engine.run(&host.init, name, cpus, address, &arguments)?;
         let by = StartedBy::Engine { process, agents };
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by })
     }

@@ -131,7 +131,7 @@ impl Lab {
             self.engine = Some(self.start_engine(dir.clone())?);
         }
         let engine = self.engine.as_ref().expect("the engine was started");
-        let address = self.network.map(|_| network::address(id));
+        let address = self.network.map(|_| network::address(id.0));
         Starting::by_engine(engine, self.host(), &dir, name, cpus, address)
     }
 

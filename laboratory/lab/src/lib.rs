@@ -16,6 +16,7 @@ pub mod host;
 pub mod join;
 mod lab;
 pub mod link;
+mod modules;
 mod namespace;
 pub mod netlink;
 pub mod peer;

@@ -7,7 +7,8 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::{Finding, State, needs_root, sys};
+use super::finding::{Finding, State, needs_root};
+use super::sys;
 
 const GROUP: &str = "bpf";
 

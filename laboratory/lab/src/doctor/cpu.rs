@@ -5,7 +5,7 @@ use std::path::Path;
 use dray_results::{Cache, HostFacts};
 use dray_traffic::line;
 
-use super::{Finding, State, size};
+use super::finding::{Finding, State, size};
 use crate::host::{has_cpu_flags, list, read};
 use crate::placement::{parse_ranges, ranges};
 

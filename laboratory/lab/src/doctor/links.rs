@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use dray_results::HostFacts;
 
-use super::modules::{Module, Modules};
-use super::{Finding, State, needs_root};
+use super::finding::{Finding, State, needs_root};
+use crate::modules::{Module, Modules};
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
 

@@ -1,6 +1,6 @@
 //! Memory and huge pages.
 
-use super::{Finding, State, size};
+use super::finding::{Finding, State, size};
 use dray_results::{HostFacts, HugepagePool};
 
 use crate::host::read;

@@ -7,9 +7,9 @@ use dray_netdev::{Netdev, XdpFeatures};
 
 use dray_results::HostFacts;
 
-use super::modules::{Module, Modules};
-use super::{Finding, State};
+use super::finding::{Finding, State};
 use crate::host::{list, read};
+use crate::modules::{Module, Modules};
 
 const GROUP: &str = "nics";
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// Line width that fits any terminal.
 const WIDTH: usize = 100;

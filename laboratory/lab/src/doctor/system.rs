@@ -4,7 +4,7 @@ use std::io;
 
 use dray_results::HostFacts;
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 use crate::capability;
 use crate::cgroup;
 use crate::host::read;

@@ -1,6 +1,7 @@
 //! A Linux bridge on the "host", with a veth pair to each container.
 
-use super::{End, Held, Host, Segment};
+use super::end::End;
+use super::segment::{Held, Host, Segment};
 use crate::LabError;
 
 pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {

@@ -4,7 +4,10 @@
 use std::fs;
 
 use super::address::Place;
-use super::{Attachment, Carries, Link, LinkKind, LinkOptions, Segment, bridge, ipvlan, parent};
+use super::end::{Attachment, Link, LinkOptions};
+use super::kind::{Carries, LinkKind};
+use super::segment::Segment;
+use super::{bridge, ipvlan, parent};
 use crate::runtime::network::{self, Driver};
 use crate::{ContainerId, Lab, LabError, Runtime};
 
@@ -57,7 +60,7 @@ pub(super) fn find(
                 lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
             }
             if addressed {
-                end.ip = network::address(end.container);
+                end.ip = network::address(end.container.0);
             }
             // Engines give containers a default route, and a machine with an engine may forward IP:
             // frames for a station behind an interface would be routed back.

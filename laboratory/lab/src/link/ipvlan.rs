@@ -2,7 +2,7 @@
 
 use netlink_packet_route::link::{InfoKind, IpVlanFlags, IpVlanMode};
 
-use super::{Held, Segment};
+use super::segment::{Held, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 

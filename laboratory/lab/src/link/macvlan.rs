@@ -2,7 +2,8 @@
 
 use netlink_packet_route::link::MacVlanMode;
 
-use super::{End, Held, Segment};
+use super::end::End;
+use super::segment::{Held, Segment};
 use crate::LabError;
 
 pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<Held, LabError> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::address::Place;
-use super::{Attachment, Link, LinkOptions};
+use super::end::{Attachment, Link, LinkOptions};
 use crate::peer::{PeerDir, PeerPort, Protocol, SwitchKind, Wiring};
 use crate::{ContainerId, Lab, LabError};
 

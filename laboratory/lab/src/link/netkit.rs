@@ -2,7 +2,7 @@
 
 use netlink_packet_route::link::NetkitMode;
 
-use super::{Held, Segment};
+use super::segment::{Held, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 

@@ -2,8 +2,11 @@
 
 use std::io;
 
-use super::{Link, LinkKind, LinkOptions, Segment, veth};
-use crate::doctor::modules::Modules;
+use super::end::{Link, LinkOptions};
+use super::kind::LinkKind;
+use super::segment::Segment;
+use super::veth;
+use crate::modules::Modules;
 use crate::peer::{Bridge, BridgePort, Datapath, PeerDir, PeerSwitch};
 use crate::{ContainerId, Lab, LabError};
 

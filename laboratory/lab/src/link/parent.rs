@@ -3,7 +3,7 @@
 
 use dray_wire::MacAddr;
 
-use super::{Host, Segment};
+use super::segment::{Host, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 

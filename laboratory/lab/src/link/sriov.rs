@@ -6,8 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::card::{Card, no_card, write};
+use super::end::{End, Link, LinkOptions};
 use super::function::{Functions, VirtualFunction};
-use super::{End, Link, LinkKind, LinkOptions, Segment};
+use super::kind::LinkKind;
+use super::segment::Segment;
 use crate::netlink::Netlink;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 

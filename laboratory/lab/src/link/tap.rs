@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use dray_netdev::{attach_tap, keep_tap};
 use netlink_packet_route::link::MacVlanMode;
 
-use super::{End, Held, Segment};
+use super::end::End;
+use super::segment::{Held, Segment};
 use crate::LabError;
 
 /// Makes macvtap interfaces in bridge mode: macvlan whose frames go to a character device.

@@ -1,6 +1,6 @@
 //! Unix sockets in a directory that containers share, without any network.
 
-use super::{Attachment, Link};
+use super::end::{Attachment, Link};
 use crate::{ContainerId, Lab, LabError};
 
 /// Names a pair of sockets for each link; the programs create them.

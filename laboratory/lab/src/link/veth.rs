@@ -1,6 +1,7 @@
 //! Veth pairs: from container to container, or from a host to a container.
 
-use super::{End, Held, Host, Segment};
+use super::end::End;
+use super::segment::{Held, Host, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 

@@ -7,7 +7,7 @@ use std::io;
 use netlink_packet_route::link::InfoVxlan;
 
 use super::address::PREFIX_LEN;
-use super::{Held, Host, Segment};
+use super::segment::{Held, Host, Segment};
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 

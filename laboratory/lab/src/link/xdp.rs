@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use dray_bpf::{Mode, Pass, Redirect, XdpError};
 
-use super::{End, Held, Segment};
+use super::end::End;
+use super::segment::{Held, Segment};
 use crate::LabError;
 use crate::peer::Wiring;
 

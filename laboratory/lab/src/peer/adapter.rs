@@ -11,8 +11,7 @@ use super::port::check;
 use super::program::Program;
 use super::settings::{SwitchSettings, Wiring};
 use super::{Needs, PeerDir, PortCounters, Protocol};
-use crate::doctor::programs;
-use crate::process::command;
+use crate::process::{command, installed};
 use crate::{Cancel, LabError};
 
 /// Description of a peer for the lab.
@@ -129,10 +128,8 @@ impl Adapter {
 
 impl Installed {
     fn find(&self) -> Result<Found, String> {
-        let mut path = programs::search_path(env::var_os("PATH"));
-        path.splice(0..0, self.folder.map(PathBuf::from));
         let missing = || format!("{} is not installed; {}", self.program, self.remedy);
-        let program = programs::find(self.program, &path).ok_or_else(missing)?;
+        let program = installed::find(self.program, self.folder).ok_or_else(missing)?;
         let shown = program.display();
         let output = (self.command)(&program).args(self.ask).stdin(Stdio::null()).output();
         let output = output.map_err(|error| format!("{shown}: {error}"))?;

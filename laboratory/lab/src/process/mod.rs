@@ -3,6 +3,7 @@
 
 pub(crate) mod calls;
 mod dir;
+pub(crate) mod installed;
 mod record;
 
 use std::ffi::OsStr;

@@ -5,8 +5,10 @@ use std::process::Command;
 
 use serde_json::json;
 
+use super::devices;
+use super::engine::{Daemon, Engine, Spec};
+use super::helper::Helper;
 use super::state::FOLDER;
-use super::{Daemon, Engine, Helper, Spec, devices};
 use crate::namespace::Init;
 use crate::process::Process;
 use crate::{Cancel, LabError};

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
+use super::engine::{Engine, Spec};
 use super::state::FOLDER;
-use super::{Engine, Spec, devices, network};
+use super::{devices, network};
 use crate::LabError;
 use crate::process::calls;
 

@@ -3,10 +3,12 @@
 use std::net::Ipv4Addr;
 use std::process::Command;
 
-use super::{Engine, Runtime, docker, podman};
+use super::engine::Engine;
+use super::kind::Runtime;
+use super::{docker, podman};
 use crate::namespace::Init;
 use crate::process::Process;
-use crate::{Cancel, ContainerId, LabError};
+use crate::{Cancel, LabError};
 
 /// Way to join containers. `docker` and `podman` call it a network's driver, LXC an interface's
 /// type.
@@ -42,9 +44,9 @@ pub(super) const SUBNET: &str = "100.64.0.0/16";
 const PREFIX_LEN: u8 = 16;
 const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 2);
 
-/// Returns a container's address.
-pub(crate) fn address(container: ContainerId) -> Ipv4Addr {
-    Ipv4Addr::from_bits(FIRST.to_bits() + container.0 as u32)
+/// Returns the address of a lab's container, by its number.
+pub(crate) fn address(container: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST.to_bits() + container as u32)
 }
 
 impl Driver {

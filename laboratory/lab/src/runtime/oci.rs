@@ -7,8 +7,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::devices::{self, Devices};
+use super::engine::{Engine, Spec};
 use super::state::FOLDER;
-use super::{Engine, Spec};
 use crate::LabError;
 
 /// Writes the bundle of a container and returns the command that runs it.

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
+use super::docker;
+use super::engine::{Engine, Spec};
 use super::state::FOLDER;
-use super::{Engine, Spec, docker};
 
 /// Returns the command that runs a container.
 pub(super) fn run(engine: &Engine, spec: &Spec<'_>) -> Command {

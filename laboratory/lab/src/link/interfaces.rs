@@ -1,0 +1,60 @@
+//! Links whose ends are interfaces.
+
+use super::end::{Attachment, End, Link, LinkOptions};
+use super::kind::{Carries, LinkKind};
+use super::parent;
+use super::segment::{Held, Segment};
+use crate::netlink::Interface;
+use crate::{ContainerId, Lab, LabError};
+
+impl Lab {
+    /// Joins containers by interfaces, which `wire` creates and connects with each other.
+    pub(super) fn link_interfaces(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        LinkOptions { mtu, addressed, has_machines, .. }: LinkOptions,
+        wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
+    ) -> Result<Vec<Link>, LabError> {
+        let addressed = addressed || kind.carries == Carries::OwnIp;
+        let link = |&containers: &[ContainerId; 2]| {
+            let interfaces = containers.map(|id| Attachment::Interface(self.next_interface(id)));
+            Link::new(containers, interfaces, self.next_places(), addressed)
+        };
+        let mut links: Vec<_> = pairs.iter().map(link).collect();
+        let Some(first) = links.first() else { return Ok(links) };
+        let number = first.ends[0].place.link();
+        let segment = Segment { lab: self, kind, number, links: &links, mtu };
+        let held = wire(&segment)?;
+        for link in &mut links {
+            link.parent = kind.isolates.then(|| parent::name(number));
+            for end in &mut link.ends {
+                // Some kinds give their interfaces other Ethernet addresses.
+                end.mac = self.interface(end)?.mac;
+                if addressed || kind.carries == Carries::OwnMac {
+                    end.station = end.mac;
+                }
+            }
+        }
+        let segment = Segment { lab: self, kind, number, links: &links, mtu };
+        segment.set_up()?;
+        if addressed {
+            links.iter().try_for_each(|link| segment.set_addresses(link))?;
+        }
+        if has_machines && !kind.takes_only_machines() {
+            let pairs = links.iter().flat_map(|Link { ends: [a, b], .. }| [(a, b), (b, a)]);
+            let taps = pairs.map(|(end, peer)| segment.create_tap(end, peer));
+            let taps = taps.collect::<Result<Vec<_>, _>>()?;
+            let ends = links.iter_mut().flat_map(|link| &mut link.ends);
+            ends.zip(taps).for_each(|(end, tap)| end.attachment = Attachment::Tap(tap));
+        }
+        self.hold(held);
+        Ok(links)
+    }
+
+    pub(super) fn interface(&self, end: &End) -> Result<Interface, LabError> {
+        let container = &self[end.container];
+        let doing = LabError::doing(format!("{} {}", container.name(), end.name()));
+        container.netlink().interface(end.name()).map_err(doing)
+    }
+}

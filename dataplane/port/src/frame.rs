@@ -256,10 +256,16 @@ impl<'a> Frame<'a> {
     /// # Safety
     /// As many bytes as the frame has must be mapped and writable at `to`, and must not overlap the
     /// frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) unsafe fn copy_to(&self, to: NonNull<u8>) {
-        // SAFETY: by the contract.
-        unsafe { self.copy_part(0..self.len(), to) };
+        // SAFETY: by the contract, and the frame's bytes are mapped for `'a`.
+        unsafe {
+            if self.is_whole() {
+                copy(self.start.as_ptr(), to.as_ptr(), self.len());
+            } else {
+                self.copy_part(0..self.len(), to);
+            }
+        }
     }
 
     /// Copies the bytes of `range` to `to`.

@@ -106,8 +106,9 @@ pub trait DeviceQueue: Send {
         out: &mut ArrayVec<Plain, N>,
     ) -> Result<bool, Lie>;
 
-    /// Like [`push`](Self::push), for a chain of one buffer.
-    fn push_plain(&mut self, id: u16, len: u32);
+    /// Like [`push`](Self::push), for chains of one buffer: the identity of each, and the number of
+    /// bytes written into it.
+    fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>);
 
     /// Returns the buffers after the first one of the chain popped last.
     fn rest(&self) -> &[Segment];

@@ -123,7 +123,7 @@ fn receive<Q: DeviceQueue>(
     let lent = batch.len();
     if lent > 0 {
         let taken = take(&batch).min(lent);
-        plain[..taken].iter().for_each(|buffer| queue.push_plain(buffer.id, 0));
+        queue.push_plain(plain[..taken].iter().map(|buffer| (buffer.id, 0)));
         queue.unpop((lent - taken) as u16);
         return Ok((lent, queue.publish()));
     }
@@ -263,9 +263,11 @@ fn transmit<Q: DeviceQueue>(
             if demotes {
                 frame::demote(start.as_ptr());
             }
-            queue.push_plain(buffer.id, len);
             filled += 1;
         }
+        let len = |frame: &Frame<'_>| header_len + frame.len() as u32;
+        let used = buffers.iter().zip(rest).take(filled);
+        queue.push_plain(used.map(|(buffer, frame)| (buffer.id, len(frame))));
         queue.unpop((buffers.len() - filled) as u16);
         taken += filled;
         if filled == most {
@@ -441,7 +443,7 @@ mod tests {
             Ok(false)
         }
 
-        fn push_plain(&mut self, _: u16, _: u32) {}
+        fn push_plain(&mut self, _: impl Iterator<Item = (u16, u32)>) {}
         fn rest(&self) -> &[Segment] {
             &self.rest
         }

@@ -115,7 +115,7 @@ impl PackedDevice {
     #[inline(always)]
     fn put(&mut self, id: u16, slots: u16, len: u32) {
         let place = self.pass(slots);
-        self.write(place, id, len);
+        write(self.ring, place, id, len);
     }
 
     /// Advances past a chain of `slots` descriptors; returns the place of that chain.
@@ -127,14 +127,14 @@ impl PackedDevice {
         let behind = self.used.forward(slots, self.ring.size);
         std::mem::replace(&mut self.used, behind)
     }
+}
 
-    /// Shows the driver that the chain `id` at `place` has been used.
-    #[inline(always)]
-    fn write(&self, place: Place, id: u16, len: u32) {
-        let written = if len > 0 { WRITE } else { 0 };
-        let flags = place.used_flags() | written;
-        self.ring.set_rest(place.at, Descriptor { address: 0, len, flags, tag: id });
-    }
+/// Shows the driver that the chain `id` at `place` has been used.
+#[inline(always)]
+fn write(ring: PackedLayout, place: Place, id: u16, len: u32) {
+    let written = if len > 0 { WRITE } else { 0 };
+    let flags = place.used_flags() | written;
+    ring.set_rest(place.at, Descriptor { address: 0, len, flags, tag: id });
 }
 
 impl DeviceQueue for PackedDevice {
@@ -208,8 +208,19 @@ impl DeviceQueue for PackedDevice {
     }
 
     #[inline(always)]
-    fn push_plain(&mut self, id: u16, len: u32) {
-        self.put(id, 1, len);
+    fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
+        // A local, as in the split device.
+        let (ring, mut place) = (self.ring, self.used);
+        let mut count = 0;
+        for (id, len) in used {
+            write(ring, place, id, len);
+            place = place.forward(1, ring.size);
+            count += 1;
+        }
+        debug_assert!(count <= self.out, "more than was popped");
+        self.used = place;
+        self.out = self.out.saturating_sub(count);
+        self.unpublished = self.unpublished.saturating_add(count.into());
     }
 
     fn rest(&self) -> &[Segment] {
@@ -233,7 +244,7 @@ impl DeviceQueue for PackedDevice {
         let place = self.pass(first.slots);
         rest.iter().for_each(|(chain, len)| self.push(chain, *len));
         // The driver takes chains in order, so it sees none of them before this one.
-        self.write(place, first.id, *len);
+        write(self.ring, place, first.id, *len);
     }
 
     #[inline]

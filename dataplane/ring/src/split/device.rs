@@ -187,10 +187,16 @@ impl DeviceQueue for SplitDevice {
     }
 
     #[inline(always)]
-    fn push_plain(&mut self, id: u16, len: u32) {
-        debug_assert!(self.used != self.next, "more than was popped");
-        self.ring.set_used(self.used, u32::from(id).to_le(), len.to_le());
-        self.used = self.used.wrapping_add(1);
+    fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
+        // A local, written back once: a field that is stored and read again for every chain waits
+        // for all stores before it, and those to the peer's memory take long.
+        let (ring, mut next) = (self.ring, self.used);
+        for (id, len) in used {
+            debug_assert!(next != self.next, "more than was popped");
+            ring.set_used(next, u32::from(id).to_le(), len.to_le());
+            next = next.wrapping_add(1);
+        }
+        self.used = next;
     }
 
     fn rest(&self) -> &[Segment] {
@@ -205,7 +211,7 @@ impl DeviceQueue for SplitDevice {
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
-        self.push_plain(chain.id, len);
+        self.push_plain(std::iter::once((chain.id, len)));
     }
 
     fn push_together(&mut self, chains: &[(Chain, u32)]) {

@@ -27,7 +27,7 @@ fn go_round<L: Layout>(size: u32, batches: &[u16]) {
         assert_eq!(plain.len(), most.min(size.get().into()));
         for buffer in &plain {
             assert_eq!((buffer.start, buffer.len), (memory.at(address(buffer.id), 8), 8));
-            device.push_plain(buffer.id, 3);
+            device.push_plain(std::iter::once((buffer.id, 3)));
         }
         device.publish();
         let mut used = ArrayVec::<Used, 64>::new();

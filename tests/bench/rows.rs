@@ -350,6 +350,16 @@ fn switches_are_compared_with_each_endpoint() {
     assert!(memif.iter().eq(&["dpdk-memif", "memif"]), "{memif:?}");
     let ours = endpoints["switch/learning"].clone();
     assert!(ours.contains("virtio") && endpoints.values().all(|of| *of == ours), "{endpoints:?}");
+    // Learning switches have rows with many stations, from our endpoints.
+    let by_stations = |stations| {
+        let rows = results.results.iter().filter(move |row| row.stations == stations);
+        rows.map(|row| row.technique.as_str()).collect::<BTreeSet<_>>()
+    };
+    let learns = |link: &str| link.ends_with("/learning") || link == "vpp/memif";
+    let rows = results.results.iter().filter(|row| learns(&row.link));
+    let learning = rows.filter(|row| !row.endpoint.starts_with("dpdk"));
+    assert_eq!(by_stations(1000), learning.map(|row| row.technique.as_str()).collect());
+    assert!(by_stations(1).is_superset(&by_stations(1000)) && by_stations(1000).len() > 2);
     let switches: BTreeSet<_> = endpoints.keys().map(|link| link.split('/').next()).collect();
     assert_eq!(switches, ["ovs-dpdk", "snabb", "switch", "testpmd", "vpp"].map(Some).into());
     for row in &results.results {

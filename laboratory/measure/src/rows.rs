@@ -60,7 +60,7 @@ pub(crate) fn of(
         frame_size: case.size,
         burst: settings.burst,
         flows: settings.flows,
-        stations: settings.stations,
+        stations: case.stations,
         offered_pps: case.rate.or(share_pps),
         load_share: case.share,
         paper_pps: case.paper_pps,

@@ -20,8 +20,8 @@ pub(crate) struct Technique {
 }
 
 /// Returns a copy of the run in which names of techniques include their circumstances: the runtime
-/// and the MTU unless they are the defaults, the neighbour if there is one, and the receivers'
-/// check if rows differ in nothing else.
+/// the MTU and the number of stations unless they are the defaults, the neighbour if there is one,
+/// and the receivers' check if rows differ in nothing else.
 pub(crate) fn named(run: &Run) -> Run {
     let mut run = run.clone();
     let inside = |technique: &str, runtime: &str| {
@@ -35,6 +35,9 @@ pub(crate) fn named(run: &Run) -> Run {
         let mut text = inside(&row.technique, &row.runtime) + &with(row.mtu);
         if let (true, Some(measured)) = (by_check, row.measured()) {
             text += &format!(", check {}", measured.check);
+        }
+        if row.stations > 1 {
+            text += &format!(", {} stations", row.stations);
         }
         if let Some(neighbour) = &row.neighbour {
             text += &format!(", {neighbour} neighbour");

@@ -30,6 +30,9 @@ pub struct Experiment {
     pub(crate) mtus: &'static [u32],
     /// Frame sizes in bytes; empty: as long as the MTU allows.
     pub(crate) sizes: &'static [usize],
+    /// Numbers of MAC address pairs to rotate through: more than one only on links that learn
+    /// addresses, from endpoints that can send from several.
+    pub(crate) stations: &'static [u16],
     /// Offered frames per second; `None` for as many as possible.
     pub(crate) rates: &'static [Option<f64>],
     /// Used where no rate is given: the loss ratios allowed at the rates to search for; empty: no
@@ -102,6 +105,7 @@ impl Experiment {
         neighbours: &[None],
         mtus: &[1500],
         sizes: &[64],
+        stations: &[1],
         rates: &[None],
         losses: &[],
         shares: &[],

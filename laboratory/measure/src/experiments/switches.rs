@@ -12,6 +12,8 @@ pub(super) const SWITCHES: Experiment = Experiment {
     about: "the same endpoints through our switch and each installed third-party switch",
     techniques: || Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY),
     sizes: &[64, 512, 1500],
+    // With one station, a learning switch finds every frame's addresses in its fastest cache.
+    stations: &[1, 1000],
     burst: 128,
     trials: 2,
     layout: Layout::Switches,

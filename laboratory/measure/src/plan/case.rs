@@ -23,6 +23,8 @@ pub struct Case {
     pub mtu: u32,
     /// Frame size in bytes. Streams segment their data themselves.
     pub size: usize,
+    /// MAC address pairs to rotate through.
+    pub stations: u16,
     /// Frames per second; `None` sends as fast as possible.
     pub rate: Option<f64>,
     /// Share of the loss-free rate to offer, where that rate is searched for first.
@@ -45,6 +47,9 @@ impl fmt::Display for Case {
             true => write!(f, " MTU {}", self.mtu),
             false => write!(f, " {} B", self.size),
         }?;
+        if self.stations > 1 {
+            write!(f, ", {} stations", self.stations)?;
+        }
         if let Some(rate) = self.rate {
             write!(f, " at {:.0} kpps", rate / 1e3)?;
         }

@@ -68,7 +68,7 @@ impl Plan {
         if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
             // Streams have neither rates nor stations: where these are chosen, only the other
             // endpoints run.
-            let no_streams = paced || settings.stations > 1;
+            let no_streams = paced || choices.stations.is_some_and(|stations| stations > 1);
             techniques.retain(|technique| !(no_streams && technique.endpoint.is_stream()));
         } else if let (Some(&[given, ..]), Some(&technique)) =
             (choices.sizes.as_deref(), techniques.first())
@@ -77,16 +77,18 @@ impl Plan {
         }
         for &technique in &techniques {
             check_load(technique, &settings, paced)?;
+            check_stations(technique, choices.stations)?;
             check_pairs(technique, &shapes)?;
             check_runtime(technique, choices.runtimes.as_deref())?;
         }
-        if settings.stations > 1 && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_))) {
-            return Err(WrongChoice::UpfStations { given: settings.stations });
+        if let Some(given) = choices.stations.filter(|stations| *stations > 1)
+            && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_)))
+        {
+            return Err(WrongChoice::UpfStations { given });
         }
 
         // The paper's figure is shown only beside one measured under the same conditions.
-        let as_usual =
-            (settings.burst, settings.flows, settings.stations) == (experiment.burst, 1, 1);
+        let as_usual = (settings.burst, settings.flows) == (experiment.burst, 1);
         let as_in_paper = as_usual && choices.rate.is_none();
         let mut cases = Vec::new();
         let runtimes = choices.runtimes.as_deref().unwrap_or(experiment.runtimes);
@@ -96,13 +98,20 @@ impl Plan {
             runtimes.into_iter().map(move |runtime| (technique, runtime))
         };
         for (technique, runtime) in techniques.iter().flat_map(by_runtime) {
-            for (&shape, &mtu) in shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m))) {
+            let stations = match choices.stations {
+                Some(stations) => vec![stations],
+                None => usual_stations(experiment, technique, &settings),
+            };
+            let places = shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m)));
+            let places = places.flat_map(|place| stations.iter().map(move |n| (place, n)));
+            for ((&shape, &mtu), &stations) in places {
                 let full = [mtu as usize + ETHERNET_LEN];
                 // Streams, and experiments without sizes, use the largest frames that the MTU
                 // allows.
                 let is_full = technique.endpoint.is_stream() || sizes.is_empty();
                 for &size in if is_full { &full[..] } else { sizes } {
-                    let comparable = as_in_paper && experiment.sizes.contains(&size);
+                    let comparable =
+                        as_in_paper && stations == 1 && experiment.sizes.contains(&size);
                     let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
                     let case = |neighbour, (rate, share), check| Case {
                         technique,
@@ -111,6 +120,7 @@ impl Plan {
                         shape,
                         mtu,
                         size,
+                        stations,
                         rate,
                         share,
                         check,
@@ -207,14 +217,10 @@ fn check_runtime(technique: Technique, asked: Option<&[Runtime]>) -> Result<(), 
 
 /// Fails if the technique cannot send what the settings ask for.
 fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<(), WrongChoice> {
-    let Settings { flows, stations, .. } = *settings;
+    let flows = settings.flows;
     let endpoint = technique.endpoint;
     if flows > 1 && endpoint.is_one_flow() {
         return Err(WrongChoice::OneFlow { given: flows, technique });
-    }
-    let is_one_station = endpoint.is_one_station() || technique.link.carries != Carries::Any;
-    if stations > 1 && is_one_station {
-        return Err(WrongChoice::OneStation { given: stations, technique });
     }
     if endpoint.is_stream() && flows > STREAMS_MAX {
         return Err(WrongChoice::Streams { given: flows, technique });
@@ -223,6 +229,26 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
         return Err(WrongChoice::NoRate { technique });
     }
     Ok(())
+}
+
+/// Returns true if all frames of the technique are between one pair of MAC addresses.
+fn has_one_station(technique: Technique) -> bool {
+    technique.endpoint.is_one_station() || technique.link.carries != Carries::Any
+}
+
+fn check_stations(technique: Technique, chosen: Option<u16>) -> Result<(), WrongChoice> {
+    match chosen {
+        Some(given @ 2..) if has_one_station(technique) => {
+            Err(WrongChoice::OneStation { given, technique })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the experiment's numbers of stations that say something about the technique.
+fn usual_stations(experiment: &Experiment, technique: Technique, settings: &Settings) -> Vec<u16> {
+    let has_many = technique.link.learns && !has_one_station(technique) && settings.flows == 1;
+    experiment.stations.iter().copied().filter(|&stations| stations == 1 || has_many).collect()
 }
 
 #[cfg(test)]
@@ -339,6 +365,32 @@ mod tests {
         let rate = |words| Choices { rate: Some(1e5), ..of(words) };
         assert!(message("switches", &rate("dpdk")).contains("cannot send at a given rate"));
         assert_eq!(message("switches", &rate("switch")), "");
+    }
+
+    #[test]
+    fn many_stations_only_on_links_that_learn() {
+        let stations = |words, choices: &Choices| {
+            let choices = Choices { sizes: Some(vec![64]), ..choices.clone() };
+            let techniques = of(words).techniques;
+            let plan = plan("switches", &Choices { techniques, ..choices }).unwrap();
+            plan.cases.iter().map(|case| case.stations).collect::<Vec<_>>()
+        };
+        let usual = Choices::default();
+        for learning in ["switch/learning/virtio", "ovs-dpdk/learning/virtio", "vpp/memif/memif"] {
+            assert_eq!(stations(learning, &usual), [1, 1000], "{learning}");
+        }
+        for other in ["switch/patch/virtio", "testpmd/pairs/virtio", "switch/learning/dpdk"] {
+            assert_eq!(stations(other, &usual), [1], "{other}");
+        }
+        let learning = "switch/learning/virtio";
+        assert_eq!(stations(learning, &Choices { flows: Some(2), ..usual.clone() }), [1]);
+        assert_eq!(stations(learning, &Choices { stations: Some(7), ..usual.clone() }), [7]);
+        // Cases with the same number of stations are adjacent: they share a testbed.
+        let both = Choices { techniques: Some(vec![learning.to_owned()]), ..usual };
+        let cases = plan("switches", &both).unwrap().cases;
+        let cases: Vec<_> = cases.iter().map(|case| (case.stations, case.size)).collect();
+        let of = |stations| [64, 512, 1500].map(|size| (stations, size));
+        assert_eq!(cases, [of(1), of(1000)].concat());
     }
 
     #[test]

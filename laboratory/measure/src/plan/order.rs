@@ -8,7 +8,8 @@ use super::case::Case;
 pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
     let mut random = Random::new(u64::from(seed) << 32 | round as u64);
     let testbed = |case: &Case| {
-        (case.technique, case.runtime, case.shape, case.mtu, case.neighbour.is_some())
+        let Case { technique, runtime, shape, mtu, stations, neighbour, .. } = *case;
+        (technique, runtime, shape, mtu, stations, neighbour.is_some())
     };
     let numbers: Vec<usize> = (0..cases.len()).collect();
     let mut groups: Vec<Vec<usize>> = numbers

@@ -23,8 +23,6 @@ pub struct Settings {
     pub burst: usize,
     /// Flows per link of the sender, or byte streams per sender.
     pub flows: u16,
-    /// MAC address pairs to rotate through.
-    pub stations: u16,
     /// True if the latency of each frame is measured.
     pub timed: bool,
     /// Length of trials.
@@ -105,7 +103,6 @@ impl Settings {
         Ok(Self {
             burst,
             flows,
-            stations,
             timed: experiment.timed,
             timing,
             goals,
@@ -210,7 +207,7 @@ mod tests {
     #[test]
     fn settings_default_to_experiment() {
         let usual = settings(&Choices::default()).unwrap();
-        assert_eq!((usual.burst, usual.flows, usual.stations), (64, 1, 1));
+        assert_eq!((usual.burst, usual.flows), (64, 1));
         assert_eq!((usual.timing, usual.trials, usual.quick), (STEADY, 1, false));
         let quick = settings(&Choices { quick: true, ..Choices::default() }).unwrap();
         assert_eq!((quick.timing, quick.quick), (QUICK, true));

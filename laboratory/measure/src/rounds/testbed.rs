@@ -27,6 +27,8 @@ pub(super) struct Testbed {
     /// Present if the case wants a neighbour.
     neighbour: Option<Present>,
     mtu: u32,
+    /// MAC address pairs that a switch has learned: cases with others get a new one.
+    stations: u16,
     /// Highest rates without loss found on this testbed, in frames per second, by frame size.
     pub(super) loss_free: BTreeMap<usize, u64>,
     /// Time that it took to build the testbed.
@@ -48,7 +50,8 @@ impl Testbed {
         let cpus = settings.placement.cpus();
         let noise = watch.look(&cpus[..roles.min(cpus.len())], cancel)?;
         let began = Instant::now();
-        let (placement, mtu, runtime) = (&settings.placement, case.mtu, case.runtime);
+        let Case { mtu, runtime, stations, .. } = *case;
+        let placement = &settings.placement;
         let endpoint = case.technique.endpoint;
         endpoint.check_runtime(runtime)?;
         let program = program.to_owned();
@@ -66,14 +69,15 @@ impl Testbed {
         // Checked after the build, because for a missing switch this error would say too much.
         case.technique.check()?;
         let loss_free = BTreeMap::new();
-        Ok(Self { lab, topologies, runtime, neighbour, mtu, loss_free, set_up, noise })
+        Ok(Self { lab, topologies, runtime, neighbour, mtu, stations, loss_free, set_up, noise })
     }
 
     /// Returns true if `case` can be measured on this testbed.
     pub(super) fn serves(&self, case: &Case) -> bool {
         let first = &self.topologies[0];
-        (first.technique, self.runtime, first.shape, self.mtu, self.neighbour.is_some())
-            == (case.technique, case.runtime, case.shape, case.mtu, case.neighbour.is_some())
+        let mine = (first.technique, self.runtime, first.shape, self.mtu, self.stations);
+        mine == (case.technique, case.runtime, case.shape, case.mtu, case.stations)
+            && self.neighbour.is_some() == case.neighbour.is_some()
     }
 
     /// Runs one trial; returns it and how thoroughly its receiver checked frames.
@@ -130,8 +134,8 @@ fn no_cpu() -> LabError {
 }
 
 fn load(case: &Case, settings: &Settings) -> Load {
-    let Settings { burst, flows, stations, .. } = *settings;
+    let Settings { burst, flows, .. } = *settings;
     let check = case.check.unwrap_or(case.technique.usual_check());
-    let Case { size, rate, .. } = *case;
+    let Case { size, stations, rate, .. } = *case;
     Load { size, burst, flows, stations, rate, check, timed: settings.timed }
 }

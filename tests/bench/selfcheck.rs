@@ -13,18 +13,23 @@ fn selfcheck_reports_known_faults() {
     {
         assert!(checks.iter().any(|check| check.what.contains(what)), "{what}: {checks:?}");
     }
-    // Counts are right however busy the machine is.
+    // Counts and rates are right however busy the machine is.
     let (timed, counted): (Vec<_>, Vec<_>) =
         checks.iter().partition(|check| check.what.ends_with("of round trips"));
     let wrong = |check: &&&Check| check.outcome != Outcome::Right;
     assert_eq!(counted.iter().filter(wrong).collect::<Vec<_>>(), Vec::<&&Check>::new());
     // A busy machine delays frames, but they are never early, and not so late that one percentile
-    // could be taken for another.
+    // could be taken for another: the exit status says the same.
     let ms = |text: &str| text.split(' ').next().unwrap().parse::<f64>().unwrap();
     assert_eq!(timed.len(), 3, "{checks:?}");
     for check in timed {
         let late = ms(&check.reported) / ms(&check.expected);
-        assert!((0.999..2.0).contains(&late), "{check:?}");
+        let allowed = match check.outcome {
+            Outcome::Right => 0.999..1.01,
+            Outcome::Disturbed => 1.01..2.0,
+            Outcome::Wrong => panic!("{check:?}"),
+        };
+        assert!(allowed.start - 1e-4 <= late && late < allowed.end + 1e-4, "{check:?}");
     }
     // Frames were indeed lost, duplicated and reordered.
     let counted = checks.iter().filter(|check| check.what.starts_with("frames lost"));

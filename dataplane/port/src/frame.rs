@@ -21,6 +21,21 @@ pub(crate) const ADDRESSES_LEN: usize = 12;
 /// of its bytes ([`first`](Self::first), [`bytes`](Self::bytes)). Forwarding a frame copies it
 /// once. To forward it with other headers, put new headers from other memory in front of the rest
 /// ([`with_head`](Self::with_head)); that is still one copy.
+///
+/// A frame that is sent back with its addresses swapped:
+///
+/// ```
+/// use dray_port::{Frame, scratch};
+///
+/// let bytes: Vec<u8> = (0..64).collect();
+/// let frame = Frame::from(&bytes[..]);
+/// let addresses: [u8; 12] = frame.first().expect("at least 12 bytes");
+/// let swapped = [&addresses[6..], &addresses[..6]].concat();
+/// let back = frame.with_head(&swapped, 12..frame.len());
+/// assert_eq!(back.len(), 64);
+/// let mut scratch = scratch();
+/// assert_eq!(back.bytes(&mut scratch)[..14], [6, 7, 8, 9, 10, 11, 0, 1, 2, 3, 4, 5, 12, 13]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// The head, if the frame begins with bytes that lie in other memory.

@@ -101,6 +101,10 @@ pub trait Receive: Send {
     /// Frames at the end that `take` did not take stay queued and are lent again by the next call.
     /// `take` is not called when there is no frame (a port that waits does so for at most
     /// [`PATIENCE`], so that the caller can check whether to stop).
+    ///
+    /// # Errors
+    /// The kernel's error, if the port can no longer receive: its interface is gone, for example. A
+    /// peer that disconnects or violates the protocol is no error; [`Port::link`] tells of it.
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize>;
 
     /// Returns the number of frames lost at this port because they were not received in time or
@@ -126,7 +130,12 @@ pub trait Receive: Send {
 /// The transmitting half of a port.
 pub trait Transmit: Send {
     /// Copies every byte of `frames` to the peer, in order, and returns how many frames were taken.
-    /// Fewer than all means that the port is full for now; the caller keeps the others.
+    /// Fewer than all means that the port is full for now; the caller keeps the others. Pass
+    /// only frames that the port [`accepts`](Self::accepts): the fate of others depends on the port.
+    ///
+    /// # Errors
+    /// The kernel's error, if the port can no longer transmit. Frames before the failure may have
+    /// been sent.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize>;
 
     /// Returns the length in bytes of the longest untagged frame that this port transmits. A frame

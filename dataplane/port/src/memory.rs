@@ -1,5 +1,22 @@
 //! A port in memory, whose peer is the holder of the other end: for tests, fuzzers and benchmarks
 //! of the code between ports.
+//!
+//! ```
+//! use dray_port::memory::Peer;
+//! use dray_port::{Frame, Port};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let peer = Peer::default();
+//! let Port { mut rx, mut tx, .. } = peer.port();
+//! peer.send([vec![1; 64], vec![2; 64]]);
+//! // Takes the first frame only: the second one stays queued.
+//! let lent = rx[0].receive(&mut |frames| tx[0].transmit(&frames[..1]).unwrap_or(0))?;
+//! assert_eq!((lent, peer.received()), (2, vec![vec![1; 64]]));
+//! let left = rx[0].receive(&mut |frames| frames.len())?;
+//! assert_eq!(left, 1);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::VecDeque;
 use std::io;

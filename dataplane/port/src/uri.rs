@@ -28,6 +28,18 @@ macro_rules! schemes {
         $name:literal $variant:ident($uri:ty), $kind:literal, for example $example:literal;
     )*) => {
         /// A port's name, validated as far as possible without asking the kernel.
+        ///
+        /// ```
+        /// use dray_port::PortUri;
+        ///
+        /// # fn main() -> Result<(), dray_port::UriError> {
+        /// let uri: PortUri = "raw:eth0?batch=64".parse()?;
+        /// assert_eq!((uri.kind(), uri.to_string()), ("packet socket", "raw:eth0?batch=64".to_owned()));
+        /// let error = "raw:eth0?batch=0".parse::<PortUri>().unwrap_err();
+        /// assert!(error.to_string().contains("batch"));
+        /// # Ok(())
+        /// # }
+        /// ```
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
         pub enum PortUri {

@@ -1,6 +1,14 @@
 //! Number of entries of a ring.
 
-/// Size of a ring: a power of two from 2 to 32768.
+/// Size of a ring in entries: a power of two from 2 to 32768 (Virtio 1.3, section 2.7).
+///
+/// ```
+/// use dray_ring::QueueSize;
+///
+/// assert_eq!(QueueSize::new(256).map(QueueSize::get), Ok(256));
+/// let error = QueueSize::new(63).unwrap_err();
+/// assert_eq!(error.to_string(), "ring size 63: allowed is a power of two from 2 to 32768");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSize(u16);
 

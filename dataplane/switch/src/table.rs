@@ -44,6 +44,22 @@ const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
 const PORT_BITS: u32 = 16;
 
 /// The MAC address table; see the module documentation.
+///
+/// ```
+/// use dray_switch::Table;
+/// use dray_switch::table::Learned;
+/// use dray_wire::MacAddr;
+///
+/// // At most two stations on each port.
+/// let table = Table::new(8192, 2);
+/// let station = |id| MacAddr([2, 0, 0, 0, 0, id]);
+/// assert_eq!(table.learn(0, station(1), 5, 0), Learned::Added);
+/// assert_eq!(table.learn(0, station(1), 5, 0), Learned::Nothing);
+/// assert_eq!(table.learn(0, station(2), 5, 0), Learned::Added);
+/// assert_eq!(table.learn(0, station(3), 5, 0), Learned::Refused);
+/// assert_eq!(table.lookup(0, station(1)), Some(5));
+/// assert_eq!(table.lookup(7, station(1)), None, "another VLAN");
+/// ```
 pub struct Table {
     buckets: Box<[Bucket]>,
     /// Right shift that turns a mixed key into the index of its bucket.

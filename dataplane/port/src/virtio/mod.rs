@@ -1,6 +1,34 @@
 //! `virtio:PATH`: the front end of vhost-user, known as virtio-user. The port shares memory of its
 //! own with the back end (a switch, another container's [`vhost`](crate::vhost) port, DPDK) over
-//! the Unix socket at `PATH`. It needs neither privileges nor hugepages.
+//! the Unix socket at `PATH`. It needs neither privileges nor hugepages. The messages are those of
+//! QEMU's `docs/interop/vhost-user.rst`; rings and header are those of Virtio 1.3, sections 2.7,
+//! 2.8 and 5.1.6.
+//!
+//! Both ends of a link in one process:
+//!
+//! ```
+//! use dray_port::{Frame, Port, PortUri};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("a.sock").display().to_string();
+//! let back_end: PortUri = format!("vhost:{path}").parse()?;
+//! let front_end: PortUri = format!("virtio:{path}").parse()?;
+//! let Port { mut rx, .. } = back_end.open()?;
+//! let Port { mut tx, .. } = front_end.open()?;
+//! // The two negotiate on threads of their own; until then, the port takes no frame.
+//! while tx[0].transmit(&[Frame::from(&[7; 64][..])])? == 0 {}
+//! let mut first = None;
+//! while first.is_none() {
+//!     rx[0].receive(&mut |frames| {
+//!         first = frames[0].first::<2>();
+//!         frames.len()
+//!     })?;
+//! }
+//! assert_eq!(first, Some([7, 7]));
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! * `memory`: layout of rings and buffers in the shared memory.
 //! * `queue`: one virtqueue and its buffers, and moving frames through it.

@@ -90,7 +90,8 @@ pub fn render(results: &Results) -> String {
     let pairs = (results.table.layout == Layout::PairsByTechnique)
         .then(|| streams::full_frames(results))
         .flatten();
-    let notes = notes::notes(results).into_iter().chain(streams::notes(results)).chain(pairs);
+    let notes =
+        notes::notes(results, &text).into_iter().chain(streams::notes(results)).chain(pairs);
     notes.chain(paper).for_each(|note| text.push_str(&wrapped(&note)));
     text
 }

@@ -7,7 +7,8 @@ use dray_results::{Check, DropRate, Lines, Measured, Outcome, ResultRow, Results
 use super::latency;
 use crate::distinct::distinct;
 
-pub(super) fn notes(results: &Results) -> Vec<String> {
+/// Returns the notes that go below `table`.
+pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
     let measured = || results.results.iter().filter_map(ResultRow::measured);
     let streams = || results.streams.iter().filter_map(|row| row.measured());
     let settings = &results.settings;
@@ -31,8 +32,10 @@ pub(super) fn notes(results: &Results) -> Vec<String> {
              whole trial.",
             settings.interval_s, settings.warm_up_s
         ));
-        let over = if trials > 1 { "over the trials" } else { "over the samples of one trial" };
-        notes.push(format!("±: half the 95 % interval, {over}."));
+        if table.contains('±') {
+            let over = if trials > 1 { "over the trials" } else { "over the samples of one trial" };
+            notes.push(format!("±: half the 95 % interval, {over}."));
+        }
     }
     notes.extend(searches_apart(measured()));
     let frames_and_streams = || {

@@ -123,6 +123,11 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["switch", "--config", "/nosuch.toml"], &["/nosuch.toml"]),
     (&["switch", "add-port", "a"], &["<URI>"]),
     (&["switch", "add-port", "a", "null:", "--native", "1"], &["native", "trunk"]),
+    (&["switch", "add-port", "a", "null:", "--vlan", "0"], &["--vlan <VLAN>", "1 to 4094"]),
+    (
+        &["switch", "add-port", "a", "null:", "--spoof-check", "1"],
+        &["--spoof-check <BOOL>", "true or false"],
+    ),
     (&["switch", "del-port", "a/b"], &["a/b", "A-Z a-z 0-9"]),
     // The interface exists, but the frame does not fit its MTU.
     (&["send", "--port", "udp:127.0.0.1:0-127.0.0.1:9", "--size", "9015"], &["9015"]),

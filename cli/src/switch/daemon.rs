@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
-use super::show;
+use super::{keys, show};
 use crate::common::{Failure, cancel_on_signals, print};
 use crate::parse;
 use crate::parse::CpuList;
@@ -46,9 +46,7 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
-    /// A port; repeat for each: NAME=URI, then `,key=value` for vlan, trunk (10+20), native, group,
-    /// pair, mac (MAC+MAC), spoof_check, rate_in, rate_out, storm, burst.
-    #[arg(long, value_name = "NAME=URI")]
+    #[arg(long, value_name = "NAME=URI", help = keys::help())]
     port: Vec<PortConfig>,
     /// Further ports, as for --port.
     #[arg(value_name = "NAME=URI", value_parser = port)]

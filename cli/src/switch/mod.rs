@@ -1,15 +1,15 @@
 //! `dray switch`: the switch itself, and the commands that talk to a running one.
 
 mod daemon;
+mod keys;
 mod show;
 mod watch;
 
 use clap::Subcommand;
 use dray_port::PortUri;
+use dray_switch::PortStatus;
 use dray_switch::client::{Client, ClientError};
-use dray_switch::config::{self, Burst, CONTROL, FrameRate, Name, Rate, VlanId};
-use dray_switch::{PortConfig, PortStatus};
-use dray_wire::MacAddr;
+use dray_switch::config::{CONTROL, Name};
 use serde::Serialize;
 
 use crate::common::{Failure, print};
@@ -87,54 +87,10 @@ struct AddPort {
     name: Name,
     /// URI of the port.
     uri: PortUri,
-    /// Access port of this VLAN: frames carry no tag.
-    #[arg(long, value_name = "VLAN")]
-    vlan: Option<VlanId>,
-    /// Trunk port of these VLANs, such as 10+20: frames carry their tag.
-    #[arg(long, value_name = "VLANS", value_parser = trunk)]
-    trunk: Option<List<VlanId>>,
-    /// VLAN of the trunk whose frames carry no tag.
-    #[arg(long, value_name = "VLAN")]
-    native: Option<VlanId>,
-    /// Isolation group: ports of one group do not exchange frames with each other.
-    #[arg(long, value_name = "NAME")]
-    group: Option<Name>,
-    /// Port to exchange frames with, in patch mode; without it, the next free one.
-    #[arg(long, value_name = "NAME")]
-    pair: Option<Name>,
-    /// Addresses, as MAC or MAC+MAC, that are pinned to the port: frames from other ports that claim them are dropped.
-    #[arg(long, value_name = "MACS", value_parser = macs)]
-    mac: Option<List<MacAddr>>,
-    /// With --mac: drop frames from any other source address, or not [default: true].
-    #[arg(long, value_name = "BOOL")]
-    spoof_check: Option<bool>,
-    /// Maximum rate at which the peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps.
-    #[arg(long, value_name = "RATE")]
-    rate_in: Option<Rate>,
-    /// Maximum rate at which frames are sent to the peer.
-    #[arg(long, value_name = "RATE")]
-    rate_out: Option<Rate>,
-    /// Maximum rate at which the peer's frames are flooded and its addresses learned, such as
-    /// 1kpps.
-    #[arg(long, value_name = "RATE")]
-    storm: Option<FrameRate>,
-    /// Time by which the port may be ahead of these rates [default: 10ms].
-    #[arg(long, value_name = "TIME")]
-    burst: Option<Burst>,
+    #[command(flatten)]
+    keys: keys::Given,
     #[command(flatten)]
     control: Control,
-}
-
-/// A list that clap treats as one value.
-#[derive(Clone)]
-struct List<T>(Vec<T>);
-
-fn trunk(text: &str) -> Result<List<VlanId>, config::VlanError> {
-    config::parse_trunk(text).map(List)
-}
-
-fn macs(text: &str) -> Result<List<MacAddr>, dray_wire::ParseMacError> {
-    config::parse_macs(text).map(List)
 }
 
 #[derive(clap::Args)]
@@ -208,26 +164,8 @@ fn talk(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn add_port(arguments: AddPort) -> Result<(), Failure> {
-    let AddPort { name, uri, vlan, trunk, native, group, pair, control, .. } = arguments;
-    let AddPort { mac, spoof_check, rate_in, rate_out, storm, burst, .. } = arguments;
-    let (trunk, mac) = (trunk.map(|list| list.0), mac.map(|list| list.0));
-    let keys = config::Keys {
-        name,
-        uri,
-        vlan,
-        trunk,
-        native,
-        group,
-        pair,
-        mac,
-        spoof_check,
-        rate_in,
-        rate_out,
-        storm,
-        burst,
-    };
-    let port = PortConfig::try_from(keys).map_err(Failure::usage)?;
+fn add_port(AddPort { name, uri, keys, control }: AddPort) -> Result<(), Failure> {
+    let port = keys.of_port(name, uri).map_err(Failure::usage)?;
     client(&control)?.add_port(&port).map(drop).map_err(refused)
 }
 

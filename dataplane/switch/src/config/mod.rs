@@ -2,6 +2,7 @@
 
 mod check;
 mod idle;
+mod keys;
 mod name;
 mod pairs;
 mod port;
@@ -17,12 +18,13 @@ use crate::table;
 
 pub use check::ConfigError;
 pub use idle::{Idle, IdleError};
+pub use keys::{KEYS, Key, Keys};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};
-pub use port::{Keys, MACS_MAX, PortConfig, PortError, parse_macs};
+pub use port::{MACS_MAX, PortConfig, PortError};
 pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
 pub use text::from_json;
-pub use vlan::{Vlan, VlanError, VlanId, parse_trunk};
+pub use vlan::{Vlan, VlanError, VlanId};
 
 /// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/switch.sock";

@@ -1,16 +1,16 @@
 //! Configuration of one port: the same keys in TOML, in JSON and on the command line.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::str::FromStr;
 
 use dray_port::{PortUri, UriError};
 use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
+use super::keys::{KEYS, Keys};
 use super::name::Name;
 use super::rate::{Burst, FrameRate, Rate};
-use super::vlan::{Vlan, VlanId, parse_trunk, trunk};
+use super::vlan::Vlan;
 
 /// A port of the switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,87 +45,8 @@ pub struct PortConfig {
     pub burst: Option<Burst>,
 }
 
-/// Keys behind the URI on the command line.
-const KEYS: [&str; 11] = [
-    "vlan",
-    "trunk",
-    "native",
-    "group",
-    "pair",
-    "mac",
-    "spoof_check",
-    "rate_in",
-    "rate_out",
-    "storm",
-    "burst",
-];
-
 /// Maximum number of addresses pinned to one port.
 pub const MACS_MAX: usize = 256;
-
-/// Keys of a port as written in a configuration.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Keys {
-    /// Name of the port.
-    pub name: Name,
-    /// URI of the port.
-    pub uri: PortUri,
-    /// Access port of this VLAN.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlan: Option<VlanId>,
-    /// Trunk port of these VLANs.
-    #[serde(default, deserialize_with = "trunk", skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<Vec<VlanId>>,
-    /// VLAN of the trunk whose frames carry no tag.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub native: Option<VlanId>,
-    /// Isolation group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<Name>,
-    /// Name of the partner, in patch mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pair: Option<Name>,
-    /// Pinned addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<Vec<MacAddr>>,
-    /// Source address check; only with `mac`, and then true by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spoof_check: Option<bool>,
-    /// Maximum rate that the peer may send.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_in: Option<Rate>,
-    /// Maximum rate that the peer is sent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate_out: Option<Rate>,
-    /// Maximum rate of flooded frames and of learned addresses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storm: Option<FrameRate>,
-    /// How far the port may be ahead of the rates above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<Burst>,
-}
-
-impl Keys {
-    /// Creates a port with none of the optional keys.
-    pub fn new(name: Name, uri: PortUri) -> Self {
-        Self {
-            name,
-            uri,
-            vlan: None,
-            trunk: None,
-            native: None,
-            group: None,
-            pair: None,
-            mac: None,
-            spoof_check: None,
-            rate_in: None,
-            rate_out: None,
-            storm: None,
-            burst: None,
-        }
-    }
-}
 
 /// The keys do not describe a valid port.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -250,12 +171,6 @@ impl From<PortConfig> for Keys {
     }
 }
 
-/// Parses a list of addresses: `52:54:00:00:00:01+52:54:00:00:00:02`, as on the command line, or
-/// with commas where a comma has no other meaning.
-pub fn parse_macs(text: &str) -> Result<Vec<MacAddr>, dray_wire::ParseMacError> {
-    text.split(['+', ',']).map(str::parse).collect()
-}
-
 /// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME][,mac=MAC+MAC]
 /// [,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
 impl FromStr for PortConfig {
@@ -274,37 +189,19 @@ impl FromStr for PortConfig {
             let (key, value) = part.split_once('=').ok_or_else(|| {
                 error(format!("{part:?}: give key=value; lists are written as trunk=10+20"))
             })?;
-            let twice = match key {
-                "vlan" => put(&mut keys.vlan, value.parse()),
-                "trunk" => put(&mut keys.trunk, parse_trunk(value)),
-                "native" => put(&mut keys.native, value.parse()),
-                "group" => put(&mut keys.group, value.parse()),
-                "pair" => put(&mut keys.pair, value.parse()),
-                "mac" => put(&mut keys.mac, parse_macs(value)),
-                "spoof_check" => {
-                    put(&mut keys.spoof_check, value.parse().map_err(|_| "give true or false"))
-                }
-                "rate_in" => put(&mut keys.rate_in, value.parse()),
-                "rate_out" => put(&mut keys.rate_out, value.parse()),
-                "storm" => put(&mut keys.storm, value.parse()),
-                "burst" => put(&mut keys.burst, value.parse()),
-                _ => {
-                    let hint = dray_text::hint(key, KEYS);
-                    let known = KEYS.join(", ");
-                    return Err(error(format!("unknown key {key:?}{hint} a port takes {known}")));
-                }
+            let Some(found) = KEYS.iter().find(|known| known.name == key) else {
+                let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+                let hint = dray_text::hint(key, known.iter().copied());
+                let known = known.join(", ");
+                return Err(error(format!("unknown key {key:?}{hint} a port takes {known}")));
             };
+            let twice = found.set(&mut keys, value);
             if twice.map_err(|what| error(format!("{key}={value}: {what}")))? {
                 return Err(error(format!("key {key:?} is given twice")));
             }
         }
         keys.try_into()
     }
-}
-
-/// Stores a parsed value; returns true if there was one before.
-fn put<T, E: Display>(place: &mut Option<T>, value: Result<T, E>) -> Result<bool, String> {
-    value.map(|value| place.replace(value).is_some()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

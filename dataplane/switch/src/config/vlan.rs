@@ -51,7 +51,7 @@ impl FromStr for VlanId {
 }
 
 /// Parses a list of VLANs: `10+20`, or `10,20` where a comma has no other meaning.
-pub fn parse_trunk(text: &str) -> Result<Vec<VlanId>, VlanError> {
+pub(super) fn parse_trunk(text: &str) -> Result<Vec<VlanId>, VlanError> {
     let vlans: Result<_, VlanError> = text.split(['+', ',']).map(str::parse).collect();
     vlans.map_err(|_| VlanError::List(text.to_owned()))
 }

@@ -35,6 +35,14 @@ impl Failure {
     }
 }
 
+/// Failure for an invalid request, formatted like `format!`.
+macro_rules! usage {
+    ($($text:tt)+) => {
+        $crate::common::Failure::Usage(anyhow::anyhow!($($text)+))
+    };
+}
+pub(crate) use usage;
+
 pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
     // If standard error cannot be written, there is nothing more to do.
     let _ = writeln!(std::io::stderr(), "dray: {message}");

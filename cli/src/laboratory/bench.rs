@@ -11,7 +11,7 @@ use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
 use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, print, usage};
 use crate::laboratory::output::{Output, colour};
 use crate::laboratory::{papers, selfcheck, values};
 use crate::parse;
@@ -170,7 +170,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             || others.into_iter().any(Option::is_some)
             || arguments.summary
         {
-            return Err(Failure::usage(anyhow!("selfcheck: the only option allowed is --json")));
+            return Err(usage!("selfcheck: the only option allowed is --json"));
         }
         let json = arguments.json.map(|path| Output::create("--json", &path, arguments.force));
         return selfcheck::run(json.transpose()?);
@@ -178,15 +178,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     if given.as_deref() == Some(papers::NAME) {
         if arguments.baseline.is_some() {
             let why = "a baseline belongs to one experiment; give --baseline with that one";
-            return Err(Failure::usage(anyhow!("--baseline with {}: {why}", papers::NAME)));
+            return Err(usage!("--baseline with {}: {why}", papers::NAME));
         }
         if arguments.summary {
             let why = "a summary is of one experiment; `dray report --format text` takes several";
-            return Err(Failure::usage(anyhow!("--summary with {}: {why}", papers::NAME)));
+            return Err(usage!("--summary with {}: {why}", papers::NAME));
         }
         if arguments.force {
             let why = "its folder is new, or of the run that --resume continues";
-            return Err(Failure::usage(anyhow!("--force with {}: {why}", papers::NAME)));
+            return Err(usage!("--force with {}: {why}", papers::NAME));
         }
         let (folder, resume, report) = (arguments.json, arguments.resume, arguments.report);
         return papers::run(&choices, &papers::Where { folder, resume, report });
@@ -195,8 +195,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Some(file) => {
             let results = Run::read(file)?.results;
             let resumed = Resumed::new(results, given.as_deref(), &choices);
-            resumed
-                .map_err(|error| Failure::usage(anyhow!("--resume {}: {error}", file.display())))?
+            resumed.map_err(|error| usage!("--resume {}: {error}", file.display()))?
         }
         None => {
             let name = given.as_deref().unwrap_or(experiments::DEFAULT);
@@ -273,9 +272,7 @@ impl Outputs<PathBuf> {
         let json = self.json.map(|path| Output::create("--json", &path, self.force)).transpose()?;
         let page = self.page.map(|path| Output::open("--report", &path)).transpose()?;
         if [&json, &page].into_iter().all(|to| to.as_ref().is_some_and(Output::is_stdout)) {
-            return Err(Failure::usage(anyhow!(
-                "--json - and --report -: give - for only one of them"
-            )));
+            return Err(usage!("--json - and --report -: give - for only one of them"));
         }
         Ok(Outputs { json, page, summary: self.summary, force: self.force })
     }

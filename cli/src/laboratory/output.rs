@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use tempfile::NamedTempFile;
 
-use crate::common::{Failure, print};
+use crate::common::{Failure, print, usage};
 
 /// Colours a table if standard output is a terminal that supports colours: the lines above a rule
 /// are bold, and marked figures are highlighted.
@@ -82,11 +82,11 @@ impl Output {
         let output = Self::open(option, path)?;
         let has_contents = |path: &Path| path.metadata().is_ok_and(|it| it.len() > 0);
         match output.file() {
-            Some(path) if !force && has_contents(path) => Err(Failure::usage(anyhow!(
+            Some(path) if !force && has_contents(path) => Err(usage!(
                 "{}: already exists; give another name, --force to replace it, or --resume to \
                  continue the run that wrote it",
                 output.named
-            ))),
+            )),
             _ => Ok(output),
         }
     }

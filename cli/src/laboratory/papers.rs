@@ -11,7 +11,7 @@ use dray_report::table;
 use dray_report::{Report, Run};
 use dray_results::Results;
 
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, print, usage};
 use crate::laboratory::bench::{Outputs, measure, to_json};
 use crate::laboratory::output::{Output, colour};
 
@@ -78,18 +78,12 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
 /// Returns the folder for the results.
 fn folder(to: &Where) -> Result<PathBuf, Failure> {
     match (&to.folder, &to.resume) {
-        (Some(_), Some(_)) => {
-            let why = "--resume already names the folder: leave out --json";
-            Err(Failure::usage(anyhow!(why)))
-        }
+        (Some(_), Some(_)) => Err(usage!("--resume already names the folder: leave out --json")),
         (None, Some(folder)) if !folder.is_dir() => {
-            let why =
-                format!("--resume {}: no such folder; start a run with --json", folder.display());
-            Err(Failure::usage(anyhow!(why)))
+            Err(usage!("--resume {}: no such folder; start a run with --json", folder.display()))
         }
         (Some(file), None) if file.exists() && !file.is_dir() => {
-            let why = format!("--json {}: is a file; {NAME} takes a folder", file.display());
-            Err(Failure::usage(anyhow!(why)))
+            Err(usage!("--json {}: is a file; {NAME} takes a folder", file.display()))
         }
         (Some(folder), None) | (None, Some(folder)) => Ok(folder.clone()),
         (None, None) => Ok(PathBuf::from(FOLDER)),
@@ -174,11 +168,11 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     for experiment in experiments::of_papers() {
         let file = file(folder, experiment);
         if file.exists() {
-            return Err(Failure::usage(anyhow!(
+            return Err(usage!(
                 "{}: already exists; continue with --resume {}, or give --json another folder",
                 file.display(),
                 folder.display()
-            )));
+            ));
         }
         let Some(choices) = choices_of(choices, experiment) else { continue };
         let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
@@ -189,7 +183,7 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
     match &choices.techniques {
         Some(words) if planned.is_empty() => {
             let words = words.join(",");
-            Err(Failure::usage(anyhow!("--technique {words}: not in any experiment of the papers")))
+            Err(usage!("--technique {words}: not in any experiment of the papers"))
         }
         _ => Ok(planned),
     }
@@ -204,7 +198,7 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
             continue;
         }
         let run = Run::read(&file)?;
-        let wrong = |why: String| Failure::usage(anyhow!("--resume {}: {why}", file.display()));
+        let wrong = |why: String| usage!("--resume {}: {why}", file.display());
         let state = if run.results.incomplete.is_some() {
             let Some(choices) = choices_of(choices, experiment) else {
                 return Err(wrong("does not have any technique that --technique names".to_owned()));
@@ -217,8 +211,7 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
         planned.push(Planned { experiment, file, state });
     }
     if planned.is_empty() {
-        let why = format!("--resume {}: contains no results of {NAME}", folder.display());
-        return Err(Failure::usage(anyhow!(why)));
+        return Err(usage!("--resume {}: contains no results of {NAME}", folder.display()));
     }
     Ok(planned)
 }
@@ -264,8 +257,8 @@ fn only_common(choices: &Choices) -> Result<(), Failure> {
     if others == Choices::default() {
         return Ok(());
     }
-    Err(Failure::usage(anyhow!(
+    Err(usage!(
         "{NAME} takes --quick, --technique, --duration, --trials, --cpus, --seed, --runtime, --json FOLDER, \
          --resume FOLDER and --report FILE; the experiments define everything else"
-    )))
+    ))
 }

@@ -3,11 +3,10 @@
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
 use clap::ValueEnum;
 use dray_report::{Comparison, Report, Run};
 
-use crate::common::{Failure, print};
+use crate::common::{Failure, print, usage};
 use crate::laboratory::output::Output;
 
 /// Create a report of results: one page that opens in any browser, without a network.
@@ -81,10 +80,10 @@ impl Format {
             Some("txt") => Ok(Self::Text),
             Some("svg") => Ok(Self::Svg),
             Some("html" | "htm") | None => Ok(Self::Html),
-            Some(other) => Err(Failure::usage(anyhow!(
+            Some(other) => Err(usage!(
                 "-o {}: unknown extension .{other}: give .html, .md or .csv, or --format",
                 path.display()
-            ))),
+            )),
         }
     }
 }
@@ -94,9 +93,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
     let format = arguments.format.map_or_else(|| Format::by_name(path), Ok)?;
     let to_stdout = path.is_none_or(|path| path == Path::new("-"));
     if to_stdout && matches!(format, Format::Html) && stdout().is_terminal() {
-        return Err(Failure::usage(anyhow!(
-            "HTML is not written to a terminal: give -o FILE.html"
-        )));
+        return Err(usage!("HTML is not written to a terminal: give -o FILE.html"));
     }
     if let Some(path) = path {
         refuse_input(path, &arguments.files)?;
@@ -111,7 +108,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         Format::Csv => report.csv(),
         Format::Text => report.text(),
         Format::Svg => Some(report.svg()).filter(|svg| !svg.is_empty()).ok_or_else(|| {
-            Failure::usage(anyhow!("--format svg: these results do not compare links at full rate"))
+            usage!("--format svg: these results do not compare links at full rate")
         })?,
     })
 }
@@ -122,7 +119,7 @@ fn refuse_input(output: &Path, files: &[PathBuf]) -> Result<(), Failure> {
     match files.iter().find(|file| file.canonicalize().is_ok_and(|file| file == output)) {
         Some(file) => {
             let name = file.display();
-            Err(Failure::usage(anyhow!("-o {name}: is one of the result files; give another name")))
+            Err(usage!("-o {name}: is one of the result files; give another name"))
         }
         None => Ok(()),
     }

@@ -14,7 +14,7 @@ use dray_traffic::{
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
-use crate::common::Failure;
+use crate::common::{Failure, usage};
 use crate::parse::{self, Interval, Rate};
 use run::run;
 
@@ -97,7 +97,7 @@ fn one_stream_or_ports(targets: Vec<Target>) -> Result<Result<StreamUri, Vec<Por
             Target::Stream(stream) if count == 1 => return Ok(Ok(stream)),
             Target::Stream(stream) => {
                 let why = "give a byte stream alone; --flows for several streams";
-                return Err(Failure::usage(anyhow::anyhow!("--port {stream}: {why}")));
+                return Err(usage!("--port {stream}: {why}"));
             }
         }
     }
@@ -271,7 +271,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
                         leave out --size, --rate, --count, --burst and --stations";
             let frames = size.is_some() || rate.is_some() || count.is_some() || burst.is_some();
             if frames || stations > 1 {
-                return Err(Failure::usage(anyhow::anyhow!("--port {to}: {none}")));
+                return Err(usage!("--port {to}: {none}"));
             }
             let duration = common.duration.unwrap_or(FOREVER);
             let job = StreamSendJob { to, streams: flows, duration, interval: common.samples() };
@@ -283,18 +283,16 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     let rate = rate.map(|rate| rate.frames_per_second(size));
     let burst = burst.unwrap_or_else(|| usual_burst(rate));
     if flows > 1 && stations > 1 {
-        let why =
-            anyhow::anyhow!("--stations {stations} and --flows {flows}: give only one of them");
-        return Err(Failure::usage(why));
+        return Err(usage!("--stations {stations} and --flows {flows}: give only one of them"));
     }
     if port.len() * usize::from(flows) > 1 << 16 {
-        let most = format!("{} ports; ports times flows may be at most 65536", port.len());
-        return Err(Failure::usage(anyhow::anyhow!("--flows {flows}: {most}")));
+        return Err(usage!(
+            "--flows {flows}: {} ports; ports times flows may be at most 65536",
+            port.len()
+        ));
     }
     if !(1..=BATCH_MAX).contains(&burst) {
-        return Err(Failure::usage(anyhow::anyhow!(
-            "--burst {burst}: give 1 to {BATCH_MAX} frames"
-        )));
+        return Err(usage!("--burst {burst}: give 1 to {BATCH_MAX} frames"));
     }
     let flow = addresses.flow();
     let job = Job::Send(SendJob {
@@ -324,8 +322,7 @@ fn check_size(size: usize) -> Result<(), Failure> {
     if (FRAME_MIN..=FRAME_MAX).contains(&size) {
         return Ok(());
     }
-    let range = format!("give {FRAME_MIN} to {FRAME_MAX} bytes");
-    Err(Failure::usage(anyhow::anyhow!("--size {size}: {range}")))
+    Err(usage!("--size {size}: give {FRAME_MIN} to {FRAME_MAX} bytes"))
 }
 
 pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
@@ -350,10 +347,9 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let ports = match one_stream_or_ports(arguments.port)? {
         Err(ports) => ports,
         Ok(at) if arguments.latency => {
-            let why = anyhow::anyhow!(
+            return Err(usage!(
                 "--port {at}: byte streams have no frames to time: leave out --latency"
-            );
-            return Err(Failure::usage(why));
+            ));
         }
         Ok(at) => {
             let job = StreamReceiveJob { at, check, interval: arguments.common.samples() };
@@ -363,8 +359,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     for (index, port) in ports.iter().enumerate() {
         if let Some(both) = ports[..index].iter().find_map(|other| other.common_with(port)) {
             // Each would receive every frame.
-            let what = format!("--port {port}: {both} is given twice");
-            return Err(Failure::usage(anyhow::anyhow!(what)));
+            return Err(usage!("--port {port}: {both} is given twice"));
         }
     }
     let job = ReceiveJob {
@@ -382,8 +377,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
 pub(crate) fn forward(arguments: ForwardArguments) -> Result<(), Failure> {
     let ForwardArguments { from, to, both_ways, common } = arguments;
     if let Some(both) = from.common_with(&to) {
-        let what = format!("--from {from} and --to {to} both use {both}: give two ports");
-        return Err(Failure::usage(anyhow::anyhow!(what)));
+        return Err(usage!("--from {from} and --to {to} both use {both}: give two ports"));
     }
     run(
         Job::Forward(ForwardJob {

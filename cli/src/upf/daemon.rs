@@ -12,7 +12,7 @@ use dray_upf::{Running, Upf};
 
 use super::ports::Ports;
 use super::show;
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, print, usage};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
@@ -54,10 +54,9 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
             Placement::of(&cpus).map_err(Failure::usage)?;
             if cpus.len() > threads {
                 let given = cpus.len();
-                let what = anyhow::anyhow!(
+                return Err(usage!(
                     "--cpus: {given} CPUs given; give at most {threads}, one for each worker"
-                );
-                return Err(Failure::usage(what));
+                ));
             }
             cpus
         }

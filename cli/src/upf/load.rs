@@ -14,7 +14,7 @@ use dray_wire::gtpu::Direction;
 use serde::Serialize;
 
 use super::ports::Ports;
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, print, usage};
 use crate::parse;
 use crate::role::describe::{arrived, percentiles};
 
@@ -58,8 +58,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { ports, size, rate, only, duration, allow_loss, json } = arguments;
     if !(LEN_MIN..=LEN_MAX).contains(&size) {
-        let what = anyhow::anyhow!("--size {size}: give {LEN_MIN} to {LEN_MAX} bytes");
-        return Err(Failure::usage(what));
+        return Err(usage!("--size {size}: give {LEN_MIN} to {LEN_MAX} bytes"));
     }
     let config = ports.load()?;
     let settings = Settings {

@@ -10,7 +10,7 @@ mod talk;
 use clap::Subcommand;
 
 use self::ports::Ports;
-use crate::common::Failure;
+use crate::common::{Failure, usage};
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
@@ -73,6 +73,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         (Some(Command::Stats(ask)), _) => talk::stats(&ask),
         (Some(Command::Status(ask)), _) => talk::status(&ask),
         (None, Some(ports)) => daemon::run(&ports, arguments.daemon),
-        (None, None) => Err(Failure::usage(anyhow::anyhow!("give --n3, --n6 and --config"))),
+        (None, None) => Err(usage!("give --n3, --n6 and --config")),
     }
 }

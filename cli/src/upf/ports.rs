@@ -6,7 +6,7 @@ use dray_port::{Bound, OpenError, Port, PortUri};
 use dray_sandbox::SandboxError;
 use dray_upf::UpfConfig;
 
-use crate::common::Failure;
+use crate::common::{Failure, usage};
 
 /// The two ports and the configuration.
 #[derive(clap::Args)]
@@ -26,8 +26,7 @@ impl Ports {
     /// Checks the ports, and reads the configuration.
     pub(super) fn load(&self) -> Result<UpfConfig, Failure> {
         if let Some(common) = self.n3.common_with(&self.n6) {
-            let what = format!("--n3 and --n6 both use {common}: give two ports");
-            return Err(Failure::usage(anyhow::anyhow!(what)));
+            return Err(usage!("--n3 and --n6 both use {common}: give two ports"));
         }
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }

@@ -9,7 +9,7 @@ use dray_upf::config::{SessionConfig, SessionsFile};
 use serde::Serialize;
 
 use super::show;
-use crate::common::{Failure, print};
+use crate::common::{Failure, print, usage};
 use crate::control::Control;
 
 #[derive(clap::Args)]
@@ -127,7 +127,7 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
     };
     client(&control)?.change(&transaction).map_err(|error| match (error, file) {
         (ClientError::Refused { status: 400, what }, Some(file)) => {
-            Failure::usage(anyhow::anyhow!("{}: {what}", file.display()))
+            usage!("{}: {what}", file.display())
         }
         (error, _) => refused(error),
     })

@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use dray_lab::LabError;
 use dray_lab::standing::{self, ContainerState, LabState};
 
-use crate::common::Failure;
+use crate::common::{Failure, usage};
 
 /// Finds a lab that is up. A name without a lab is wrong usage.
 pub(super) fn find(name: Option<&str>) -> Result<standing::StandingLab, Failure> {
@@ -25,7 +25,7 @@ pub(super) fn container<'l>(
     found.ok_or_else(|| {
         let names = names(&state.containers.iter().collect::<Vec<_>>());
         let lab = &state.name;
-        Failure::usage(anyhow!("lab {lab}: no such container: {name:?}; give one of {names}"))
+        usage!("lab {lab}: no such container: {name:?}; give one of {names}")
     })
 }
 
@@ -59,10 +59,9 @@ pub(crate) fn control_in_lab(which: &str, usual: &str, program: &str) -> Result<
         }
         [first, ..] => {
             let (names, first) = (names(&there), &first.name);
-            let what = anyhow!(
+            Err(usage!(
                 "lab {lab}: `{program}` runs in {names}; name the container: --lab {lab}/{first}"
-            );
-            Err(Failure::usage(what))
+            ))
         }
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use dray_lab::standing::{LabState, StandingLab};
 
 use super::find::{container, find, names};
-use crate::common::Failure;
+use crate::common::{Failure, usage};
 
 /// Interval between looks at the logs.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -57,8 +57,7 @@ fn open(state: &LabState, only: Option<&str>) -> Result<Vec<Log>, Failure> {
                 names if names.is_empty() => "no container of this lab has one".to_owned(),
                 names => format!("give one of {names}"),
             };
-            let what = anyhow!("lab {lab}: container {name} has no `run` command; {others}");
-            return Err(Failure::usage(what));
+            return Err(usage!("lab {lab}: container {name} has no `run` command; {others}"));
         };
         let prefix = match only {
             Some(_) => String::new(),

@@ -9,7 +9,8 @@ use dray_port::Frame;
 use dray_switch::{DropReason, Engine, EngineError};
 use dray_wire::MacAddr;
 use ends::{
-    Frames, add, counters, cpus, drops, eventually, open, pass, plug, reach, status, switch,
+    Frames, LIMIT, add, counters, cpus, drops, eventually, open, pass, plug, reach, send_one,
+    status, switch,
 };
 
 #[test]
@@ -56,6 +57,46 @@ fn adding_and_removing_ports_spares_others() {
             assert_eq!(counters.drops.get(DropReason::ReceiverFull), 0, "{name}: {counters:?}");
             assert!(status(switch, name).disconnects.is_empty());
         }
+    }
+}
+
+/// A worker with many ports looks at silent ones less often while others keep it busy.
+#[test]
+fn silent_port_is_served_while_others_are_busy() {
+    for mode in ["mode = 'patch'\nflow = 'drop'", "mode = 'learning'"] {
+        let folder = tempfile::tempdir().unwrap();
+        let switch = switch(mode);
+        let socket = |number: u32| folder.path().join(format!("p{number}"));
+        for number in 0..32 {
+            add(&switch, &format!("p{number}=vhost:{}", socket(number).display()));
+        }
+        let mut ports: Vec<_> =
+            [0, 1, 30, 31].map(|number| plug(&socket(number), "size=256")).into();
+        let [busy, drain, a, b] = &mut ports[..] else { unreachable!() };
+        // So that the frames of the busy ports are not flooded.
+        send_one(&mut *drain.tx[0], &Frames::between(2, 1));
+        eventually("a station", || mode.contains("patch") || switch.status().stations == 1);
+        let done = AtomicBool::new(false);
+        let deadline = Instant::now() + 2 * LIMIT;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let frame = Frames::between(1, 2).make(0);
+                let frames = [Frame::from(&frame[..]); 64];
+                while !done.load(Ordering::Relaxed) && Instant::now() < deadline {
+                    busy.tx[0].transmit(&frames).unwrap();
+                    drain.rx[0].receive(&mut |frames| frames.len()).unwrap();
+                }
+            });
+            let (there, back) = (Frames::between(3, 4), Frames::between(4, 3));
+            for _ in 0..5 {
+                // Both ports have become silent again.
+                std::thread::sleep(Duration::from_millis(10));
+                reach((&mut a.tx, &mut b.rx), &there);
+                pass((&mut b.tx, &mut a.rx), &back, &back, 100);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert!(counters(&switch, "p0").rx_frames > 1000);
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use dray_port::Port;
+use dray_port::{Port, clock};
 
 use super::port::OpenPort;
 use super::worker::{Shared, Worker};
@@ -52,6 +52,17 @@ impl InlineSwitch {
     /// Moves one batch of each port.
     pub fn step(&mut self) {
         self.worker.step();
+    }
+
+    /// Moves one batch of each port that may have frames, as a running worker does in most of its
+    /// rounds.
+    pub fn round(&mut self) {
+        self.worker.round(clock::ticks());
+    }
+
+    /// Publishes the counters, and finds the silent ports, as a running worker does once in a while.
+    pub fn publish(&mut self) {
+        self.worker.publish();
     }
 
     /// Returns the counters of a port, by its index in the configuration.

@@ -11,6 +11,7 @@ mod patch;
 mod pins;
 mod police;
 mod port;
+mod ready;
 mod switch;
 mod vlans;
 mod worker;

@@ -1,6 +1,6 @@
 //! A worker: a thread that polls its ports and moves their frames.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -11,7 +11,7 @@ use dray_port::clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
-use super::port::OpenPort;
+use super::ready::{Mine, ReadySet};
 use super::{Setting, View, patch};
 use crate::config::{Idle, Mode};
 use crate::counters::Counters;
@@ -130,15 +130,14 @@ pub(super) struct Worker<S> {
     shared: S,
     view: Arc<View>,
     adopted: u64,
-    /// This worker's receiving halves: port and queue.
-    mine: Vec<(Arc<OpenPort>, usize)>,
+    mine: ReadySet,
     tally: Tally,
     learner: Learner,
 }
 
 /// Result of polling all ports once.
 #[derive(Default)]
-struct Moved {
+pub(super) struct Moved {
     /// True if some frames were moved.
     worked: bool,
     /// True if frames were held back because their receiver is full.
@@ -156,7 +155,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             shared,
             view: Arc::default(),
             adopted: 0,
-            mine: Vec::new(),
+            mine: ReadySet::default(),
             tally: Tally::default(),
             learner: Learner::new(),
         }
@@ -165,8 +164,15 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Adopts the present view, moves one batch of each port, and publishes the counters.
     pub(super) fn step(&mut self) {
         self.adopt();
-        self.round();
+        self.mine.all_may_have_frames();
+        self.round(0);
         self.tally.publish(&self.view, self.shared.number);
+    }
+
+    /// Publishes the counters and finds the silent ports.
+    pub(super) fn publish(&mut self) {
+        self.tally.publish(&self.view, self.shared.number);
+        self.mine.sort();
     }
 
     fn run(&mut self) {
@@ -178,15 +184,17 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let load = clock::to_ticks(LOAD);
         // Ticks with frames to move: in all, and when the present load measurement began.
         let (mut work, mut work_before, mut load_from) = (0, 0, clock::ticks());
+        let mut now = load_from;
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
-            let Moved { worked, held_back } = self.round();
-            let Round { now, length, publish, sleep } = pace.round(worked);
+            let Moved { worked, held_back } = self.round(now);
+            let Round { now: end, length, publish, sleep } = pace.round(worked);
+            now = end;
             if worked {
                 work += length;
             }
             if publish {
-                self.tally.publish(&self.view, self.shared.number);
+                self.publish();
                 self.shared.work.store(work, Ordering::Relaxed);
                 if now - load_from > load {
                     let thousandths = (work - work_before) * 1000 / (now - load_from);
@@ -230,7 +238,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         for port in self.view.all() {
             for (queue, half) in port.rx.iter().enumerate() {
                 if half.worker == self.shared.number {
-                    self.mine.push((port.clone(), queue));
+                    self.mine.add(port.clone(), queue);
                 }
             }
         }
@@ -240,13 +248,30 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         self.shared.adopted.store(published, Ordering::Release);
     }
 
-    /// Moves one batch of each port.
+    /// Moves one batch of each port that may have frames. `now` is about the present tick.
     #[inline]
-    fn round(&mut self) -> Moved {
+    pub(super) fn round(&mut self, now: u64) -> Moved {
+        let mut moved = Moved::default();
+        let mut ports = self.mine.busy();
+        // A loop, so that the code that moves frames is there once.
+        for are_silent in [false, true] {
+            if are_silent {
+                match self.mine.silent(moved.worked, now) {
+                    Some(silent) => ports = silent,
+                    None => break,
+                }
+            }
+            self.poll(ports.clone(), &mut moved);
+        }
+        moved
+    }
+
+    /// Moves one batch of each of some ports.
+    #[inline]
+    fn poll(&mut self, range: Range<usize>, moved: &mut Moved) {
         let Self { shared, view, mine, tally, learner, .. } = self;
         let setting = &*shared.setting;
-        let mut moved = Moved::default();
-        for (port, queue) in mine.iter() {
+        for Mine { port, queue, has_frames } in mine.range(range) {
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
                 Err(TryLockError::Poisoned(rx)) => rx.into_inner(),
@@ -269,11 +294,13 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             };
             match result {
                 Ok(0) => {}
-                Ok(_) => port.recovered(),
+                Ok(_) => {
+                    *has_frames = true;
+                    port.recovered();
+                }
                 Err(error) => port.failed(&error),
             }
         }
-        moved
     }
 
     /// Sleeps until a frame arrives or a control thread wakes the worker; only briefly while frames
@@ -281,7 +308,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     #[cold]
     fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
-        for (port, queue) in &self.mine {
+        for Mine { port, queue, .. } in self.mine.all() {
             ready |= lock(&port.rx[*queue].port).arm(true);
         }
         if !ready || held_back {
@@ -289,7 +316,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held, so that control threads can access the ports meanwhile.
             let events =
-                self.mine.iter().filter_map(|(port, queue)| port.rx[*queue].event.as_ref());
+                self.mine.all().iter().filter_map(|mine| mine.port.rx[mine.queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
             let nap = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
             // Interrupted or not, the next round finds out what is ready.
@@ -300,7 +327,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             }
         }
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut [0; 8]);
-        for (port, queue) in &self.mine {
+        for Mine { port, queue, .. } in self.mine.all() {
             lock(&port.rx[*queue].port).arm(false);
         }
     }

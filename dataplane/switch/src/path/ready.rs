@@ -1,0 +1,162 @@
+//! The ports of a worker: those that may have frames, and those that are silent.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_port::clock;
+
+use super::port::OpenPort;
+
+/// Number of receiving halves up to which a worker looks at each of them in each round.
+const FEW: usize = 16;
+
+/// While other ports have frames, a worker looks at its silent ports after this time for each of
+/// them: looking takes some 50 ns, so they take 5 % of its time, however many they are.
+const EACH: Duration = Duration::from_micros(1);
+
+/// A receiving half of the worker.
+pub(super) struct Mine {
+    pub(super) port: Arc<OpenPort>,
+    pub(super) queue: usize,
+    /// True if it has had frames since the last [`ReadySet::sort`].
+    pub(super) has_frames: bool,
+}
+
+/// The receiving halves of a worker. One of many that had no frame between two calls of
+/// [`sort`](Self::sort) is silent. A worker without frames to move looks at the silent ones too in
+/// each round; one with frames to move, after [`EACH`] for each of them.
+pub(super) struct ReadySet {
+    /// The ones that may have frames, then the silent ones.
+    mine: Vec<Mine>,
+    busy: usize,
+    /// [`EACH`] in ticks.
+    each: u64,
+    /// Tick at which the silent ones are due.
+    due: u64,
+}
+
+impl Default for ReadySet {
+    fn default() -> Self {
+        Self { mine: Vec::new(), busy: 0, each: clock::to_ticks(EACH), due: 0 }
+    }
+}
+
+impl ReadySet {
+    pub(super) fn clear(&mut self) {
+        self.mine.clear();
+        self.busy = 0;
+    }
+
+    /// Adds a half, which may have frames.
+    pub(super) fn add(&mut self, port: Arc<OpenPort>, queue: usize) {
+        self.mine.push(Mine { port, queue, has_frames: true });
+        self.all_may_have_frames();
+    }
+
+    pub(super) fn all_may_have_frames(&mut self) {
+        self.busy = self.mine.len();
+    }
+
+    pub(super) fn all(&self) -> &[Mine] {
+        &self.mine
+    }
+
+    pub(super) fn range(&mut self, range: Range<usize>) -> &mut [Mine] {
+        &mut self.mine[range]
+    }
+
+    /// Returns the range of those that may have frames.
+    #[inline]
+    pub(super) fn busy(&self) -> Range<usize> {
+        0..self.busy
+    }
+
+    /// Returns the range of the silent ones if it is time to look at them, at the tick `now`: at
+    /// once if the others had no frames to move.
+    #[inline]
+    pub(super) fn silent(&mut self, others_worked: bool, now: u64) -> Option<Range<usize>> {
+        let silent = self.mine.len() - self.busy;
+        if silent == 0 || (others_worked && now < self.due) {
+            return None;
+        }
+        self.due = now + self.each * silent as u64;
+        Some(self.busy..self.mine.len())
+    }
+
+    /// Finds the silent ones: those without a frame since the last call.
+    pub(super) fn sort(&mut self) {
+        if self.mine.len() <= FEW {
+            return;
+        }
+        let (busy, silent) = self.mine.split_at(self.busy);
+        let changed = busy.iter().any(|it| !it.has_frames) || silent.iter().any(|it| it.has_frames);
+        if changed {
+            self.mine.sort_unstable_by_key(|it| (!it.has_frames, it.port.index, it.queue));
+            self.busy = self.mine.partition_point(|it| it.has_frames);
+        }
+        self.mine.iter_mut().for_each(|it| it.has_frames = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(count: u16) -> ReadySet {
+        let mut set = ReadySet::default();
+        for index in 0..count {
+            let port = dray_port::Port { rx: Vec::new(), tx: Vec::new(), link: None };
+            let config = format!("p{index}=null:").parse().unwrap();
+            let port = OpenPort::new(index, config, port, &[], 1).unwrap();
+            set.add(Arc::new(port), 0);
+        }
+        // Frames that came before the first call count for it.
+        set.sort();
+        set
+    }
+
+    /// Lets the ports `with_frames` have frames, and sorts; returns the ports that are not silent.
+    fn busy_after(set: &mut ReadySet, with_frames: &[u16]) -> Vec<u16> {
+        let all = 0..set.mine.len();
+        for mine in set.range(all) {
+            mine.has_frames |= with_frames.contains(&mine.port.index);
+        }
+        set.sort();
+        let busy = set.busy();
+        set.range(busy).iter().map(|mine| mine.port.index).collect()
+    }
+
+    #[test]
+    fn few_ports_are_never_silent() {
+        let mut set = set(16);
+        assert_eq!(busy_after(&mut set, &[3]).len(), 16);
+        assert_eq!(set.silent(false, 1), None);
+    }
+
+    #[test]
+    fn ports_without_frames_become_silent_and_return() {
+        let mut set = set(17);
+        assert_eq!(set.busy().len(), 17);
+        assert_eq!(busy_after(&mut set, &[3, 16]), [3, 16]);
+        assert_eq!(busy_after(&mut set, &[16, 5]), [5, 16]);
+        assert!(busy_after(&mut set, &[]).is_empty());
+        assert_eq!(set.silent(false, 0), Some(0..17));
+        let mut indices: Vec<u16> = set.all().iter().map(|mine| mine.port.index).collect();
+        indices.sort_unstable();
+        assert!(indices.into_iter().eq(0..17), "each is there once");
+    }
+
+    #[test]
+    fn silent_ports_wait_for_busy_ones_only_so_long() {
+        let mut set = set(64);
+        assert_eq!(busy_after(&mut set, &[0, 1]), [0, 1]);
+        let now = clock::ticks();
+        assert_eq!(set.silent(true, now), Some(2..64));
+        let after = |time: Duration| now + clock::to_ticks(time);
+        assert_eq!(set.silent(true, after(Duration::from_micros(61))), None);
+        assert_eq!(set.silent(true, after(Duration::from_micros(63))), Some(2..64));
+        // Without frames to move, there is nothing to wait for.
+        assert_eq!(set.silent(false, after(Duration::from_micros(64))), Some(2..64));
+    }
+}

@@ -471,6 +471,26 @@ fn rate_search_respects_each_loss_limit() {
 }
 
 #[test]
+fn switch_with_many_ports_serves_each() {
+    let _alone = alone();
+    require_root!();
+    let (json, results, table) = run_with_table(&["switch-scale", "--quick", "--trials", "1"]);
+    assert_schema(&json);
+    check_books(&results);
+    for row in &results.results {
+        let (load, measured) = (row.ports.unwrap(), row.measured().unwrap());
+        // Frames to stations that the switch does not know are flooded, and counted twice.
+        assert_eq!(measured.counters_agree, Some(true), "{load}");
+        assert!(measured.switch_work_ns().is_some(), "{load}");
+        let lowest = measured.lowest_share.unwrap();
+        assert!((0.1..=1.0).contains(&lowest), "{load}: {lowest}");
+    }
+    let of = |link: &str| results.results.iter().filter(|row| row.link == link).count();
+    assert_eq!((of("switch/patch"), of("switch/learning")), (6, 11));
+    assert!(table.contains("62 silent ports cost"), "{table}");
+}
+
+#[test]
 fn offered_rate_rises_and_sender_runs_alone() {
     let _alone = alone();
     require_root!();

@@ -12,6 +12,9 @@ use crate::noise::Noise;
 use crate::setting::SettingOfRun;
 use crate::upf::UPF;
 
+/// Role name of the switch.
+pub const SWITCH: &str = "switch";
+
 /// Figures of a row. Counts are sums over all trials, from the first frame to the last; rates and
 /// CPU time cover only the measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +79,10 @@ pub struct Measured {
     /// CPU cycles of the switch alone per frame received, if a user-space switch was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch_cycles_per_frame: Option<f64>,
+    /// Frames that the port with the fewest received, as a share of the mean of all receiving ports,
+    /// if there were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowest_share: Option<f64>,
     /// Frames received per second as a share of the machine's limit, for links with shared memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
@@ -114,6 +121,22 @@ impl Measured {
     /// Returns the number of frames received per second for each of these cores.
     pub fn upf_pps_per_core(&self) -> Option<f64> {
         self.upf_cores().map(|cores| self.received_pps / cores)
+    }
+
+    /// Returns the time in nanoseconds that the switch worked on a frame, without polling empty
+    /// ports, if it reports that.
+    pub fn switch_work_ns(&self) -> Option<f64> {
+        let cost = self.cpu.roles.get(SWITCH)?;
+        let work_s = cost.total_s() - cost.polling_s?;
+        Some(work_s * 1e9 / (self.received_pps * self.cpu.elapsed_s)).filter(|ns| ns.is_finite())
+    }
+
+    /// Returns the cycles that the switch worked on a frame, without polling empty ports, if it
+    /// reports that.
+    pub fn switch_work_cycles(&self) -> Option<f64> {
+        let cost = self.cpu.roles.get(SWITCH)?;
+        let work = 1.0 - cost.polling_s? / cost.total_s();
+        Some(self.switch_cycles_per_frame? * work).filter(|cycles| cycles.is_finite())
     }
 
     /// Returns the 95 % confidence interval of the receive rate, if there is one.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::isolation::Isolation;
 use crate::measured::Measured;
 use crate::neighbour::Neighbour;
+use crate::ports::PortLoad;
 use crate::upf::UpfLoad;
 
 /// One technique in one topology at one frame size.
@@ -22,7 +23,7 @@ pub struct ResultRow {
     /// Runtime that created the containers.
     #[serde(default = "embedded")]
     pub runtime: String,
-    /// `chain`, `fan`, `echo`, `pairs` or `upf`.
+    /// `chain`, `fan`, `echo`, `pairs`, `ports` or `upf`.
     pub topology: String,
     /// Number of concurrent sender/receiver pairs.
     #[serde(default = "one")]
@@ -32,6 +33,9 @@ pub struct ResultRow {
     /// Load of the user plane function between the roles, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upf: Option<UpfLoad>,
+    /// Load of the switch between the roles, if it has many ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<PortLoad>,
     /// MTU of the links, in bytes.
     #[serde(default = "usual_mtu")]
     pub mtu: u32,

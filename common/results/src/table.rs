@@ -43,6 +43,9 @@ pub enum Layout {
     /// A row for each technique, load and rate of a user plane function: its throughput, and its
     /// throughput per busy core.
     UserPlane,
+    /// A row for each technique and load of a switch with many ports: its rate, what a frame costs
+    /// the switch, and how evenly ports are served.
+    Ports,
     /// A row for each technique and size, columns for each runtime.
     Runtimes,
     /// A row for each technique and size, columns for each behaviour of a neighbour.

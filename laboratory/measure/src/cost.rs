@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dray_lab::LabError;
-use dray_results::CpuCost;
+use dray_results::{CpuCost, SWITCH};
 use dray_traffic::Sample;
 
 use crate::cpu::{self, RoleTimes};
@@ -12,8 +12,6 @@ use crate::span::Span;
 use crate::timing::Timing;
 use crate::topology::Topology;
 
-/// Role name of the switch.
-pub(crate) const SWITCH: &str = "switch";
 /// Entry for threads of a switch that do not forward.
 const SWITCH_CONTROL: &str = "switch control";
 /// Entry for the kernel's own work.

@@ -15,6 +15,7 @@ mod neighbour;
 mod noise;
 mod peer_ends;
 pub mod plan;
+mod ports;
 mod reading;
 pub mod rounds;
 mod rows;

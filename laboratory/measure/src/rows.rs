@@ -42,6 +42,7 @@ pub(crate) fn of(
         Shape::Echo => ("echo", 0),
         Shape::Pairs(_) => ("pairs", 0),
         Shape::Upf(_) => ("upf", 0),
+        Shape::Ports(_) => ("ports", 0),
     };
     ResultRow {
         technique: case.technique.to_string(),
@@ -56,11 +57,18 @@ pub(crate) fn of(
             Shape::Upf(load) => Some(load),
             _ => None,
         },
+        ports: match case.shape {
+            Shape::Ports(load) => Some(load),
+            _ => None,
+        },
         mtu: case.mtu,
         frame_size: case.size,
         burst: settings.burst,
         flows: settings.flows,
-        stations: case.stations,
+        stations: match case.shape {
+            Shape::Ports(load) => load.all_stations(),
+            _ => case.stations,
+        },
         offered_pps: case.rate.or(share_pps),
         load_share: case.share,
         paper_pps: case.paper_pps,
@@ -179,6 +187,7 @@ fn measured(
             .map(|(cycles, polling)| cycles * (1.0 - polling)),
         mbps_per_core: None,
         switch_cycles_per_frame: mean_of(|trial| trial.switch_cycles_per_frame),
+        lowest_share: mean_of(|trial| trial.lowest_share),
         drop_rates: (0..)
             .zip(&settings.goals)
             .filter(|_| !case.searches.is_empty())

@@ -7,12 +7,13 @@ use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
-use dray_results::{Check, UPF, UpfLoad};
+use dray_results::{Check, Traffic, UPF, UpfLoad};
 use dray_traffic::{
     EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
 };
 use dray_wire::gtpu::Direction;
 
+use crate::ports;
 use crate::shape::Shape;
 use crate::technique::Technique;
 use crate::timing::Timing;
@@ -129,6 +130,7 @@ impl Topology {
         let names = names.map(str::to_owned).into_iter();
         let middle = |number| match shape {
             Shape::Upf(_) => UPF.to_owned(),
+            Shape::Ports(_) => "silent".to_owned(),
             _ => format!("forwarder-{number}"),
         };
         let names = names.chain((1..=shape.forwarders()).map(middle));
@@ -193,7 +195,10 @@ impl Topology {
                     stations[to].outs.push(Hop { link: link.clone(), side: 1 });
                     stations[from].ins.push(Hop { link: link.clone(), side: 0 });
                 }
-                stations[from].outs.push(Hop { link: link.clone(), side: 0 });
+                // A silent role is at both ends of its links, and does not send.
+                let hops = &mut stations[from];
+                let hops = if from == to { &mut hops.ins } else { &mut hops.outs };
+                hops.push(Hop { link: link.clone(), side: 0 });
                 stations[to].ins.push(Hop { link: link.clone(), side: 1 });
                 if technique.endpoint.is_both_ends() {
                     // Frames circulate: both ends send and receive.
@@ -272,6 +277,7 @@ impl Topology {
         let forwarders = forwarders.map(|station| {
             let job = match self.shape {
                 Shape::Upf(users) => upf::job(self, station, users, load, interval),
+                Shape::Ports(_) => ports::silence(self, station, load, interval),
                 _ => self.forward_job(station, load, interval),
             };
             (station, job)
@@ -282,15 +288,22 @@ impl Topology {
 
     fn send_job(&self, load: &Load, timing: &Timing) -> Job {
         let Timing { warm_up, measure, interval } = *timing;
-        let lane =
-            |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: hop.link.flow() };
+        let flow = |hop: &Hop| match self.shape {
+            Shape::Ports(load) => ports::flow(self, load, hop),
+            _ => hop.link.flow(),
+        };
+        let lane = |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: flow(hop) };
         // A link that learns addresses does not wait for one receiver: it drops frames.
         let drops = self.technique.link.learns;
         let turn = if drops { SendJob::TURN } else { SendJob::LONG_TURN };
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,
-            stations: load.stations,
+            stations: match self.shape {
+                Shape::Ports(of) if of.traffic == Traffic::All => of.all_stations(),
+                Shape::Ports(of) => of.stations,
+                _ => load.stations,
+            },
             size: load.size,
             users: match self.shape {
                 Shape::Upf(users) => Some(upf::users(self, users)),
@@ -312,7 +325,12 @@ impl Topology {
         let hop = &self.receiver.ins[0];
         // Flow from the receiver to the sender.
         let back = |station| hop.link.flow().between_others(station).reversed();
-        let stations = if self.technique.link.learns { load.stations } else { 0 };
+        let stations = match self.shape {
+            // They were announced before the trial.
+            Shape::Ports(_) => 0,
+            _ if self.technique.link.learns => load.stations,
+            _ => 0,
+        };
         let announce = (0..stations).map(back).collect();
         let ports = ports.collect();
         let tunnelled =
@@ -374,6 +392,11 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             hops.map(alone).collect()
         }
         Shape::Echo => vec![alone([sender, receiver])],
+        Shape::Ports(load) => {
+            let (pairs, silent) = (usize::from(load.active / 2), usize::from(load.silent() / 2));
+            let silent = forwarders.flat_map(|role| std::iter::repeat_n([role, role], silent));
+            vec![std::iter::repeat_n([sender, receiver], pairs).chain(silent).collect()]
+        }
         Shape::Pairs(count) => vec![(0..count).map(|pair| [2 * pair, 2 * pair + 1]).collect()],
     }
 }

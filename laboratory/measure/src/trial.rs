@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use dray_lab::peer::PeerSwitch;
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
-use dray_results::{Agreements, CpuCost, Isolation, Noise};
+use dray_results::{Agreements, CpuCost, Isolation, Noise, SWITCH};
 use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
-use crate::cost::{SWITCH, costs};
+use crate::cost::costs;
 use crate::distance::LineTimes;
 use crate::endpoint::Io;
 use crate::reading::{CpuReading, KernelReading};
@@ -22,7 +22,7 @@ use crate::span::Span;
 use crate::streams::StreamTrial;
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
-use crate::{isolation, peer_ends};
+use crate::{isolation, peer_ends, ports};
 
 /// Result of a trial, over all topologies. Rates and CPU time cover the measurement, counts the
 /// whole trial.
@@ -58,6 +58,9 @@ pub struct Trial {
     pub cycles_per_frame: Option<f64>,
     /// CPU cycles of a user-space switch alone per frame received.
     pub switch_cycles_per_frame: Option<f64>,
+    /// Frames at the receiving port with the fewest, as a share of the mean, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowest_share: Option<f64>,
     /// Round-trip times, if measured.
     pub latency: Option<Latency>,
     /// One-way times, if measured.
@@ -86,6 +89,7 @@ pub fn run(
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
+    ports::announce(lab, &topologies[0], load)?;
     let link = topologies[0].sender.outs[0].link.clone();
     let left_before = lab.parent_counters(&link)?;
     let before = counters(lab, topologies)?;
@@ -209,8 +213,8 @@ fn sent(report: &Report) -> u64 {
 /// them.
 fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
     let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
-    let of = |topology: &Topology| topology.sender.outs[0].here().port;
-    Ok(counters.map(|ports| topologies.iter().map(|t| ports[of(t)].received_frames).sum()))
+    let outs = || topologies.iter().flat_map(|topology| &topology.sender.outs);
+    Ok(counters.map(|ports| outs().map(|hop| ports[hop.here().port].received_frames).sum()))
 }
 
 /// Reports of one topology by role.
@@ -230,6 +234,7 @@ impl<'r> Path<'r> {
             match report {
                 Report::Send(report) => sender = Some(report),
                 Report::Forward(report) => forwarders.push(report),
+                // The last one counts: a role with silent ports receives nothing.
                 Report::Receive(report) => receiver = Some(report),
                 Report::Ping(report) => {
                     (sender, receiver) = (Some(&report.send), Some(&report.receive));
@@ -281,6 +286,8 @@ fn evaluate(
         trial.receive_rates.resize(each.len(), 0.0);
         trial.receive_rates.iter_mut().zip(each).for_each(|(sum, rate)| *sum += rate);
         trial.add_counts(&path);
+        let received = |hop: &Hop| counted(hop).map(|counters| counters.rx_packets);
+        trial.lowest_share = ports::lowest_share(topology, received);
     }
     let frames = trial.received_pps * timing.measure.as_secs_f64();
     // On other architectures, the counter has its own rate, far below the CPU's.

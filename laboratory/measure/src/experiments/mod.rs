@@ -20,6 +20,7 @@ mod runtimes;
 mod sets;
 mod shyamkumar2022;
 mod streams;
+mod switch_scale;
 mod switches;
 mod upf;
 
@@ -55,6 +56,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     shyamkumar2022::NEED_WAKEUP,
     shyamkumar2022::FIG6,
     upf::SCALE,
+    switch_scale::SWITCH_SCALE,
     liang2016::LATENCY,
     liang2016::NOISY_NEIGHBOUR,
     liang2016::SETUP,

@@ -41,6 +41,7 @@ impl fmt::Display for Case {
         match self.shape {
             Shape::Pairs(pairs) => write!(f, " x {pairs}")?,
             Shape::Upf(load) => write!(f, " {load}")?,
+            Shape::Ports(load) => write!(f, " {load},")?,
             Shape::Chain(_) | Shape::Fan(_) | Shape::Echo => {}
         }
         match self.technique.endpoint.is_stream() {
@@ -57,7 +58,7 @@ impl fmt::Display for Case {
             Shape::Chain(count @ 1..) => write!(f, ", {count} forwarders in a chain")?,
             Shape::Fan(count) => write!(f, ", {count} forwarders side by side")?,
             Shape::Echo => write!(f, ", there and back")?,
-            Shape::Chain(0) | Shape::Pairs(_) | Shape::Upf(_) => {}
+            Shape::Chain(0) | Shape::Pairs(_) | Shape::Upf(_) | Shape::Ports(_) => {}
         }
         if let Some(neighbour) = self.neighbour {
             write!(f, ", {neighbour} neighbour")?;

@@ -81,10 +81,14 @@ impl Plan {
             check_pairs(technique, &shapes)?;
             check_runtime(technique, choices.runtimes.as_deref())?;
         }
-        if let Some(given) = choices.stations.filter(|stations| *stations > 1)
-            && shapes.iter().any(|shape| matches!(shape, Shape::Upf(_)))
-        {
-            return Err(WrongChoice::UpfStations { given });
+        if let Some(given) = choices.stations.filter(|stations| *stations > 1) {
+            for shape in &shapes {
+                match shape {
+                    Shape::Upf(_) => return Err(WrongChoice::UpfStations { given }),
+                    Shape::Ports(_) => return Err(WrongChoice::PortsStations { given }),
+                    _ => {}
+                }
+            }
         }
 
         // The paper's figure is shown only beside one measured under the same conditions.
@@ -102,7 +106,8 @@ impl Plan {
                 Some(stations) => vec![stations],
                 None => usual_stations(experiment, technique, &settings),
             };
-            let places = shapes.iter().flat_map(|s| mtus.iter().map(move |m| (s, m)));
+            let shapes = shapes.iter().filter(|shape| shape.suits(technique));
+            let places = shapes.flat_map(|s| mtus.iter().map(move |m| (s, m)));
             let places = places.flat_map(|place| stations.iter().map(move |n| (place, n)));
             for ((&shape, &mtu), &stations) in places {
                 let full = [mtu as usize + ETHERNET_LEN];

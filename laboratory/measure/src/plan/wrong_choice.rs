@@ -62,6 +62,8 @@ pub enum WrongChoice {
          is allowed"
     )]
     UpfStations { given: u16 },
+    #[error("--stations {given}: the rows of this experiment have stations; leave out --stations")]
+    PortsStations { given: u16 },
     #[error(
         "--size {given}: {technique} sends streams, whose frame size follows from the MTU; choose \
          other techniques, or --mtu"

@@ -11,6 +11,7 @@ mod latency_load;
 pub(crate) mod needs;
 mod offered;
 pub(crate) mod pairs;
+mod ports;
 mod rates;
 pub(crate) mod rows;
 mod sizes;
@@ -32,6 +33,7 @@ const KINDS: &[Kind] = &[
     forwarders::draw,
     pairs::draw,
     user_plane::draw,
+    ports::draw,
     latency::draw,
     latency_load::draw,
     needs::draw,

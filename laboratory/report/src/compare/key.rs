@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dray_results::{Check, EMBEDDED, Neighbour, ResultRow, StreamRow, UpfLoad};
+use dray_results::{Check, EMBEDDED, Neighbour, PortLoad, ResultRow, StreamRow, UpfLoad};
 
 use crate::number::rate_unit;
 
@@ -13,6 +13,7 @@ pub(crate) struct Key<'a> {
     topology: &'a str,
     forwarders: usize,
     upf: Option<UpfLoad>,
+    ports: Option<PortLoad>,
     frame_size: usize,
     burst: usize,
     flows: u16,
@@ -36,6 +37,7 @@ impl<'a> Key<'a> {
             topology: &row.topology,
             forwarders: row.forwarders,
             upf: row.upf,
+            ports: row.ports,
             frame_size: row.frame_size,
             burst: row.burst,
             flows: row.flows,
@@ -68,7 +70,9 @@ impl<'a> Key<'a> {
         if let Some(share) = self.load_share {
             write!(text, " at {:.0} % of the loss-free rate", 100.0 * share).ok();
         }
-        if self.topology != "chain" {
+        if let Some(load) = self.ports {
+            write!(text, ", {load}").ok();
+        } else if self.topology != "chain" {
             write!(text, " {}", self.topology).ok();
         }
         if let Some(load) = self.upf {
@@ -84,7 +88,7 @@ impl<'a> Key<'a> {
         text + &unusual(&[
             (self.forwarders, 0, "forwarders"),
             (usize::from(self.flows), 1, "flows"),
-            (usize::from(self.stations), 1, "stations"),
+            (if self.ports.is_some() { 1 } else { self.stations.into() }, 1, "stations"),
             (self.pairs, 1, "pairs"),
             (self.mtu as usize, 1500, "B MTU"),
         ])

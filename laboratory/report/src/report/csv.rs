@@ -5,7 +5,7 @@ use dray_results::{Outcome, Percentiles, StreamOutcome};
 use crate::escape;
 use crate::input::Run;
 
-const COLUMNS: [&str; 51] = [
+const COLUMNS: [&str; 54] = [
     "file",
     "experiment",
     "time",
@@ -25,6 +25,7 @@ const COLUMNS: [&str; 51] = [
     "mtu",
     "runtime",
     "upf",
+    "ports",
     "offered_pps",
     "paper_pps",
     "skipped",
@@ -53,6 +54,8 @@ const COLUMNS: [&str; 51] = [
     "one_way_max_ns",
     "load_share",
     "mbps_per_core",
+    "switch_work_ns",
+    "lowest_share",
     "streams",
     "goodput_bps",
     "interval95_bps",
@@ -81,6 +84,7 @@ pub(super) fn render(runs: &[Run]) -> String {
                 row.mtu.to_string(),
                 row.runtime.clone(),
                 row.upf.map_or(String::new(), |load| load.to_string()),
+                row.ports.map_or(String::new(), |load| load.to_string()),
                 number(row.offered_pps),
                 number(row.paper_pps),
             ]);
@@ -117,7 +121,11 @@ pub(super) fn render(runs: &[Run]) -> String {
                     fields.extend([p50, p90, p99, p999, max, p9999]);
                     fields.extend(all(measured.one_way_ns));
                     fields.push(number(row.load_share));
-                    fields.push(number(measured.mbps_per_core));
+                    fields.extend([
+                        number(measured.mbps_per_core),
+                        number(measured.switch_work_ns()),
+                        number(measured.lowest_share),
+                    ]);
                 }
             }
             push(&mut text, fields);

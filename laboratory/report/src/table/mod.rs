@@ -9,6 +9,7 @@ mod latency;
 mod needs;
 mod neighbours;
 mod notes;
+mod ports;
 mod rates;
 mod round_trips;
 mod runtimes;
@@ -68,6 +69,7 @@ pub fn render(results: &Results) -> String {
         Layout::PairsByTechnique => streams::pairs(results),
         Layout::DropRates => drop_rates::table(&results.results),
         Layout::UserPlane => user_plane::render(&results.results),
+        Layout::Ports => ports::table(&results.results),
         Layout::Runtimes => runtimes::table(results),
         Layout::Neighbours => neighbours::table(&results.results),
         Layout::Needs => needs::table(results),

@@ -42,20 +42,30 @@ impl TransmitQueue {
         Ok(())
     }
 
-    /// Transmits a frame of one buffer.
-    #[inline(always)]
-    fn put(&mut self, frame: &Frame<'_>) {
-        let ahead = self.ring.entry(AHEAD as u16);
-        frame::prefetch_to_write(self.buffers.start(ahead).as_ptr());
-        let entry = self.ring.entry(0);
-        // SAFETY: a buffer has room for a frame of this length, and no code of ours reads it.
-        unsafe { frame.copy_to(self.buffers.start(entry)) };
-        self.ring.post(self.buffers.offset(entry), frame.len() as u32, false);
+    /// Transmits frames of one buffer each, up to the first longer one; returns how many there was
+    /// room for.
+    #[inline]
+    fn put(&mut self, frames: &[Frame<'_>]) -> usize {
+        let room = frames.iter().take(self.ring.room().into());
+        let count = room.take_while(|frame| frame.len() <= BUFFER).count();
+        let Self { ring, buffers, .. } = self;
+        for (at, frame) in (0..).zip(frame::ahead(&frames[..count])) {
+            let ahead = ring.entry(at + AHEAD as u16);
+            frame::prefetch_to_write(buffers.start(ahead).as_ptr());
+            // SAFETY: a buffer has room for a frame of this length, and no code of ours reads it.
+            unsafe { frame.copy_to(buffers.start(ring.entry(at))) };
+        }
+        let lens = frames[..count].iter().map(|frame| frame.len() as u32);
+        ring.post_each(lens, |entry| buffers.offset(entry));
+        count
     }
 
-    /// Transmits a frame of several buffers.
+    /// Transmits a frame of several buffers. Returns true if there was room.
     #[cold]
-    fn put_long(&mut self, frame: &Frame<'_>) {
+    fn put_long(&mut self, frame: &Frame<'_>) -> bool {
+        if frame.len().div_ceil(BUFFER) > self.ring.room().into() {
+            return false;
+        }
         for at in (0..frame.len()).step_by(BUFFER) {
             let entry = self.ring.entry(0);
             let part = at..(at + BUFFER).min(frame.len());
@@ -64,6 +74,7 @@ impl TransmitQueue {
             let more = part.end < frame.len();
             self.ring.post(self.buffers.offset(entry), part.len() as u32, more);
         }
+        true
     }
 }
 
@@ -72,17 +83,13 @@ impl pairs::TransmitQueue for TransmitQueue {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
         self.take_back()?;
         let mut taken = 0;
-        for frame in frame::ahead(frames) {
-            let count = frame.len().div_ceil(BUFFER).max(1);
-            if count > self.ring.room().into() {
-                break;
+        while taken < frames.len() {
+            match self.put(&frames[taken..]) {
+                0 if frames[taken].len() <= BUFFER => break,
+                0 if !self.put_long(&frames[taken]) => break,
+                0 => taken += 1,
+                short => taken += short,
             }
-            if count == 1 {
-                self.put(frame);
-            } else {
-                self.put_long(frame);
-            }
-            taken += 1;
         }
         if self.ring.publish() {
             self.event.signal();

@@ -72,6 +72,23 @@ impl ClientRing {
         self.head = self.head.wrapping_add(1);
     }
 
+    /// Like [`post`](Self::post), for frames of one entry each: their lengths, and the offset of an
+    /// entry's buffer.
+    ///
+    /// # Panics
+    /// If there is no [`room`](Self::room) for all.
+    #[inline(always)]
+    pub fn post_each(&mut self, lens: impl Iterator<Item = u32>, offset: impl Fn(u16) -> u32) {
+        // A local, written back once: no store to a peer's memory delays reading it again.
+        let (ring, mut head) = (self.ring, self.head);
+        for len in lens {
+            assert!(head.wrapping_sub(self.tail) < ring.size.get(), "a full ring");
+            ring.set_descriptor(head, offset(ring.size.slot(head) as u16), len, false);
+            head = head.wrapping_add(1);
+        }
+        self.head = head;
+    }
+
     /// Makes all posted entries visible to the server. Returns true if the server, as the receiving
     /// side, wants an interrupt.
     #[inline]

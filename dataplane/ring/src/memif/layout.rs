@@ -107,14 +107,26 @@ impl MemifLayout {
         (cell.len.load(Relaxed), cell.flags.load(Relaxed) & NEXT != 0)
     }
 
+    /// Writes an entry, only where it changes: a line that is not written stays in the server's
+    /// cache.
     #[inline(always)]
     pub(super) fn set_descriptor(&self, index: u16, offset: u32, len: u32, more: bool) {
+        let set16 = |field: &AtomicU16, value| {
+            if field.load(Relaxed) != value {
+                field.store(value, Relaxed);
+            }
+        };
+        let set32 = |field: &AtomicU32, value| {
+            if field.load(Relaxed) != value {
+                field.store(value, Relaxed);
+            }
+        };
         let cell = self.cell(index);
-        cell.flags.store(if more { NEXT } else { 0 }, Relaxed);
-        cell.region.store(0, Relaxed);
-        cell.len.store(len, Relaxed);
-        cell.offset.store(offset, Relaxed);
-        cell.metadata.store(0, Relaxed);
+        set16(&cell.flags, if more { NEXT } else { 0 });
+        set16(&cell.region, 0);
+        set32(&cell.len, len);
+        set32(&cell.offset, offset);
+        set32(&cell.metadata, 0);
     }
 }
 

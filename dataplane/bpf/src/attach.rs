@@ -7,6 +7,7 @@ use aya::EbpfError;
 use aya::maps::MapError;
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, Xdp, XdpMode};
+use dray_netdev::privilege::{BPF, NET_ADMIN, hint};
 
 /// Place on a frame's path where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +60,11 @@ pub enum XdpError {
     Map(io::Error),
 }
 
-fn load_hint(error: &io::Error) -> &'static str {
+fn load_hint(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EPERM) => "; this needs CAP_BPF and CAP_NET_ADMIN, so run it as root",
-        Some(libc::EINVAL) => "; XDP programs for multi-buffer frames need Linux 5.18",
-        _ => "",
+        Some(libc::EPERM) => hint(&[BPF, NET_ADMIN]),
+        Some(libc::EINVAL) => "; XDP programs for multi-buffer frames need Linux 5.18".to_owned(),
+        _ => String::new(),
     }
 }
 

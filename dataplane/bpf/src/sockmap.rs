@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use aya::Ebpf;
 use aya::maps::{MapData, SockHash};
 use aya::programs::{CgroupAttachMode, ProgramError, SkMsg, SockOps};
+use dray_netdev::privilege::{BPF, NET_ADMIN, hint};
 
 /// The programs could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +16,7 @@ use aya::programs::{CgroupAttachMode, ProgramError, SkMsg, SockOps};
 pub struct SockmapError {
     what: &'static str,
     error: io::Error,
-    hint: &'static str,
+    hint: String,
 }
 
 impl SockmapError {
@@ -32,9 +33,10 @@ impl SockmapError {
             .map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error);
         // The numbers of EPERM and EINVAL, which are the same on every Linux machine.
         let hint = match number {
-            Some(1) => "; this needs CAP_BPF and CAP_NET_ADMIN, so run it as root",
-            Some(22) => "; this needs a kernel with CONFIG_BPF_STREAM_PARSER and CONFIG_CGROUP_BPF",
-            _ => "",
+            Some(1) => hint(&[BPF, NET_ADMIN]),
+            Some(22) => "; this needs a kernel with CONFIG_BPF_STREAM_PARSER and CONFIG_CGROUP_BPF"
+                .to_owned(),
+            _ => String::new(),
         };
         Self { what, error, hint }
     }

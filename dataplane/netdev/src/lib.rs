@@ -6,6 +6,7 @@ mod exchange;
 mod family;
 mod genetlink;
 mod interface;
+pub mod privilege;
 mod tap;
 
 pub use exchange::exchange;

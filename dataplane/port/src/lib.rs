@@ -55,7 +55,6 @@ pub mod memif;
 pub mod memory;
 pub mod null;
 mod pairs;
-mod privilege;
 pub mod query;
 pub mod raw;
 mod scheme;
@@ -75,6 +74,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use dray_netdev::privilege::{self, Capability};
 
 pub use bytes::{Bytes, BytesError};
 pub use dray_daemon::{Access, Account};
@@ -202,6 +202,9 @@ impl OpenError {
             Some(libc::EACCES) if what == "connect" => {
                 "; this needs write permission for the socket and access to its directory"
             }
+            Some(libc::EACCES) if what == "socket" => {
+                "; this needs write permission for the socket's directory"
+            }
             Some(libc::EMFILE) => {
                 "; a port takes several file descriptors, so raise the limit (`ulimit -Hn`, systemd's \
                  LimitNOFILE)"
@@ -214,7 +217,7 @@ impl OpenError {
     }
 
     /// Adds a hint if the error may come from the lack of one of the capabilities `needed`.
-    fn needing(mut self, needed: &[privilege::Capability]) -> Self {
+    fn needing(mut self, needed: &[Capability]) -> Self {
         let denied = [Some(libc::EPERM), Some(libc::EACCES)];
         if !needed.is_empty() && denied.contains(&self.error.raw_os_error()) {
             self.hint = privilege::hint(needed);

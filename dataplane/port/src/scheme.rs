@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use dray_daemon::{Access, BoundSocket};
+use dray_netdev::privilege::Capability;
 use rustix::net::SocketType;
 
-use crate::privilege::Capability;
 use crate::query::{Query, UriError};
 use crate::{Port, Wait};
 

@@ -5,8 +5,8 @@ use std::fmt;
 use dray_bpf::{Mode, PORTS_MAX};
 
 use dray_daemon::BoundSocket;
+use dray_netdev::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 
-use crate::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};

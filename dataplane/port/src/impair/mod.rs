@@ -8,8 +8,8 @@ use std::fmt;
 use std::time::Duration;
 
 use dray_daemon::BoundSocket;
+use dray_netdev::privilege::Capability;
 
-use crate::privilege::Capability;
 use crate::query::{Query, UriError};
 use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::{Port, PortUri, Wait};

@@ -8,8 +8,8 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_daemon::BoundSocket;
+use dray_netdev::privilege::{Capability, NET_RAW};
 
-use crate::privilege::{Capability, NET_RAW};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::socket::{

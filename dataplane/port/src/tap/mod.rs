@@ -11,8 +11,8 @@ use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use dray_daemon::BoundSocket;
+use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN};
 
-use crate::privilege::{Capability, MKNOD, NET_ADMIN};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait, interface};

@@ -12,8 +12,8 @@ use dray_wire::{Flow, MacAddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_daemon::BoundSocket;
+use dray_netdev::privilege::{Capability, NET_BIND};
 
-use crate::privilege::{Capability, NET_BIND};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Failed, Scheme};
 use crate::socket::{

@@ -1,19 +1,24 @@
-//! Capabilities that opening a port needs, and a hint for a program that lacks them.
+//! Capabilities that interfaces and ports need, and a hint for a program that lacks them.
 
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
 
 /// A capability and its name without `CAP_`.
-pub(crate) type Capability = (&'static str, CapabilitySet);
+pub type Capability = (&'static str, CapabilitySet);
 
-pub(crate) const BPF: Capability = ("BPF", CapabilitySet::BPF);
-pub(crate) const MKNOD: Capability = ("MKNOD", CapabilitySet::MKNOD);
-pub(crate) const NET_ADMIN: Capability = ("NET_ADMIN", CapabilitySet::NET_ADMIN);
-pub(crate) const NET_BIND: Capability = ("NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE);
-pub(crate) const NET_RAW: Capability = ("NET_RAW", CapabilitySet::NET_RAW);
+/// BPF programs and maps; CAP_SYS_ADMIN includes it.
+pub const BPF: Capability = ("BPF", CapabilitySet::BPF);
+/// Device files.
+pub const MKNOD: Capability = ("MKNOD", CapabilitySet::MKNOD);
+/// Settings of interfaces, and BPF programs that see their frames.
+pub const NET_ADMIN: Capability = ("NET_ADMIN", CapabilitySet::NET_ADMIN);
+/// Ports of UDP below 1024.
+pub const NET_BIND: Capability = ("NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE);
+/// Packet sockets and AF_XDP sockets.
+pub const NET_RAW: Capability = ("NET_RAW", CapabilitySet::NET_RAW);
 
 /// Returns what a program that was denied something that needs `needed` can do about it.
-pub(crate) fn hint(needed: &[Capability]) -> String {
+pub fn hint(needed: &[Capability]) -> String {
     let effective = capabilities(None).map_or(CapabilitySet::all(), |sets| sets.effective);
     hint_for(needed, effective, geteuid().is_root())
 }
@@ -23,8 +28,12 @@ fn hint_for(needed: &[Capability], effective: CapabilitySet, is_root: bool) -> S
         let names = capabilities.iter().map(|(name, _)| format!("CAP_{name}"));
         names.collect::<Vec<_>>().join(" and ")
     };
+    let held = match effective.contains(CapabilitySet::SYS_ADMIN) {
+        true => effective | CapabilitySet::BPF,
+        false => effective,
+    };
     let missing: Vec<&Capability> =
-        needed.iter().filter(|(_, flag)| !effective.contains(*flag)).collect();
+        needed.iter().filter(|(_, flag)| !held.contains(*flag)).collect();
     if missing.is_empty() {
         let all = list(&needed.iter().collect::<Vec<_>>());
         return format!(
@@ -59,6 +68,9 @@ mod tests {
             "; this needs CAP_NET_ADMIN, which root lacks here; for a container, give --cap-add \
              NET_ADMIN"
         );
+        let admin = CapabilitySet::SYS_ADMIN | raw;
+        let hint = hint_for(&needed, admin, true);
+        assert!(hint.starts_with("; this needs CAP_NET_ADMIN, which root"), "{hint}");
         let all = hint_for(&needed, CapabilitySet::all(), true);
         assert!(all.starts_with("; this process has CAP_BPF and CAP_NET_ADMIN, so"), "{all}");
     }

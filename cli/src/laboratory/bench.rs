@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use dray_lab::{Cancel, LabError, LinkKind, Runtime};
 use dray_measure::rounds::{Journal, Listener, Resumed, Step};
-use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
+use dray_measure::{Absent, Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
 use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
 use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -223,6 +223,7 @@ pub(crate) fn measure(
     outputs: &Outputs,
     cancel: &Cancel,
 ) -> (Results, Option<LabError>) {
+    run.plan = run.plan.clone().without(Absent::here());
     let mut progress = Progress::new(run, outputs);
     let program = Path::new("/proc/self/exe");
     let ended = rounds::run(&run.plan, program, cancel, &mut run.journal, &mut progress);
@@ -401,11 +402,15 @@ impl<'r> Progress<'r> {
 
     fn announce(&self, left: Duration) {
         let left = in_words(left);
-        let line = match self.plan.techniques() {
+        let [present, absent] = self.plan.techniques();
+        let mut line = match present {
             0 => format!("about {left}"),
             1 => format!("1 technique, about {left}"),
-            count => format!("{count} techniques, about {left}; less if this host lacks some"),
+            count => format!("{count} techniques, about {left}"),
         };
+        if absent > 0 {
+            line += &format!("; this host lacks {absent} more (notes at the end say why)");
+        }
         self.bar.suspend(|| eprintln!("{line}"));
     }
 }
@@ -447,7 +452,10 @@ fn list(quick: bool) -> Result<String, Failure> {
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
     let choices = Choices { quick, ..Choices::default() };
-    let duration = |experiment| Plan::new(experiment, &choices).map(|plan| plan.duration());
+    let absent = Absent::here();
+    let duration = |experiment| {
+        Plan::new(experiment, &choices).map(|plan| plan.without(absent.clone()).duration())
+    };
     let mut entries = Vec::new();
     let timed = |name, duration, about| (name, format!("{:>12}  {about}", in_words(duration)));
     for experiment in EXPERIMENTS {
@@ -461,8 +469,10 @@ fn list(quick: bool) -> Result<String, Failure> {
     let links = LinkKind::every().into_iter().map(|link| (link.name, link.about.to_owned()));
     let endpoints = Endpoint::all().into_iter().map(|it| (it.name, it.about.to_owned()));
     let title = match quick {
-        true => "Experiments, and the time that each takes with --quick",
-        false => "Experiments, and the time that each takes (--list --quick: with --quick)",
+        true => "Experiments, and the time that each takes on this host with --quick",
+        false => {
+            "Experiments, and the time that each takes on this host (--list --quick: with --quick)"
+        }
     };
     Ok(section(title, entries)
         + &section("Links", links.collect())

@@ -128,6 +128,13 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     findings
 }
 
+/// Returns the names of the kinds that the kernel does not support.
+pub(crate) fn unsupported() -> Vec<String> {
+    let findings = examine(&crate::host::facts());
+    let is_missing = |finding: &Finding| finding.state == State::Missing;
+    findings.into_iter().filter(is_missing).map(|finding| finding.item).collect()
+}
+
 impl Scratch {
     fn new() -> io::Result<Self> {
         let namespace = NetworkNamespace::scratch()?;

@@ -7,7 +7,7 @@
 mod bpf;
 mod cpu;
 mod finding;
-mod links;
+pub(crate) mod links;
 mod memory;
 mod nics;
 mod programs;

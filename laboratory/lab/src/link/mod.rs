@@ -15,6 +15,7 @@ mod ipvlan;
 pub(crate) mod kind;
 mod macvlan;
 mod memory;
+mod missing;
 mod netkit;
 mod ovs;
 mod parent;
@@ -30,6 +31,7 @@ pub(crate) use address::PREFIX_LEN;
 pub use end::{Attachment, End, Link, LinkOptions};
 pub use function::Functions;
 pub use kind::{Carries, LinkKind};
+pub use missing::missing;
 
 use std::time::Instant;
 

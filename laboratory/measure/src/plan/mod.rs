@@ -1,6 +1,7 @@
 //! A plan: what one run measures, case by case. It is built from an
 //! [experiment](crate::experiments) and the user's [`Choices`], and always valid.
 
+pub(crate) mod absent;
 pub(crate) mod case;
 pub(crate) mod choices;
 mod limits;
@@ -9,6 +10,7 @@ mod selection;
 pub(crate) mod settings;
 mod wrong_choice;
 
+pub use absent::Absent;
 pub use case::Case;
 pub use choices::Choices;
 pub use settings::Settings;
@@ -34,6 +36,8 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Frame sizes for which the machine's limit is measured as well.
     pub(crate) limit_sizes: Vec<usize>,
+    /// What the host lacks, if that is known: cases that need it take no time.
+    pub(crate) absent: Absent,
 }
 
 impl Plan {
@@ -145,7 +149,8 @@ impl Plan {
             MachineLimit::Never => false,
         };
         let limit_sizes = if with_limit { sizes.to_vec() } else { Vec::new() };
-        Ok(Self { experiment, settings, cases, limit_sizes })
+        let absent = Absent::default();
+        Ok(Self { experiment, settings, cases, limit_sizes, absent })
     }
 
     /// Returns the experiment of this plan.
@@ -153,12 +158,28 @@ impl Plan {
         self.experiment
     }
 
-    /// Returns the number of different techniques.
-    pub fn techniques(&self) -> usize {
+    /// Returns the plan for a host that lacks what `absent` lists, for times and numbers: skipped
+    /// cases take no time.
+    pub fn without(self, absent: Absent) -> Self {
+        Self { absent, ..self }
+    }
+
+    /// Returns true if the host is known to lack what a technique needs.
+    pub(crate) fn lacks(&self, technique: Technique) -> bool {
+        let needs_choice = technique.link.needs_card() && self.settings.parent.is_none();
+        needs_choice || self.absent.has(technique)
+    }
+
+    /// Returns the number of different techniques that the host can run, as far as is known, and
+    /// of those that it cannot run.
+    pub fn techniques(&self) -> [usize; 2] {
         let is_first = |(at, case): &(usize, &Case)| {
             !self.cases[..*at].iter().any(|other| other.technique == case.technique)
         };
-        self.cases.iter().enumerate().filter(is_first).count()
+        let all = self.cases.iter().enumerate().filter(is_first);
+        let (absent, present): (Vec<_>, Vec<_>) =
+            all.partition(|(_, case)| self.lacks(case.technique));
+        [present.len(), absent.len()]
     }
 
     /// Returns the number of trials.

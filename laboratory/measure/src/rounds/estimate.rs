@@ -11,8 +11,8 @@ const BESIDE: Duration = Duration::from_millis(500);
 const TRIALS_EACH: u32 = 20;
 
 impl Plan {
-    /// Returns the approximate time that the plan takes: rows x trials x length of a trial. What is
-    /// skipped takes no time.
+    /// Returns the approximate time that the plan takes: rows x trials x length of a trial. Cases that
+    /// this host is known to lack take no time.
     pub fn duration(&self) -> Duration {
         let cases: Duration = self.cases.iter().map(|case| Estimate::of(self, case)).sum();
         let limits = limit_duration(&self.settings) * self.limit_sizes.len() as u32;
@@ -52,6 +52,9 @@ impl Estimate {
 
     /// Returns the planned time of one trial or search of a case.
     pub(super) fn of(plan: &Plan, case: &Case) -> Duration {
+        if plan.lacks(case.technique) {
+            return Duration::ZERO;
+        }
         let timing = plan.settings.timing;
         let trial = timing.warm_up + timing.measure + BESIDE;
         if case.technique.endpoint.is_stream() {
@@ -103,12 +106,13 @@ mod tests {
                 let is_searched = |case: &&Case| {
                     !case.technique.endpoint.is_stream() && !plan.settings.goals_of(case).is_empty()
                 };
-                let searched = plan.cases.iter().filter(is_searched);
+                let cases = plan.cases.iter().filter(|case| !plan.lacks(case.technique));
+                let searched = cases.clone().filter(is_searched);
                 let first = experiment.shares.first().copied();
                 let searches = searched.clone().filter(|case| [None, first].contains(&case.share));
                 let trials_of_searches =
                     searched.clone().filter(|case| case.share.is_some()).count();
-                let plain = plan.cases.len() - searched.count() + trials_of_searches;
+                let plain = cases.count() - searched.count() + trials_of_searches;
                 let goals = plan.settings.goals.iter();
                 let search: f64 = goals.map(|it| 20.0 * (it.trial.as_secs_f64() + 0.125)).sum();
                 let limits = plan.limit_sizes.len() as f64 * timing.measure.as_secs_f64().min(1.0);

@@ -1,0 +1,66 @@
+//! Techniques that a host cannot run.
+
+use dray_lab::LinkKind;
+use dray_lab::link::missing;
+use dray_lab::peer::SwitchKind;
+use rustix::net::{AddressFamily, SocketType, socket};
+
+use crate::endpoint::Endpoint;
+use crate::technique::Technique;
+
+/// `AF_SMC` of linux/socket.h.
+const AF_SMC: u16 = 43;
+
+/// What a host is known to lack; by default nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Absent {
+    links: Vec<LinkKind>,
+    /// True if DPDK's testpmd is not installed.
+    dpdk: bool,
+    /// True if the kernel has no SMC sockets.
+    smc: bool,
+}
+
+impl Absent {
+    /// Finds what this host lacks. Takes well under a second, unless a program is slow to print its
+    /// version.
+    pub fn here() -> Self {
+        let dpdk = SwitchKind::Testpmd.find().is_err();
+        let smc = socket(AddressFamily::from_raw(AF_SMC), SocketType::STREAM, None).is_err();
+        Self { links: missing(), dpdk, smc }
+    }
+
+    /// Returns true if a technique needs something that the host lacks.
+    pub(super) fn has(&self, technique: Technique) -> bool {
+        let Technique { link, endpoint } = technique;
+        let lacks_endpoint =
+            (self.dpdk && endpoint.is_dpdk()) || (self.smc && endpoint == Endpoint::SMC);
+        lacks_endpoint || self.links.contains(&link)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::find;
+    use crate::plan::{Choices, Plan};
+
+    #[test]
+    fn absent_techniques_take_no_time() {
+        let plan = |technique: &str| {
+            let techniques = Some(vec![technique.to_owned()]);
+            let choices = Choices { techniques, ..Choices::default() };
+            Plan::new(find("all").unwrap(), &choices).unwrap()
+        };
+        let lacks_veth = Absent { links: vec![LinkKind::VETH], ..Absent::default() };
+        let veth = plan("veth/udp");
+        assert_eq!(veth.techniques(), [1, 0]);
+        assert!(!veth.duration().is_zero());
+        let veth = veth.without(lacks_veth.clone());
+        assert_eq!((veth.techniques(), veth.duration()), ([0, 1], std::time::Duration::ZERO));
+        let bridge = plan("bridge/udp");
+        assert_eq!(bridge.clone().without(lacks_veth).duration(), bridge.duration());
+        // Without --parent there is no card.
+        assert_eq!(plan("sriov").techniques()[0], 0);
+    }
+}

@@ -229,6 +229,25 @@ fn count_ends_sender_and_ping() {
 }
 
 #[test]
+fn count_ends_receiver_exactly() {
+    let _alone = alone();
+    let address = free_address();
+    let receive = format!("receive --json --count 100 --port udp:{address}?batch=64");
+    let receiver = start_here(&receive);
+    let send = format!("send --count 250 --rate 1k --port udp:127.0.0.1:0-{address}");
+    assert_eq!(end(start_here(&send)).0, Some(0));
+    assert_eq!(received(receiver).received, 100);
+    // Too few in time.
+    let receiver = start_here(&format!("receive --count 100 -t 3 --port udp:{address}"));
+    let send = format!("send --count 5 --rate 50 --port udp:127.0.0.1:0-{address}");
+    assert_eq!(end(start_here(&send)).0, Some(0));
+    let (status, stdout, stderr) = end(receiver);
+    assert_eq!(status, Some(1), "{stdout}");
+    assert!(stdout.starts_with("received 5 frames"), "{stdout}");
+    assert!(stderr.ends_with("dray: received 5 of 100 frames\n"), "{stderr}");
+}
+
+#[test]
 fn rates_go_to_standard_error_each_interval() {
     let _alone = alone();
     let lines = |interval: &str| {

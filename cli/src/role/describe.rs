@@ -121,8 +121,10 @@ pub(super) fn describe(report: &Report) -> String {
             let times = percentiles(&ping.latency);
             let (sent, back) = (ping.send.sent, ping.receive.received);
             let rate = ping.receive.arrivals.frames_per_second();
-            let rate =
-                rate.map_or(String::new(), |rate| format!(", {:.1} k round trips/s", rate / 1e3));
+            let rate = rate.map_or(String::new(), |rate| match rate {
+                1e3.. => format!(", {:.1} k round trips/s", rate / 1e3),
+                _ => format!(", {rate:.1} round trips/s"),
+            });
             format!("sent {sent} frames, {back} came back{rate}{times}\n")
         }
         Report::Neighbour(neighbour) => format!("written {} bytes\n", neighbour.written_bytes),
@@ -168,6 +170,16 @@ pub(super) fn nothing_came(report: &Report, left: usize) -> Option<String> {
         }
         (0, _) => Some(what.to_owned()),
         (count, _) if count <= left as u64 => Some("no frame was taken by a peer".to_owned()),
+        _ => None,
+    }
+}
+
+/// Returns a message if a receiver ended with fewer frames than it was to wait for.
+pub(super) fn too_few(report: &Report, expected: Option<u64>) -> Option<String> {
+    match (report, expected) {
+        (Report::Receive(report), Some(expected)) if report.received < expected => {
+            Some(format!("received {} of {expected} frames", report.received))
+        }
         _ => None,
     }
 }

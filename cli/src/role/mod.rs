@@ -179,6 +179,7 @@ pub(crate) struct SendArguments {
 #[command(after_help = help!("\
 Examples:
   dray receive --port raw:eth0
+  dray receive --port raw:eth0 --count 1000 -t 60     status 1 if fewer come within a minute
   dray receive --port 'afxdp:eth0?defer=50&wait=poll'
   dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json
   dray receive --port 'raw:eth0?wait=poll' --latency
@@ -194,6 +195,9 @@ pub(crate) struct ReceiveArguments {
     /// Report the latency of frames, from when they were due at a sender on this host.
     #[arg(long)]
     latency: bool,
+    /// End after this number of test frames; status 1 if the role ends with fewer.
+    #[arg(short, long, value_name = "FRAMES", allow_hyphen_values = true, value_parser = count)]
+    count: Option<u64>,
     #[command(flatten)]
     common: Common,
 }
@@ -351,6 +355,11 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
                 "--port {at}: byte streams have no frames to time: leave out --latency"
             ));
         }
+        Ok(at) if arguments.count.is_some() => {
+            let why =
+                anyhow::anyhow!("--port {at}: byte streams have no frames: leave out --count");
+            return Err(Failure::usage(why));
+        }
         Ok(at) => {
             let job = StreamReceiveJob { at, check, interval: arguments.common.samples() };
             return run(Job::StreamReceive(job), &arguments.common);
@@ -368,6 +377,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
         check,
         tunnelled: false,
         timed: arguments.latency.then_some(Duration::ZERO),
+        count: arguments.count,
         yielding: true,
         interval: arguments.common.samples(),
     };

@@ -11,7 +11,7 @@ use dray_traffic::agent::Role;
 use dray_traffic::{Job, Report, RoleError, Signal};
 
 use super::Common;
-use super::describe::{describe, nothing_came, rates};
+use super::describe::{describe, nothing_came, rates, too_few};
 use super::waiting::{Waiting, frames_of};
 use crate::common::{Failure, cancel_on_signals, print};
 
@@ -28,6 +28,7 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
     // A sender measures its duration itself, to the tick.
     let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
     let frames = frames_of(&job);
+    let expected = expected(&job);
     let mut role = Role::open(job).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
@@ -72,11 +73,19 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
     } else {
         print(&describe(&report))?;
     }
-    match nothing_came(&report, left) {
+    match nothing_came(&report, left).or_else(|| too_few(&report, expected)) {
         Some(why) => {
             let missing = waiting.missing().map(|peer| format!("; it waited for {peer}"));
             Err(anyhow!(why + &missing.unwrap_or_default()).into())
         }
         None => Ok(()),
+    }
+}
+
+/// Returns the number of frames that a receiver is to wait for.
+fn expected(job: &Job) -> Option<u64> {
+    match job {
+        Job::Receive(job) => job.count,
+        _ => None,
     }
 }

@@ -105,6 +105,9 @@ pub struct ReceiveJob {
     /// host.
     #[serde(default)]
     pub timed: Option<Duration>,
+    /// Number of intact frames after which the receiver ends by itself.
+    #[serde(default)]
+    pub count: Option<u64>,
     /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.

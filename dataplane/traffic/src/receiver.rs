@@ -24,6 +24,7 @@ pub struct Receiver {
     check: Check,
     tunnelled: bool,
     timed: Option<Duration>,
+    count: Option<u64>,
     interval: Duration,
 }
 
@@ -50,8 +51,8 @@ impl Receiver {
             ports.push((uri.clone(), port.rx));
         }
         let intake = Intake::new(ports, job.yielding);
-        let &ReceiveJob { check, tunnelled, timed, interval, .. } = job;
-        Ok(Self { intake, links, announcements, check, tunnelled, timed, interval })
+        let &ReceiveJob { check, tunnelled, timed, count, interval, .. } = job;
+        Ok(Self { intake, links, announcements, check, tunnelled, timed, count, interval })
     }
 
     /// Announces the port's addresses to a learning switch, once every role is ready: a kernel that
@@ -79,7 +80,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Receives until `signal` ends it.
+    /// Receives until `signal` ends it, or until the job's number of frames has come.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -87,6 +88,7 @@ impl Receiver {
     ) -> Result<ReceiveReport, RoleError> {
         self.announce(signal)?;
         let mut counts = Counts::default();
+        let enough = self.count.unwrap_or(u64::MAX);
         let mut look = Look::new(self.check, self.tunnelled);
         let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
         let (samples, arrivals) =
@@ -94,6 +96,9 @@ impl Receiver {
                 let mut worked = false;
                 for index in 0..intake.len() {
                     let lent = intake.receive(index, &mut |frames| {
+                        // More than enough stay in the port.
+                        let left = usize::try_from(enough - counts.received).unwrap_or(usize::MAX);
+                        let frames = &frames[..frames.len().min(left)];
                         match look.check {
                             Check::None => counts.count(frames),
                             Check::Fetched => {
@@ -109,6 +114,9 @@ impl Receiver {
                         frames.len()
                     })?;
                     worked |= lent > 0;
+                }
+                if counts.received >= enough {
+                    signal.stop();
                 }
                 Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
             })?;

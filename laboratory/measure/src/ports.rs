@@ -46,6 +46,7 @@ pub(crate) fn silence(
         check: Check::None,
         tunnelled: false,
         timed: None,
+        count: None,
         yielding: station.shares_cpu,
         interval,
     })

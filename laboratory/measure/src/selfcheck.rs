@@ -106,6 +106,7 @@ impl Bench {
             tunnelled: false,
             check: Look::Whole,
             timed: None,
+            count: None,
             yielding: true,
             interval: duration,
         });

@@ -336,7 +336,16 @@ impl Topology {
         let tunnelled =
             matches!(self.shape, Shape::Upf(UpfLoad { direction: Direction::Downlink, .. }));
         let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
-        Job::Receive(ReceiveJob { ports, announce, check, tunnelled, timed, yielding, interval })
+        Job::Receive(ReceiveJob {
+            ports,
+            announce,
+            check,
+            tunnelled,
+            timed,
+            count: None,
+            yielding,
+            interval,
+        })
     }
 
     fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {

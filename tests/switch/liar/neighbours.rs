@@ -38,6 +38,7 @@ impl Neighbours {
             check: Check::Whole,
             tunnelled: false,
             timed: None,
+            count: None,
             yielding: true,
             interval,
         };

@@ -70,6 +70,11 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     }
     // The words of the usage line up to the first argument are the command.
     let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
+    // A word without a dash, where the command follows a separator.
+    let is_word = message.contains("argument '") && !message.contains("argument '-");
+    if is_word && usage.is_some_and(|usage| usage.contains(" -- <")) {
+        return format!("{message}: give -- before the command");
+    }
     let is_word = |word: &&str| !word.starts_with(['[', '<', '-']);
     let command = usage.map(|usage| usage.split(' ').take_while(is_word).collect::<Vec<_>>());
     match (error.kind(), command) {

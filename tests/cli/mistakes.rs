@@ -1,7 +1,11 @@
 //! Mistakes of a first hour: each gets one line that says what would be right.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::common::{self, alone};
 
@@ -172,6 +176,82 @@ const MISTAKES: &[(&str, &str)] = &[
         "upf --n3 raw:lo --n6 raw:eth9 --config n3.toml",
         "n3.toml: line 3: n3: unknown key \"adresses\": did you mean addresses?",
     ),
+    // Sockets that roles and switches cannot use.
+    (
+        "receive --port virtio:nosuch/a.sock",
+        "port virtio:nosuch/a.sock: connect: no such directory: nosuch",
+    ),
+    ("ping --port memif:notes.txt", "port memif:notes.txt: connect: notes.txt is not a socket"),
+    (
+        "echo --port vhost:notes.txt",
+        "port vhost:notes.txt: socket: this path exists and is not a socket",
+    ),
+    (
+        "send --port unix:a.sock?peer=nosuch/b.sock",
+        "port unix:a.sock?peer=nosuch/b.sock: connect: no such directory: nosuch",
+    ),
+    (
+        "receive --port tcp:127.0.0.1:9000 --count 5",
+        "--port tcp:127.0.0.1:9000: byte streams have no frames: leave out --count",
+    ),
+    (
+        "switch --control c.sock a=vhost:c.sock",
+        "port \"a\": c.sock is the switch's control socket; give another path",
+    ),
+    (
+        "upf --control c.sock --n3 vhost:c.sock --n6 null: --config n3.toml",
+        "vhost:c.sock: this path is that of the control socket; give another one",
+    ),
+    ("lab exec sender true", "unexpected argument 'true' found: give -- before the command"),
+];
+
+/// A lab, and mistakes with it.
+const LAB: &str = "\
+[[containers]]
+name = \"sender\"
+
+[[containers]]
+name = \"receiver\"
+run = \"dray receive --port raw:eth0\"
+
+[[links]]
+kind = \"veth\"
+ends = [\"sender\", \"receiver\"]
+";
+const MISTAKES_IN_LAB: &[(&str, &str)] = &[
+    ("lab logs reciever", "lab mistakes: no such container: \"reciever\"; did you mean receiver?"),
+    (
+        "lab logs switch",
+        "lab mistakes: no such container: \"switch\"; give one of host, sender, receiver",
+    ),
+    (
+        "lab logs sender",
+        "lab mistakes: container sender has no `run` command; give one of receiver",
+    ),
+    ("lab exec sendr -- true", "lab mistakes: no such container: \"sendr\"; did you mean sender?"),
+    ("lab down mistake", "no such lab: \"mistake\"; labs that are up: mistakes"),
+    ("lab logs --lab mistake", "no such lab: \"mistake\"; labs that are up: mistakes"),
+    ("switch ports --lab mistake", "no such lab: \"mistake\"; labs that are up: mistakes"),
+    ("switch ports --lab mistakes", "lab mistakes: no `dray switch` runs in its containers"),
+    (
+        "upf stats --lab mistakes/sendr",
+        "lab mistakes: no such container: \"sendr\"; did you mean sender?",
+    ),
+    (
+        "lab up mistakes.toml",
+        "lab \"mistakes\" is already up: take it down with `dray lab down mistakes`, or give this one \
+         another name with --name",
+    ),
+];
+
+/// Commands without a lab, as after the second `dray lab down`.
+const WITHOUT_LAB: [&str; 6] = [
+    "lab down",
+    "lab down mistakes",
+    "lab logs",
+    "lab logs --lab mistakes receiver",
+    "lab exec sender -- true",
+    "switch ports --lab mistakes",
 ];
 
 #[test]
@@ -182,18 +262,93 @@ fn mistake_gets_one_line_that_says_what_is_right() {
     for (name, text) in FILES {
         fs::write(folder.path().join(name), text).unwrap();
     }
+    check_all(folder.path(), MISTAKES.iter().copied());
+    // Nothing was written.
+    let notes = fs::read_to_string(folder.path().join("notes.txt")).unwrap();
+    assert_eq!(notes, FILES[1].1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), FILES.len());
+}
+
+#[test]
+fn mistake_with_lab_gets_one_line_that_says_what_is_right() {
+    let _alone = alone();
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("mistakes.toml"), LAB).unwrap();
+    let run = |line: &str| {
+        let mut command = common::command();
+        command.args(line.split(' ')).current_dir(folder.path()).output().unwrap()
+    };
+    let none = "no lab is up; start one with `dray lab up FILE.toml`";
+    check_all(folder.path(), WITHOUT_LAB.map(|line| (line, none)));
+    let up = run("lab up mistakes.toml");
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    let checked =
+        std::panic::catch_unwind(|| check_all(folder.path(), MISTAKES_IN_LAB.iter().copied()));
+    assert!(run("lab down mistakes").status.success());
+    checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    check_all(folder.path(), WITHOUT_LAB.map(|line| (line, none)));
+    let down = run("lab down --all");
+    assert_eq!((down.status.code(), &down.stdout[..]), (Some(0), &b"no lab is up\n"[..]));
+}
+
+/// Mistakes of a user who is not root; `{}` is a directory that this user cannot write to, with a
+/// socket that this user cannot connect to.
+const OF_A_USER: &[(&str, &str)] = &[
+    (
+        "receive --port virtio:{}/a.sock",
+        "port virtio:{}/a.sock: connect: Permission denied (os error 13); this needs write permission \
+         for the socket and access to its directory",
+    ),
+    (
+        "receive --port vhost:{}/b.sock",
+        "port vhost:{}/b.sock: socket: Permission denied (os error 13); this needs write permission \
+         for the socket's directory",
+    ),
+    (
+        "switch --control {}/c.sock",
+        "control = \"{}/c.sock\": cannot write in \"{}\": Permission denied (os error 13); --control \
+         PATH gives the socket another path",
+    ),
+    (
+        "receive --port afxdp:lo",
+        "port afxdp:lo: XDP program: Operation not permitted (os error 1); this needs CAP_BPF and \
+         CAP_NET_ADMIN, so run it as root",
+    ),
+];
+
+#[test]
+fn missing_permission_gets_one_line_that_says_what_is_right() {
+    let _alone = alone();
+    require_root!();
+    // Other users may have no access to the checkout's folder.
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("dray");
+    fs::copy(common::DRAY, &program).unwrap();
+    fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let _socket = UnixListener::bind(folder.path().join("a.sock")).unwrap();
+    let place = folder.path().display().to_string();
+    for (line, expected) in OF_A_USER {
+        let [line, expected] = [line, expected].map(|text| text.replace("{}", &place));
+        let mut command = Command::new(&program);
+        let output =
+            command.args(line.split(' ')).current_dir("/").uid(65534).gid(65534).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said, format!("dray: {expected}\n"), "dray {line}");
+        assert!(matches!(output.status.code(), Some(1 | 2)), "dray {line}: {}", output.status);
+    }
+}
+
+/// Checks that each command line gets its message, and status 1 or 2.
+fn check_all<'m>(folder: &Path, mistakes: impl IntoIterator<Item = (&'m str, &'m str)>) {
     let mut wrong = Vec::new();
-    for (line, expected) in MISTAKES {
-        let (status, said) = dray_in(folder.path(), line);
+    for (line, expected) in mistakes {
+        let (status, said) = dray_in(folder, line);
         if said != format!("dray: {expected}\n") || !matches!(status, Some(1 | 2)) {
             wrong.push(format!("$ dray {line}\n{said}expected:\n      {expected}\n"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.concat());
-    // Nothing was written.
-    let notes = fs::read_to_string(folder.path().join("notes.txt")).unwrap();
-    assert_eq!(notes, FILES[1].1);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), FILES.len());
 }
 
 fn dray_in(folder: &Path, line: &str) -> (Option<i32>, String) {

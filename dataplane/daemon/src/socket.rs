@@ -141,10 +141,9 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     BoundSocket::bind(path, SocketType::STREAM, access)
 }
 
-/// Checks that a Unix socket can be created at `path`; the error says why not. Directories below
+/// Checks that a control socket can be created at `path`; the error says why not. Directories below
 /// [`FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
-    use rustix::fs::{Access, access};
     let length = path.as_os_str().as_bytes().len();
     if length > SOCKET_PATH_MAX {
         return Err(format!(
@@ -156,12 +155,22 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
     }
     let folder = folder_of(path);
     if !folder.exists() && may_make_folder(path) {
-        return Ok(());
+        // The first directory that exists must be writable.
+        let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(folder);
+        return access_to(there);
     }
     if !folder.is_dir() {
         return Err(format!("no such directory: {folder:?}"));
     }
-    access(folder, Access::WRITE_OK).map_err(|error| format!("cannot write in {folder:?}: {error}"))
+    access_to(folder)
+}
+
+/// Checks that this process may create files in `folder`.
+fn access_to(folder: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    access(folder, Access::WRITE_OK).map_err(|error| {
+        format!("cannot write in {folder:?}: {error}; --control PATH gives the socket another path")
+    })
 }
 
 /// Returns the path of a control socket that a program uses if none is given: `usual`, or the file of

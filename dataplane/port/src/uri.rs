@@ -13,7 +13,7 @@ use crate::memif::MemifUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
-use crate::scheme::{Listening, Scheme};
+use crate::scheme::{Claim, Listening, Scheme};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
@@ -148,6 +148,11 @@ impl PortUri {
     /// ports, one gets the other's frames, or none.
     pub fn common_with(&self, other: &Self) -> Option<String> {
         self.scheme().claim()?.common(&other.scheme().claim()?)
+    }
+
+    /// Returns true if the port binds or connects a socket at `path`.
+    pub fn uses_socket(&self, path: &Path) -> bool {
+        matches!(self.scheme().claim(), Some(Claim::Socket(own, _)) if own == path)
     }
 
     /// Returns true if the kernel writes the headers of transmitted frames, so that all are one

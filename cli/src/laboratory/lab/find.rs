@@ -23,9 +23,9 @@ pub(super) fn container<'l>(
 ) -> Result<&'l ContainerState, Failure> {
     let found = state.containers.iter().find(|container| container.name == name);
     found.ok_or_else(|| {
-        let names = names(&state.containers.iter().collect::<Vec<_>>());
-        let lab = &state.name;
-        usage!("lab {lab}: no such container: {name:?}; give one of {names}")
+        let names = state.containers.iter().map(|container| container.name.as_str());
+        let (lab, advice) = (&state.name, dray_text::advice(name, names));
+        usage!("lab {lab}: no such container: {name:?}; {advice}")
     })
 }
 

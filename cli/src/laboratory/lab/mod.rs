@@ -131,6 +131,9 @@ fn down(arguments: &Down) -> Result<(), Failure> {
         true => standing::find_all()?,
         false => vec![find(arguments.lab.as_deref())?],
     };
+    if labs.is_empty() {
+        return print("no lab is up\n");
+    }
     for lab in labs {
         let ends = lab.down()?;
         print(&show::ends(lab.name(), &ends))?;

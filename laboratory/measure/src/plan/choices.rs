@@ -5,6 +5,7 @@ use std::time::Duration;
 use dray_lab::Runtime;
 use dray_results::Check;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Choices from the command line; `None` leaves the choice to the experiment. Incomplete results
 /// store them under the names of the options.
@@ -12,56 +13,55 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "kebab-case", default)]
 pub struct Choices {
     /// Frame sizes in bytes.
-    #[serde(skip_serializing_if = "Option::is_none", rename = "size")]
+    #[serde(rename = "size")]
     pub sizes: Option<Vec<usize>>,
     /// Frames per burst.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<usize>,
     /// Numbers of concurrent sender/receiver pairs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pairs: Option<Vec<usize>>,
     /// Flows per link of the sender, or byte streams per sender.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub flows: Option<u16>,
     /// MAC address pairs to rotate through.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stations: Option<u16>,
     /// Frames per second.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Search for the highest rates at which these shares of frames are lost.
-    #[serde(skip_serializing_if = "Option::is_none", rename = "loss")]
+    #[serde(rename = "loss")]
     pub losses: Option<Vec<f64>>,
     /// Techniques, in the syntax of `--technique`.
-    #[serde(skip_serializing_if = "Option::is_none", rename = "technique")]
+    #[serde(rename = "technique")]
     pub techniques: Option<Vec<String>>,
     /// Length of a measurement.
-    #[serde(skip_serializing_if = "Option::is_none", with = "seconds")]
+    #[serde(with = "seconds")]
     pub duration: Option<Duration>,
     /// Trials per case.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trials: Option<usize>,
     /// MTU of the links in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Host network card whose virtual functions containers may get.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
     /// CPUs for the roles, in the order of assignment.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,
     /// How thoroughly receivers check frames.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<Check>,
     /// Seed for the order of trials.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
     /// True to shorten everything.
-    #[serde(skip_serializing_if = "is_default")]
     pub quick: bool,
     /// Runtimes that create the containers.
-    #[serde(skip_serializing_if = "Option::is_none", rename = "runtime")]
+    #[serde(rename = "runtime")]
     pub runtimes: Option<Vec<Runtime>>,
+}
+
+impl Choices {
+    /// Returns what was chosen, by the names of the options.
+    pub(crate) fn given(&self) -> Map<String, Value> {
+        let Ok(Value::Object(mut options)) = serde_json::to_value(self) else {
+            unreachable!("choices are a JSON object: {self:?}")
+        };
+        options.retain(|_, value| !matches!(value, Value::Null | Value::Bool(false)));
+        options
+    }
 }
 
 /// Serialization of a duration as a number of seconds.
@@ -85,6 +85,21 @@ mod seconds {
     }
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_given_options_are_stored() {
+        assert!(Choices::default().given().is_empty());
+        let choices = Choices {
+            sizes: Some(vec![64]),
+            duration: Some(Duration::from_millis(500)),
+            quick: true,
+            ..Choices::default()
+        };
+        let stored = Value::Object(choices.given());
+        assert_eq!(stored, serde_json::json!({"size": [64], "duration": 0.5, "quick": true}));
+        assert_eq!(serde_json::from_value::<Choices>(stored).unwrap(), choices);
+    }
 }

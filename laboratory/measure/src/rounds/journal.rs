@@ -115,7 +115,7 @@ impl Journal {
                 Box::new(Incomplete {
                     trials_done: self.trials(),
                     trials: plan.trials(),
-                    choices: value(&Choices { seed, ..choices.clone() }),
+                    choices: Choices { seed, ..choices.clone() }.given().into(),
                     cpus: settings.placement.cpus(),
                     journal: value(self),
                 })

@@ -3,7 +3,7 @@
 use dray_lab::host;
 use dray_results::{HostFacts, Results};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::case_trials::CaseTrials;
 use super::journal::Journal;
@@ -86,7 +86,7 @@ impl Resumed {
 
 /// Fails if a choice in `given` is not the same in `theirs`.
 fn same_choices(theirs: &Choices, given: &Choices) -> Result<(), CannotResume> {
-    let [theirs, given] = [theirs, given].map(fields);
+    let [theirs, given] = [theirs, given].map(Choices::given);
     let differs = given.into_iter().find(|(option, value)| theirs.get(option) != Some(value));
     match differs {
         None => Ok(()),
@@ -95,13 +95,6 @@ fn same_choices(theirs: &Choices, given: &Choices) -> Result<(), CannotResume> {
             given: value.to_string(),
             option: format!("--{option}"),
         }),
-    }
-}
-
-fn fields(choices: &Choices) -> Map<String, Value> {
-    match serde_json::to_value(choices) {
-        Ok(Value::Object(fields)) => fields,
-        other => unreachable!("choices are not a JSON object: {other:?}"),
     }
 }
 

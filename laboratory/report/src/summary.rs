@@ -365,6 +365,9 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
                 time(next.value)
             )
         }
+        None if ratio < 1.005 => {
+            format!("Level with {}; no interval, so the order is not certain.", name(next))
+        }
         None => format!(
             "{ahead} ahead of {}; no interval, so the difference is not certain.",
             name(next)
@@ -411,6 +414,14 @@ mod tests {
 
     fn row(technique: &str, size: usize, samples: &[f64]) -> sample::Row {
         sample::row(technique, size).samples(samples)
+    }
+
+    #[test]
+    fn equal_figures_are_level() {
+        let (answers, _) =
+            answers_of(&[row("veth/udp", 64, &[10e5]), row("veth/raw", 64, &[10e5])]);
+        let cores = answers.iter().find(|answer| answer.question == "Fewest cores").unwrap();
+        assert!(cores.verdict.starts_with("Level with veth/"), "{}", cores.verdict);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `dray switch stats`: counters, their rates, and their reset.
 
-use std::io::{IsTerminal, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stdout};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use dray_switch::PortStats;
 use dray_switch::config::Name;
 
 use super::{Ask, refused, show};
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals};
 use crate::parse;
 
 /// Clears a terminal and moves its cursor to the first line.
@@ -83,7 +83,12 @@ impl Stats {
             let (stats, now) = take()?;
             let text = show::rates(&stats, &before, now - then);
             let seconds = start.elapsed().as_secs_f64();
-            print(&format!("{clear}after {seconds:.0} s, rates per second:\n{text}\n"))?;
+            let text = format!("{clear}after {seconds:.0} s, rates per second:\n{text}\n");
+            match stdout().write_all(text.as_bytes()) {
+                // The reader has seen enough.
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                result => result?,
+            }
             (before, then) = (stats, now);
         }
         Ok(())

@@ -68,7 +68,8 @@ pub(super) fn explain(marks: &[&str]) -> Vec<String> {
     }
     if marks.contains(&"~") {
         notes.push(
-            "~ Disturbed: the machine was busy with other work, so measure again.".to_owned(),
+            "~ Disturbed: the machine was busy, or the CPUs had moved, so measure again."
+                .to_owned(),
         );
     }
     notes

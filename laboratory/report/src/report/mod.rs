@@ -155,8 +155,9 @@ fn caveats(runs: &[&Run]) -> Vec<String> {
         + streams().filter(|measured| measured.disturbed().is_some()).count();
     if disturbed > 0 {
         caveats.push(format!(
-            "In {disturbed} of {} results the machine was busy with other work; they are marked \
-             with ~ and should be measured again.",
+            "In {disturbed} of {} results the machine was busy with other work, or the CPUs were \
+             not as near to each other as in most trials; they are marked with ~ and should be \
+             measured again.",
             all().count() + streams().count()
         ));
     }

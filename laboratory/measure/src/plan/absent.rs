@@ -11,7 +11,7 @@ use crate::technique::Technique;
 /// `AF_SMC` of linux/socket.h.
 const AF_SMC: u16 = 43;
 
-/// What a host is known to lack; by default nothing.
+/// Parts that a host is known to lack; by default none.
 #[derive(Clone, Debug, Default)]
 pub struct Absent {
     links: Vec<LinkKind>,

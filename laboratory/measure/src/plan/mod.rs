@@ -36,7 +36,7 @@ pub struct Plan {
     pub cases: Vec<Case>,
     /// Frame sizes for which the machine's limit is measured as well.
     pub(crate) limit_sizes: Vec<usize>,
-    /// What the host lacks, if that is known: cases that need it take no time.
+    /// Parts that the host lacks, if they are known: cases that need them take no time.
     pub(crate) absent: Absent,
 }
 

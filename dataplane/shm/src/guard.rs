@@ -90,15 +90,16 @@ impl Share {
     /// # Errors
     /// If all peers together would take too many.
     pub(crate) fn of(len: u64) -> io::Result<Self> {
-        let before = GUARDED.fetch_add(len, Ordering::Relaxed);
-        let share = Self(len);
         let limit = LIMIT.load(Ordering::Relaxed);
-        if before.saturating_add(len) > limit {
-            return Err(io::Error::other(format!(
-                "{len} bytes: peers already share {before} of at most {limit} bytes"
-            )));
+        // Nothing is added that does not fit: a peer that asks for too much takes no other's room,
+        // not even for a moment.
+        let add = |taken: u64| taken.checked_add(len).filter(|sum| *sum <= limit);
+        match GUARDED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(Self(len)),
+            Err(taken) => Err(io::Error::other(format!(
+                "{len} bytes: peers already share {taken} of at most {limit} bytes"
+            ))),
         }
-        Ok(share)
     }
 }
 

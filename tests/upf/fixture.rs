@@ -52,7 +52,7 @@ impl Upf {
         if name == "upf" {
             command.args(["--control", &self.at("upf.sock")]);
         }
-        // Not the test's own output: nobody waits for its end if the process outlives the test.
+        // A process that outlives the test must not keep the test's own output open.
         let said = File::options().append(true).create(true).open(self.at("stderr"));
         command.stdout(Stdio::piped()).stderr(said.unwrap()).stdin(Stdio::null());
         command

@@ -131,14 +131,8 @@ impl MeasuredStreams {
 
     /// Disturbances as text; `None` if there were none.
     pub fn disturbed(&self) -> Option<String> {
-        self.disturbed_itself().or_else(|| self.setting.lines?.disturbed())
-    }
-
-    /// Describes what disturbed the measurement, if anything did, other than that the CPUs were not
-    /// as near to each other, or as far, as in the other rows of its run.
-    pub fn disturbed_itself(&self) -> Option<String> {
         let noise = self.noise.and_then(|noise| noise.in_words());
-        noise.or_else(|| self.setting.lines?.changed())
+        noise.or_else(|| self.setting.lines?.disturbed())
     }
 
     /// Returns true if the counts contradict each other, so that the figure cannot be trusted.

@@ -3,13 +3,10 @@
 use dray_lab::LinkKind;
 use dray_lab::link::missing;
 use dray_lab::peer::SwitchKind;
-use rustix::net::{AddressFamily, SocketType, socket};
+use dray_traffic::stream::Family;
 
 use crate::endpoint::Endpoint;
 use crate::technique::Technique;
-
-/// `AF_SMC` of linux/socket.h.
-const AF_SMC: u16 = 43;
 
 /// Parts that a host is known to lack; by default none.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +23,7 @@ impl Absent {
     /// version.
     pub fn here() -> Self {
         let dpdk = SwitchKind::Testpmd.find().is_err();
-        let smc = socket(AddressFamily::from_raw(AF_SMC), SocketType::STREAM, None).is_err();
+        let smc = !Family::Smc.is_supported();
         Self { links: missing(), dpdk, smc }
     }
 

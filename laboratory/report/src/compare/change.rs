@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use dray_results::{Check, Interval, Lines, Measured, MeasuredStreams, ResultRow, StreamRow};
+use dray_results::{
+    Check, Interval, Lines, Measured, MeasuredStreams, Noise, ResultRow, StreamRow,
+};
 use serde::Serialize;
 
 use super::Verdict;
@@ -144,6 +146,12 @@ fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
     remarks
 }
 
+/// Describes what disturbed a measurement, if anything did. CPUs that were not as near to each other,
+/// or as far, as in the other rows of their run do not disturb a comparison with another run.
+fn disturbed(noise: Option<Noise>, lines: Option<Lines>) -> Option<String> {
+    noise.and_then(|noise| noise.in_words()).or_else(|| lines?.changed())
+}
+
 impl<'r> Side<'r> {
     fn of_frames(measured: &'r Measured) -> Self {
         let (rate, interval) = highest(measured);
@@ -156,7 +164,7 @@ impl<'r> Side<'r> {
                 p99_ns: measured.latency_ns.or(measured.one_way_ns).map(|latency| latency.p99),
             },
             wrong: measured.counters_disagree().then_some("our counters and the kernel's disagree"),
-            disturbed: measured.disturbed_itself(),
+            disturbed: disturbed(measured.noise, measured.setting.lines),
             role_cores: &measured.setting.role_cores,
             lines: measured.setting.lines,
             check: Some(measured.check),
@@ -171,7 +179,7 @@ impl<'r> Side<'r> {
                 ..Figures::default()
             },
             wrong: measured.counters_disagree().then_some("bytes are missing or wrong"),
-            disturbed: measured.disturbed_itself(),
+            disturbed: disturbed(measured.noise, measured.setting.lines),
             role_cores: &measured.setting.role_cores,
             lines: measured.setting.lines,
             check: None,

@@ -301,7 +301,8 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
         let Some(times) = timed else {
             // The machine may be several times slower now than during the search. Then the sender
             // sends no frame that was due after the warm-up.
-            assert!(measured.sent_less_than_offered && row.load_share == Some(0.9), "{name}: none");
+            let is_high = row.load_share.is_some_and(|share| share >= 0.5);
+            assert!(measured.sent_less_than_offered && is_high, "{name}: none");
             continue;
         };
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];

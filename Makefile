@@ -25,10 +25,10 @@ demo: ## Set up, build, and measure this host for three minutes
 	@$(SUDO) $(DRAY) bench --quick --summary --json results/demo.json --force --report results/demo.html
 	@echo
 	@echo "Next:"
-	@echo "  sudo $(DRAY) bench switches --quick    our switch beside testpmd and Open vSwitch"
-	@echo "  sudo $(DRAY) bench --list              the other experiments"
-	@echo "  sudo $(DRAY) doctor                    what this host lacks, and how to get it"
-	@echo "  $(DRAY) switch --help                  connect your own containers"
+	@echo "  sudo $(DRAY) bench switches --quick   beside testpmd and OVS"
+	@echo "  sudo $(DRAY) bench --list             the other experiments"
+	@echo "  sudo $(DRAY) doctor                   what this host lacks"
+	@echo "  $(DRAY) switch --help                 connect your containers"
 
 build: ## Build the release
 	@if [ -t 2 ]; then quiet=; else quiet=--quiet; fi; \

@@ -57,7 +57,7 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !is_advice(line)).collect();
     let message = lines.join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let message = in_words(message.strip_prefix("error: ").unwrap_or(&message));
     let suggested = |kind| match error.get(kind)? {
         ContextValue::String(name) => Some(name.clone()),
         ContextValue::Strings(names) => names.first().cloned(),
@@ -75,12 +75,30 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     if is_word && usage.is_some_and(|usage| usage.contains(" -- <")) {
         return format!("{message}: give -- before the command");
     }
+    if is_word && usage.is_some_and(|usage| usage.contains("--port <")) {
+        return format!("{message}: give a port as --port URI, for example --port raw:eth0");
+    }
     let is_word = |word: &&str| !word.starts_with(['[', '<', '-']);
     let command = usage.map(|usage| usage.split(' ').take_while(is_word).collect::<Vec<_>>());
     match (error.kind(), command) {
         (ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand, Some(command)) => {
             format!("{message}: `{} --help` shows what there is", command.join(" "))
         }
+        _ => message,
+    }
+}
+
+/// Replaces the words of Rust's number parsers and clap's ranges at the end of a message.
+fn in_words(message: &str) -> String {
+    let Some((start, end)) = message.rsplit_once(": ") else { return message.to_owned() };
+    let parts = end.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="));
+    match (parts, end) {
+        (Some((first, last)), _) => format!("{start}: give {first} to {last}"),
+        (None, "invalid digit found in string" | "cannot parse integer from empty string") => {
+            format!("{start}: give a whole number")
+        }
+        (None, "number too large to fit in target type") => format!("{start}: too large"),
+        (None, "number too small to fit in target type") => format!("{start}: too small"),
         _ => message.to_owned(),
     }
 }

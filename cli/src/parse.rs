@@ -28,6 +28,9 @@ pub(crate) fn offered(text: &str) -> Result<Rate, String> {
         None => frames(text).map(Rate::Frames),
     };
     rate.ok_or_else(|| {
+        if let Some(number) = text.strip_suffix('G').filter(|_| above_zero(text).is_some()) {
+            return format!("frames or bits? give {number}Gbit, or {number}Gpps");
+        }
         "give frames per second, such as 20000, 20k or 1.5Mpps, or bits per second, such as 10Gbit, \
          more than 0"
             .to_owned()

@@ -108,6 +108,27 @@ const MISTAKES: &[(&str, &str)] = &[
     ("bnech", "unrecognized subcommand 'bnech': did you mean bench?"),
     ("bench --tecnique veth", "unexpected argument '--tecnique' found: did you mean --technique?"),
     (
+        "send raw:eth0",
+        "unexpected argument 'raw:eth0' found: give a port as --port URI, for example --port raw:eth0",
+    ),
+    ("send -p null: -s 1O", "invalid value '1O' for '--size <BYTES>': give a whole number"),
+    ("send -p null: -P 0", "invalid value '0' for '--flows <FLOWS>': give 1 to 16384"),
+    ("send -p null: -P 70000", "invalid value '70000' for '--flows <FLOWS>': give 1 to 16384"),
+    (
+        "send -p null: -r 10G",
+        "invalid value '10G' for '--rate <RATE>': frames or bits? give 10Gbit, or 10Gpps",
+    ),
+    (
+        "send -p null: -c 1G",
+        "invalid value '1G' for '--count <FRAMES>': give a number of frames, 1 or more, such as 1000, \
+         20k or 1M",
+    ),
+    (
+        "switch vhost:/run/dray/a.sock",
+        "invalid value 'vhost:/run/dray/a.sock' for '[NAME=URI]...': a port needs a name: \
+         a=vhost:/run/dray/a.sock",
+    ),
+    (
         "bench --runtime dokcer",
         "invalid value 'dokcer' for '--runtime <LIST>': did you mean docker?",
     ),

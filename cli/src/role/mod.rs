@@ -62,8 +62,14 @@ impl Common {
 /// Value of `--count`: more would take years.
 fn count(text: &str) -> Result<u64, String> {
     const MOST: u64 = 1_000_000_000_000_000;
-    let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
-    count.ok_or_else(|| "give a number of frames, 1 or more".to_owned())
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let count = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(factor));
+    let count = count.filter(|count| (1..=MOST).contains(count));
+    count.ok_or_else(|| "give a number of frames, 1 or more, such as 1000, 20k or 1M".to_owned())
 }
 
 /// Value of `--port`.
@@ -409,6 +415,16 @@ pub(crate) fn echo(arguments: EchoArguments) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counts_have_suffixes() {
+        assert_eq!(count("7"), Ok(7));
+        assert_eq!(count("20k"), Ok(20_000));
+        assert_eq!(count("1M"), Ok(1_000_000));
+        for wrong in ["0", "", "k", "-1", "1.5k", "2000000000M", "18446744073709552k", "1G"] {
+            assert!(count(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn slow_rates_are_sent_evenly() {

@@ -7,6 +7,7 @@ use std::thread;
 
 use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits};
 use dray_datapath::{Cancel, Placement, placement};
+use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::config::{Idle, PortError};
 use dray_switch::{Engine, Flow, Mode, PortConfig, PortStats, Switch, SwitchConfig};
@@ -56,6 +57,9 @@ pub(super) struct DaemonArguments {
 /// Parses a port without `--port`. A word without `=` was meant to be a command.
 fn port(text: &str) -> Result<PortConfig, String> {
     if !text.contains('=') {
+        if text.parse::<PortUri>().is_ok() {
+            return Err(format!("a port needs a name: a={text}"));
+        }
         let what = "neither a port (NAME=URI, for example a=raw:eth0) nor a command (add-port, \
                     del-port, ports, stats, fdb, status)";
         return Err(what.to_owned());

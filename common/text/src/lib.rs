@@ -1,23 +1,40 @@
-//! Text for a terminal: tables and notes, at most 100 columns wide, and advice in errors.
+//! Text for a terminal: tables and notes that fit its width, and advice in errors.
 #![forbid(unsafe_code)]
 
 mod nearest;
 mod parse_error;
 
+use std::io;
+use std::sync::OnceLock;
+
 pub use nearest::{advice, hint, nearest};
 pub use parse_error::parse_error;
+use rustix::termios::tcgetwinsize;
 
-/// Columns of a terminal.
-pub const WIDTH: usize = 100;
+/// Returns the width of text in columns: that of the terminal on standard output, from 80 to 100, or
+/// 100 if standard output is not a terminal.
+pub fn width() -> usize {
+    static WIDTH: OnceLock<usize> = OnceLock::new();
+    *WIDTH.get_or_init(|| {
+        let columns = tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+        // A terminal of unknown size has 0 columns.
+        if columns == 0 { MOST } else { columns.clamp(LEAST, MOST) }
+    })
+}
 
-/// Wraps a note; only a word longer than a line exceeds the width.
+/// Text is at least this wide, however narrow the terminal is.
+const LEAST: usize = 80;
+/// Text is at most this wide, however wide the terminal is.
+const MOST: usize = 100;
+
+/// Wraps a note to the [`width`]; only a word longer than a line exceeds the width.
 pub fn wrapped(note: &str) -> String {
-    let (mut text, mut column) = (String::new(), 0);
+    let (mut text, mut column, width) = (String::new(), 0, width());
     for (number, word) in note.split(' ').enumerate() {
         let length = word.chars().count();
         match number {
             0 => {}
-            _ if column + 1 + length > WIDTH => {
+            _ if column + 1 + length > width => {
                 text.push_str("\n  ");
                 column = 2;
             }
@@ -48,7 +65,7 @@ pub fn fit(cells: &[Vec<String>], left: usize, front: usize, groups: &[usize]) -
         };
         align(&cells.iter().filter(has_more).map(part).collect::<Vec<_>>(), HEADERS, left)
     };
-    let is_narrow = |text: &str| text.lines().all(|line| line.chars().count() <= WIDTH);
+    let is_narrow = |text: &str| text.lines().all(|line| line.chars().count() <= width());
     let end_of = |end: &mut usize, group: &usize| {
         *end += group;
         Some((*end).min(columns))
@@ -120,7 +137,7 @@ mod tests {
         let cells: Vec<Vec<String>> =
             vec![line("", "twenty-two characters."), line("", "kpps"), line("row", "1")];
         let text = fit(&cells, 1, 1, &[2]);
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= width()), "{text}");
         // Three columns would fit, but two belong together.
         assert_eq!(text.lines().filter(|line| line.starts_with("row")).count(), 2, "{text}");
         assert_eq!(text.matches("twenty-two").count(), 8);
@@ -134,7 +151,7 @@ mod tests {
         let note = "word ".repeat(50);
         let text = wrapped(note.trim());
         assert!(
-            text.lines().count() == 3 && text.lines().all(|line| line.len() <= WIDTH),
+            text.lines().count() == 3 && text.lines().all(|line| line.len() <= width()),
             "{text}"
         );
         assert_eq!(text.split_whitespace().count(), 50);

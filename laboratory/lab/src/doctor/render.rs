@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
+use dray_text::width;
+
 use super::finding::{Finding, State};
 
-/// Line width that fits any terminal.
-const WIDTH: usize = 100;
 /// Maximum width of the item column; longer items push their details to the right.
 const ITEM_MAX: usize = 22;
 /// Column at which an item starts, after its mark.
@@ -44,7 +44,7 @@ fn mark(state: State) -> &'static str {
 
 /// Writes `head`, then `words` from `column` on, wrapped to as many lines as needed.
 fn push_wrapped(text: &mut String, head: &str, column: usize, words: &str) {
-    let mut line: String = head.chars().take(WIDTH - 2).collect();
+    let mut line: String = head.chars().take(width() - 2).collect();
     // A head that reaches into the column is followed by its own gap.
     let mut used = (line.chars().count() + 2).max(column);
     if words.is_empty() {
@@ -53,10 +53,10 @@ fn push_wrapped(text: &mut String, head: &str, column: usize, words: &str) {
     }
     line.extend(std::iter::repeat_n(' ', used - line.chars().count()));
     let mut at_start = true;
-    for word in words.split_whitespace().flat_map(|word| pieces(word, WIDTH - column)) {
+    for word in words.split_whitespace().flat_map(|word| pieces(word, width() - column)) {
         let gap = usize::from(!at_start);
         let len = word.chars().count();
-        if used + gap + len > WIDTH {
+        if used + gap + len > width() {
             let _ = writeln!(text, "{}", line.trim_end());
             line = " ".repeat(column);
             used = column;
@@ -113,8 +113,8 @@ links
                 Finding::new("g", "short", State::Warning, long),
             ];
             let text = render(&findings);
-            assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{len}: {text}");
-            assert_eq!(text.matches('é').count(), 7 * len + len.min(WIDTH - 2 - INDENT), "{len}");
+            assert!(text.lines().all(|line| line.chars().count() <= width()), "{len}: {text}");
+            assert_eq!(text.matches('é').count(), 7 * len + len.min(width() - 2 - INDENT), "{len}");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{Change, Comparison, Verdict};
 use crate::number::{change, spread};
 
 impl Comparison {
-    /// Renders for people, at most 100 columns wide unless names are long.
+    /// Renders for people, as wide as their terminal unless names are long.
     pub fn render(&self) -> String {
         let mut text = format!("A: {}\nB: {}\n", self.a, self.b);
         for warning in &self.warnings {

@@ -1,6 +1,8 @@
 //! Copies and cache hints for memory whose other user runs on another CPU.
 
 use std::ptr;
+#[cfg(target_arch = "x86_64")]
+use std::sync::LazyLock;
 
 /// Prefetches the cache line at `at` for reading.
 #[inline(always)]
@@ -16,19 +18,31 @@ pub fn prefetch_to_read(at: *const u8) {
 }
 
 /// Prefetches the cache line at `at` for writing: takes it out of the peer's cache, which the store
-/// would otherwise wait for.
+/// would otherwise wait for. Does nothing on processors of AMD, whose stores request the lines of
+/// the stores behind them by themselves: there a prefetch slows a loop of stores down
+/// (docs/performance.md).
 #[inline(always)]
 pub fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic
-    // with a write hint becomes a read prefetch unless the whole program is compiled for newer
-    // processors.
-    unsafe {
-        std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
+    if *PREFETCHES_TO_WRITE {
+        // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic
+        // with a write hint becomes a read prefetch unless the whole program is compiled for newer
+        // processors.
+        unsafe {
+            std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
 }
+
+/// False on processors of AMD.
+#[cfg(target_arch = "x86_64")]
+static PREFETCHES_TO_WRITE: LazyLock<bool> = LazyLock::new(|| {
+    // "AuthenticAMD" (AMD64 Architecture Programmer's Manual, volume 3, function 0).
+    let vendor = std::arch::x86_64::__cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() != b"AuthenticAMD"
+});
 
 /// Moves the written cache line at `at` from this CPU's own cache to the cache that all CPUs share,
 /// so that the next reader gets it sooner.

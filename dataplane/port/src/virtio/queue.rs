@@ -123,34 +123,36 @@ fn transmit_short<Q: DriverQueue>(
     posted: &mut [u16],
     frames: &[Frame<'_>],
 ) -> usize {
-    // Slots that will be filled by the next call are prefetched by this one: the back end has read
-    // them, so a store to each would have to wait.
-    let mut ids = ArrayVec::<u16, { BATCH_MAX + AHEAD }>::new();
+    let mut ids = ArrayVec::<u16, BATCH_MAX>::new();
     queue.ids(&mut ids);
+    let is_short = |(frame, _): &(&Frame<'_>, _)| frame.len() <= SLOT_FRAME;
+    let short = frames.iter().zip(&ids).take_while(is_short).count();
+    let (frames, ids) = (&frames[..short], &ids[..short]);
+    // The back end has read the slots, so each store to one waits for its cache line. Stores leave
+    // the processor in order: any other store between two frames takes a place in which the next
+    // line could be on its way. So this loop has none, and the descriptors are written after it.
+    let mut later = ids.iter();
     let prefetch = |id: &u16| frame::prefetch_to_write(slots.frame(*id).as_ptr());
-    ids.iter().take(AHEAD).for_each(prefetch);
+    later.by_ref().take(AHEAD).for_each(prefetch);
+    for (frame, &id) in frame::ahead(frames).zip(ids) {
+        later.next().into_iter().for_each(prefetch);
+        // SAFETY: the slot has room for a frame of this length, and no code of ours reads it.
+        unsafe { frame.copy_to(slots.frame(id)) };
+    }
     // Number of slots that are filled and wait to be posted with unchanged descriptors.
     let mut run = 0;
-    let mut taken = 0;
-    for (frame, &id) in frame::ahead(frames).zip(&ids) {
-        if frame.len() > SLOT_FRAME {
-            break;
-        }
-        ids.get(taken + AHEAD).into_iter().for_each(prefetch);
-        let start = slots.frame(id);
-        // SAFETY: the slot has room for a frame of this length, and no code of ours reads it.
-        unsafe { frame.copy_to(start) };
+    for (frame, &id) in frames.iter().zip(ids) {
         let len = frame.len() as u16;
         if std::mem::replace(&mut posted[usize::from(id)], len) == len {
             run += 1;
         } else {
             queue.repost(std::mem::take(&mut run));
+            let start = slots.frame(id);
             queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
         }
-        taken += 1;
     }
     queue.repost(run);
-    taken
+    short
 }
 
 /// Transmits a frame that takes several slots. Returns true if there was room.

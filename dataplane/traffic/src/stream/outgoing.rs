@@ -122,6 +122,13 @@ impl Outgoing {
     }
 }
 
+impl Family {
+    /// Returns true if the kernel has such sockets.
+    pub fn is_supported(self) -> bool {
+        new_socket(self).is_ok()
+    }
+}
+
 /// Creates a socket that never blocks.
 pub(super) fn new_socket(family: Family) -> io::Result<OwnedFd> {
     /// `AF_SMC` of linux/socket.h.

@@ -7,8 +7,6 @@ use std::str::FromStr;
 use dray_port::query::{Query, UriError, write_query};
 use serde::{Deserialize, Serialize};
 
-use super::outgoing::new_socket;
-
 /// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -19,11 +17,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns true if the kernel has such sockets.
-    pub fn is_supported(self) -> bool {
-        new_socket(self).is_ok()
-    }
-
     /// Returns the URI scheme.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Builds the boot files of the lab's virtual machines in /var/cache/dray/vm: a Debian kernel with its
-# modules, and an initial file system with scripts/vm-init.sh. The kernel package is unpacked, not
-# installed, so the host boots as before. Installs QEMU if it is missing.
+# Builds the boot files of the lab's virtual machines: a Debian kernel with its modules, and an initial
+# file system with scripts/vm-init.sh. The kernel package is unpacked, not installed, so the host boots
+# as before. Installs QEMU if it is missing.
+# Usage: setup-vm.sh [FOLDER SUITE]: by default /var/cache/dray/vm, with the newest kernel.
 set -euo pipefail
 
 cd "$(dirname "$0")"
 init=$PWD/vm-init.sh
 cache=/var/cache/dray
-vm=$cache/vm
+vm=${1:-$cache/vm}
 # Its kernel supports AF_XDP zero copy for virtio-net and igb; that of Debian 12's backports does not.
-kernel_suite=trixie-backports
+kernel_suite=${2:-trixie-backports}
 export PATH=$PATH:/usr/sbin:/sbin
 
 missing=()
@@ -21,7 +22,7 @@ if [ ${#missing[@]} = 0 ] && have_kernel && [ "$vm/initrd" -nt "$init" ] && [ "$
     exit 0
 fi
 if [ "$(id -u)" != 0 ]; then
-    exec sudo ./setup-vm.sh
+    exec sudo ./setup-vm.sh "$@"
 fi
 if [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ]; then
     echo "setup-vm.sh: the lab's virtual machines need Debian's packages for amd64" >&2

@@ -49,6 +49,7 @@ fi
 # On other machines, tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
     "$(dirname "$0")/setup-vm.sh"
+    "$(dirname "$0")/setup-netmap.sh"
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 

@@ -25,7 +25,10 @@ exec /bin/busybox switch_root /root /busybox sh -c '
     busybox mount -t devpts -o ptmxmode=0666 pts /dev/pts
     busybox mount -t tmpfs shm /dev/shm
     busybox mount -t tmpfs run /run
-    busybox mount -o bind /var/cache/dray/vm/lib/modules /lib/modules
+    # Each folder has the modules of one kernel.
+    for modules in /var/cache/dray/vm*/lib/modules; do
+        [ ! -d "$modules/$(busybox uname -r)" ] || busybox mount -o bind "$modules" /lib/modules
+    done
     port() {
         name=$(busybox grep -lx "$1" /sys/class/virtio-ports/*/name)
         name=${name%/name}

@@ -11,7 +11,7 @@ mod running;
 mod sys;
 mod vhost_user;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ pub use vhost_user::VhostUser;
 
 /// Folder where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
 const FILES: &str = "/var/cache/dray/vm";
+
+/// Folder of another kernel and of netmap, which `scripts/setup-netmap.sh` builds for it.
+pub const NETMAP_FILES: &str = "/var/cache/dray/vm-netmap";
 
 /// Minimum memory in MiB. With less, the kernel does not start, or ends without a message.
 const MEMORY_MIN: u32 = 128;
@@ -38,6 +41,7 @@ pub struct Vm {
     kernel_arguments: Vec<String>,
     vhost_user: Vec<VhostUser>,
     script: String,
+    files: PathBuf,
 }
 
 impl Vm {
@@ -52,7 +56,15 @@ impl Vm {
             kernel_arguments: Vec::new(),
             vhost_user: Vec::new(),
             script: String::new(),
+            files: FILES.into(),
         }
+    }
+
+    /// Boots the kernel in `folder` instead of the usual one, for example that in
+    /// [`NETMAP_FILES`].
+    pub fn files(mut self, folder: &str) -> Self {
+        self.files = folder.into();
+        self
     }
 
     /// Sets the guest's memory, at least 128 MiB. Files that the script writes are stored in it
@@ -101,9 +113,14 @@ impl Vm {
 
     /// Returns an error that says what to install if this host cannot run virtual machines.
     pub fn check() -> Result<()> {
+        Self::check_files(Path::new(FILES))
+    }
+
+    fn check_files(folder: &Path) -> Result<()> {
         const REMEDY: &str = "scripts/setup-vm.sh installs it";
-        if !Path::new(FILES).join("initrd").exists() {
-            bail!("virtual machines cannot run here: no kernel in {FILES}; {REMEDY}");
+        if !folder.join("initrd").exists() {
+            let folder = folder.display();
+            bail!("virtual machines cannot run here: no kernel in {folder}; {REMEDY}");
         }
         if let Err(error) = Command::new(QEMU).arg("--version").stdout(Stdio::null()).status() {
             bail!("virtual machines cannot run here: {QEMU}: {error}; {REMEDY}");
@@ -113,7 +130,7 @@ impl Vm {
 
     /// Starts the machine. It dies with the returned value, and with the calling thread.
     pub fn start(self) -> Result<RunningVm> {
-        Self::check()?;
+        Self::check_files(&self.files)?;
         let Self { name, memory_mib, .. } = &self;
         if *memory_mib < MEMORY_MIN {
             bail!(

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::channels::Channels;
 use crate::vhost_user::escape;
-use crate::{FILES, Vm};
+use crate::Vm;
 
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
@@ -27,8 +27,9 @@ pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {
     add("-cpu", "max");
     add("-smp", &vm.cpus.to_string());
     add("-display", "none");
-    add("-kernel", &format!("{FILES}/vmlinuz"));
-    add("-initrd", &format!("{FILES}/initrd"));
+    let files = vm.files.display();
+    add("-kernel", &format!("{files}/vmlinuz"));
+    add("-initrd", &format!("{files}/initrd"));
     add("-append", &format!("{KERNEL_ARGUMENTS} {}", vm.kernel_arguments.join(" ")));
     // The guest restarts when the script ends; QEMU exits instead.
     add("-action", "reboot=shutdown");

@@ -189,6 +189,7 @@ Examples:
   dray receive --port 'afxdp:eth0?defer=50&wait=poll'
   dray receive --port 'udp:10.0.0.2:9000?batch=64&wait=poll' --duration 10 --json
   dray receive --port 'raw:eth0?wait=poll' --latency
+  dray receive --port netmap:vale0:b
   dray receive --port tcp:0.0.0.0:9000"))]
 pub(crate) struct ReceiveArguments {
     /// Port to receive from; may be given more than once, except for byte streams.
@@ -214,7 +215,8 @@ pub(crate) struct ReceiveArguments {
 Examples:
   dray forward --from raw:eth0 --to raw:eth1
   dray forward --from 'raw:eth0?batch=64' --to 'raw:eth1?batch=64' --both-ways
-  dray forward --from 'afxdp:eth0?umem=both' --to 'afxdp:eth1?umem=both'"))]
+  dray forward --from 'afxdp:eth0?umem=both' --to 'afxdp:eth1?umem=both'
+  dray forward --from 'netmap:x}1' --to 'netmap:x{2'"))]
 pub(crate) struct ForwardArguments {
     /// Port to receive from.
     #[arg(long, value_name = "URI")]

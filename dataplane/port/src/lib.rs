@@ -53,6 +53,7 @@ mod interface;
 mod link;
 pub mod memif;
 pub mod memory;
+pub mod netmap;
 pub mod null;
 mod pairs;
 pub mod query;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
 use crate::memif::MemifUri;
+use crate::netmap::NetmapUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
@@ -89,6 +90,8 @@ schemes! {
     "raw" Raw(RawUri), "packet socket", for example "raw:eth0?batch=64";
     /// `afxdp:INTERFACE`: AF_XDP sockets.
     "afxdp" Afxdp(AfxdpUri), "AF_XDP sockets", for example "afxdp:eth0";
+    /// `netmap:PORT`: rings of netmap's kernel module.
+    "netmap" Netmap(NetmapUri), "netmap port", for example "netmap:vale0:a";
     /// `tap:INTERFACE`: a TAP or macvtap interface.
     "tap" Tap(TapUri), "TAP device", for example "tap:tap0";
     /// `vhost:PATH`: the back end of vhost-user.
@@ -229,6 +232,10 @@ mod tests {
             "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1&queues=2",
             "afxdp:eth0",
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
+            "netmap:eth0^",
+            "netmap:vale0:a?memory=1&offset=64&wait=poll",
+            "netmap:x{1",
+            "netmap:x}1",
             "tap:tap0",
             "tap:tap0?wait=poll",
             "memif:/run/a.sock",
@@ -253,6 +260,7 @@ mod tests {
     fn only_listening_sockets_need_their_directory() {
         for (text, is_local, directory) in [
             ("raw:eth0", false, None),
+            ("netmap:eth0", false, None),
             ("udp:0.0.0.0:9000", false, None),
             ("tap:tap0", false, None),
             ("afxdp:eth0", false, None),
@@ -280,6 +288,9 @@ mod tests {
             ("raw:eth0", "raw:eth1", None),
             ("raw:eth0", "afxdp:eth0", Some("interface eth0")),
             ("impair:drop=2:raw:eth0", "tap:eth0", Some("interface eth0")),
+            ("netmap:eth0", "raw:eth0", Some("interface eth0")),
+            ("netmap:eth0", "netmap:eth0^", None),
+            ("netmap:x{1", "netmap:x}1", None),
             ("afxdp:eth0?queues=2", "afxdp:eth0?queue=1", Some("interface eth0")),
             ("afxdp:eth0?queues=2", "afxdp:eth0?queue=2", None),
             ("vhost:/a", "virtio:/a", Some("socket /a")),
@@ -304,6 +315,9 @@ mod tests {
                 "raw:eth0?bach=3",
                 ["unknown key \"bach\": did you mean batch? raw:", "batch, wait, pause"],
             ),
+            ("netmap:vale0", ["\"vale0\" is not a netmap port", "netmap:vale0:a"]),
+            ("netmap:eth0?memory=0", ["memory=0", "from 1"]),
+            ("netmap:eth0?offset=7", ["offset=7", "multiple of 8"]),
             ("vhots:/a", ["unknown scheme \"vhots\": did you mean vhost?", "raw:eth0"]),
             ("raw:eth0?batch=0", ["batch=0", "1 to 256"]),
             ("raw:eth0?batch=257", ["batch=257", "1 to 256"]),
@@ -401,7 +415,7 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_any_text_never_panics(
-            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|tap|null|x)?:?[0-9a-z.:-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|netmap|tap|null|x)?:?[0-9a-z.:{}^-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

@@ -29,6 +29,9 @@ const fn any(number: c_long) -> Call {
 
 const SIOCGIFNAME: u64 = 0x8910;
 const SIOCETHTOOL: u64 = 0x8946;
+/// ioctls of net/netmap.h that pass frames between a program's rings and the kernel.
+const NIOCTXSYNC: u64 = 0x6994;
+const NIOCRXSYNC: u64 = 0x6995;
 
 /// `rustix` uses this to find the page size if it may not read /proc.
 const PR_GET_AUXV: u64 = 0x4155_5856;
@@ -82,8 +85,9 @@ const DATA: &[Call] = &[
     any(SYS_close),
     // The allocator reads /proc when it returns memory, and continues if Landlock refuses it.
     any(SYS_openat),
-    // Checks that an interface still exists when an AF_XDP socket reports that it does not.
-    Call { number: SYS_ioctl, with: With::OneOf(1, &[SIOCGIFNAME]) },
+    // Checks that an interface still exists when an AF_XDP socket reports that it does not; frames
+    // through netmap.
+    Call { number: SYS_ioctl, with: With::OneOf(1, &[SIOCGIFNAME, NIOCTXSYNC, NIOCRXSYNC]) },
     // Ending a thread and the process.
     any(SYS_rt_sigaction),
     any(SYS_rt_sigprocmask),

@@ -84,7 +84,7 @@ impl NetmapReceive {
     /// Lends the frames in `available` slots to `take`. Returns how many frames it lent; the slots
     /// of those that were taken are released.
     #[inline]
-    fn lend(&mut self, available: u32, take: &mut Take<'_>) -> usize {
+    pub(super) fn lend(&mut self, available: u32, take: &mut Take<'_>) -> usize {
         let mut batch = Batch::new();
         let mut lent = ArrayVec::<Lent, BATCH_MAX>::new();
         let mut rooms = self.gathered.rooms();

@@ -2,16 +2,22 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::calls::Pages;
-use super::layout::{Interface, MORE_FRAGMENTS, RINGS_AT, RingHeader, SLOTS_AT, Slot};
+use super::layout::{
+    BUFFER_CHANGED, Interface, MORE_FRAGMENTS, RINGS_AT, RingHeader, SLOTS_AT, Slot,
+};
+use super::receive::NetmapReceive;
 use super::region::{Place, Region};
 use super::ring::Ring;
-use crate::Frame;
+use super::transmit::NetmapTransmit;
+use super::uri::Kind;
+use super::{Gone, Registration};
+use crate::{Frame, Transmit, Wait};
 
 /// Number of slots of a ring.
 const SLOTS: u32 = 8;
@@ -80,6 +86,43 @@ impl Kernel {
         let region = Arc::new(Region::new(self.map(), 0).unwrap());
         let rings = [false, true].map(|receives| region.ring(0, 0, receives).unwrap());
         (region, rings)
+    }
+
+    /// Opens both halves of a port of this `kind`. Syncing them fails.
+    fn halves(&self, kind: Kind) -> (NetmapTransmit, NetmapReceive) {
+        let (_, [tx, rx]) = self.open();
+        let device = self.memory.try_clone().unwrap();
+        let registration = Arc::new(Registration { device, gone: Arc::new(Gone::default()) });
+        let tx = NetmapTransmit::new(registration.clone(), tx, kind, 9014);
+        (tx, NetmapReceive::new(registration, rx, Wait::POLL))
+    }
+
+    /// Writes `bytes` into the buffer of a slot of the receive ring.
+    fn fill(&self, index: u32, bytes: &[u8]) {
+        let slot = self.slot(1, index);
+        slot.len.store(bytes.len() as u16, Ordering::Relaxed);
+        let buffer = slot.buffer.load(Ordering::Relaxed);
+        for (at, byte) in bytes.iter().enumerate() {
+            let at = BUFFERS_AT + buffer as usize * BUFFER_LEN + at;
+            self.at::<AtomicU8>(at).store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the frame parts that the slots of the transmit ring have, up to `end`.
+    fn sent(&self, end: u32) -> Vec<(Vec<u8>, u16)> {
+        let part = |index| {
+            let slot = self.slot(0, index);
+            let at = BUFFERS_AT + slot.buffer.load(Ordering::Relaxed) as usize * BUFFER_LEN;
+            let len = usize::from(slot.len.load(Ordering::Relaxed));
+            let byte = |at| self.at::<AtomicU8>(at).load(Ordering::Relaxed);
+            ((at..at + len).map(byte).collect(), slot.flags.load(Ordering::Relaxed))
+        };
+        (0..end).map(part).collect()
+    }
+
+    /// Returns the buffers of a ring's slots.
+    fn buffers(&self, ring: usize) -> Vec<u32> {
+        (0..SLOTS).map(|index| self.slot(ring, index).buffer.load(Ordering::Relaxed)).collect()
     }
 
     /// Returns the error of opening a ring.
@@ -178,6 +221,131 @@ fn every_buffer_stays_in_one_slot() {
     }
     assert_eq!(buffers([&tx, &rx]), before);
     assert_eq!(tx.read(0).place.buffer, 2 + SLOTS);
+}
+
+#[test]
+fn forwarded_frames_exchange_buffers() {
+    let kernel = Kernel::new();
+    let (mut tx, mut rx) = kernel.halves(Kind::Pipe);
+    let before = [kernel.buffers(0), kernel.buffers(1)];
+    (0..3).for_each(|index| kernel.fill(index, &[index as u8; 60]));
+    kernel.set_tail(1, 3);
+    // The third frame is not taken, and stays queued.
+    let lent = rx.lend(3, &mut |frames| tx.push_all(&frames[..2]).unwrap());
+    assert_eq!((lent, kernel.header(1).head.load(Ordering::Relaxed)), (3, 2));
+    let sent = [0, 1].map(|byte| (vec![byte; 60], BUFFER_CHANGED));
+    assert_eq!(kernel.sent(2), sent);
+    let after = [kernel.buffers(0), kernel.buffers(1)];
+    assert_eq!((&after[0][..2], &after[1][..2]), (&before[1][..2], &before[0][..2]));
+    assert_eq!((&after[0][2..], &after[1][2..]), (&before[0][2..], &before[1][2..]));
+    assert_eq!(kernel.slot(1, 0).flags.load(Ordering::Relaxed), BUFFER_CHANGED);
+}
+
+#[test]
+fn frame_for_several_ports_is_copied_after_first() {
+    let kernel = Kernel::new();
+    let (mut tx, mut rx) = kernel.halves(Kind::Vale);
+    kernel.fill(0, &[7; 60]);
+    kernel.set_tail(1, 1);
+    let lent = rx.lend(1, &mut |frames| {
+        assert_eq!(tx.push_all(frames).unwrap() + tx.push_all(frames).unwrap(), 2);
+        1
+    });
+    assert_eq!((lent, kernel.header(1).head.load(Ordering::Relaxed)), (1, 1));
+    assert_eq!(kernel.sent(2), [(vec![7; 60], BUFFER_CHANGED), (vec![7; 60], 0)]);
+}
+
+#[test]
+fn taken_over_buffer_returns_when_receiver_closes() {
+    let kernel = Kernel::new();
+    let (mut tx, mut rx) = kernel.halves(Kind::Vale);
+    kernel.fill(0, &[7; 60]);
+    kernel.set_tail(1, 1);
+    let lent = rx.lend(1, &mut |frames| {
+        tx.push_all(frames).unwrap();
+        // The caller lends it again later, to another port.
+        0
+    });
+    assert_eq!(lent, 1);
+    assert_eq!(kernel.buffers(0)[0], kernel.buffers(1)[0]);
+    drop(rx);
+    let mut all = [kernel.buffers(0), kernel.buffers(1)].concat();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 2 * SLOTS as usize);
+}
+
+#[test]
+fn pipe_that_never_waits_copies() {
+    let kernel = Kernel::new();
+    let (mut tx, mut rx) = kernel.halves(Kind::Pipe);
+    tx.never_wait();
+    kernel.fill(0, &[7; 60]);
+    kernel.set_tail(1, 1);
+    let before = kernel.buffers(0);
+    rx.lend(1, &mut |frames| tx.push_all(frames).unwrap());
+    assert_eq!((kernel.buffers(0), kernel.sent(1)), (before, vec![(vec![7; 60], 0)]));
+}
+
+#[test]
+fn long_frame_takes_chain_of_slots() {
+    let kernel = Kernel::new();
+    let (mut tx, mut rx) = kernel.halves(Kind::Pipe);
+    let long: Vec<u8> = (0..9014_u32).map(|byte| byte as u8).collect();
+    // The second one finds no room.
+    let frames = [Frame::from(&long[..]), Frame::from(&long[..])];
+    assert_eq!(tx.push_all(&frames).unwrap(), 1);
+    let sent = kernel.sent(5);
+    assert_eq!(sent.iter().flat_map(|(part, _)| part.clone()).collect::<Vec<_>>(), long);
+    let flags: Vec<u16> = sent.iter().map(|(_, flags)| *flags).collect();
+    assert_eq!(flags, [MORE_FRAGMENTS, MORE_FRAGMENTS, MORE_FRAGMENTS, MORE_FRAGMENTS, 0]);
+    // Frame by frame, and the parts of the second one when all have arrived.
+    kernel.fill(0, &[1; 60]);
+    for (index, (part, flags)) in (1..).zip(&sent) {
+        kernel.fill(index, part);
+        kernel.slot(1, index).flags.store(*flags, Ordering::Relaxed);
+    }
+    let mut received = Vec::new();
+    let mut take = |frames: &[Frame<'_>]| {
+        received.extend(frames.iter().map(|frame| frame.bytes(&mut crate::scratch()).to_vec()));
+        frames.len()
+    };
+    for (tail, lent) in [(3, 1), (5, 0), (6, 1)] {
+        kernel.set_tail(1, tail);
+        let head = kernel.header(1).head.load(Ordering::Relaxed);
+        assert_eq!(rx.lend(tail - head, &mut take), lent);
+    }
+    assert_eq!(received, [vec![1; 60], long]);
+}
+
+#[test]
+fn unusable_slots_are_skipped_and_counted() {
+    use crate::Receive;
+    let kernel = Kernel::new();
+    let (_, mut rx) = kernel.halves(Kind::Pipe);
+    kernel.fill(0, &[1; 60]);
+    kernel.slot(1, 0).buffer.store(77, Ordering::Relaxed);
+    kernel.slot(1, 1).len.store(BUFFER_LEN as u16 + 1, Ordering::Relaxed);
+    // A chain without an end that is longer than a frame can be.
+    (2..7).for_each(|index| kernel.slot(1, index).flags.store(MORE_FRAGMENTS, Ordering::Relaxed));
+    kernel.set_tail(1, 7);
+    for (available, head) in [(7, 1), (6, 2)] {
+        assert_eq!(rx.lend(available, &mut |_| panic!("nothing is lent")), 0);
+        assert_eq!(kernel.header(1).head.load(Ordering::Relaxed), head);
+    }
+    assert_eq!(rx.dropped().unwrap(), 2);
+}
+
+#[test]
+fn frames_of_wrong_length_are_dropped() {
+    let kernel = Kernel::new();
+    let (mut tx, _) = kernel.halves(Kind::Interface);
+    let long = vec![0; 9019];
+    let bytes = [&long[..13], &long[..9015], &long[..4000], &long[..60]];
+    let frames: Vec<_> =
+        bytes.iter().map(|bytes| Frame::from(&bytes[..bytes.len().min(9018)])).collect();
+    assert_eq!((tx.push_all(&frames).unwrap(), tx.dropped()), (4, 3));
+    assert_eq!(kernel.header(0).head.load(Ordering::Relaxed), 1);
 }
 
 #[test]

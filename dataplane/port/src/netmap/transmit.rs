@@ -47,7 +47,7 @@ impl NetmapTransmit {
 
     /// Puts as many of `frames` into slots as there is room for; returns how many.
     #[inline]
-    fn push_all(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+    pub(super) fn push_all(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let available = self.ring.available()?;
         let (mut taken, mut used) = (0, 0);
         for frame in frames {

@@ -54,6 +54,7 @@ macro_rules! require_vm {
 }
 
 mod functions;
+mod netmap;
 mod placement;
 
 #[test]

@@ -42,23 +42,24 @@ pub(super) fn open_device() -> io::Result<OwnedFd> {
 }
 
 /// Binds the descriptor of the device to rings of the port `name`, and completes `register`. With an
-/// `offset`, frames begin so many bytes behind the start of their buffers.
+/// `offset`, each slot says where in its buffer a frame begins: in the port's own, that far behind
+/// the start.
 pub(super) fn register(
     device: BorrowedFd<'_>,
     name: &str,
-    offset: u32,
+    offset: Option<u32>,
     register: &mut Register,
 ) -> io::Result<()> {
     let mut padded = [0; 64];
     padded[..name.len()].copy_from_slice(name.as_bytes());
     let mut offsets = Offsets {
         kind: OFFSETS,
-        max: offset.into(),
-        initial: offset.into(),
+        max: offset.unwrap_or(0).into(),
+        initial: offset.unwrap_or(0).into(),
         bits: OFFSET_BITS,
         ..Offsets::default()
     };
-    let options = if offset > 0 { ptr::from_mut(&mut offsets) as u64 } else { 0 };
+    let options = offset.map_or(0, |_| ptr::from_mut(&mut offsets) as u64);
     let mut request = Request {
         version: VERSION,
         kind: REGISTER,

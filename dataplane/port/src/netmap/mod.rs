@@ -129,7 +129,9 @@ impl NetmapUri {
             flags: EXCLUSIVE | NO_TX_POLL | only,
             ..Register::default()
         };
-        calls::register(device.as_fd(), &self.name, self.offset, &mut request)
+        // The other end of a pipe may use offsets even if this one does not.
+        let offset = (self.offset > 0 || self.kind == Kind::Pipe).then_some(self.offset);
+        calls::register(device.as_fd(), &self.name, offset, &mut request)
             .map_err(|error| self.explain(error))?;
         if let Some(memory) = self.memory.filter(|memory| *memory != request.memory) {
             let what = format!(
@@ -147,7 +149,7 @@ impl NetmapUri {
         let device = calls::open_device()?;
         let mut request =
             Register { memory: register.memory, mode: NO_PORT, ..Register::default() };
-        calls::register(device.as_fd(), &self.name, 0, &mut request)?;
+        calls::register(device.as_fd(), &self.name, None, &mut request)?;
         Pages::map(&device, register.region_len as usize)
     }
 

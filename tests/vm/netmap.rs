@@ -1,0 +1,187 @@
+//! `netmap:` ports in a machine that has netmap's module: between each other, and with netmap's own
+//! programs.
+
+use std::path::Path;
+
+use dray_testvm::{NETMAP_FILES, Vm};
+
+use crate::LIMIT;
+use crate::common::{self, DRAY, alone};
+
+/// Number of frames that a run sends.
+const FRAMES: &str = "2000";
+
+/// Shell commands. `pass NAME TO FROM ARGUMENTS...` sends frames from one port to another, and prints
+/// what both ends said. The background processes that forward between them end with it.
+const FUNCTIONS: &str = r#"
+    mkdir /tmp/netmap && cd /tmp/netmap
+    ip() { /sbin/ip "$@"; }
+    await() { for i in $(seq 200); do grep -qs "$2" $1 && return; sleep 0.05; done; cat $1; }
+    receive() { dray receive --port "$1" --count $2 --duration 20 > received 2>&1 & receiver=$!; await received waiting; }
+    pass() {
+        echo "== $1"; receive "$2" 2000; from=$3; shift 3
+        dray send --port "$from" --count 2000 --rate 4000 "$@" > sent 2>&1
+        wait $receiver
+        cat received sent
+        for pid in $forwarders; do kill -INT $pid; wait $pid; done
+        [ -z "$forwarders" ] || cat forwarder.*
+        rm -f forwarder.*
+        forwarders=
+    }
+    forward() {
+        dray forward --from "$1" --to "$2" > forwarder.$1 2>&1 &
+        forwarder=$!
+        forwarders="$forwarders $forwarder"
+        await forwarder.$1 waiting
+    }
+    veths() {
+        ip link add v1 type veth peer name v2
+        for name in v1 v2; do
+            echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6
+            ip link set $name up
+        done
+    }
+"#;
+
+/// Returns from the calling test if netmap was not built: its source is not part of this one.
+macro_rules! require_netmap {
+    () => {
+        if !Path::new(NETMAP_FILES).join("netmap/netmap.ko").exists() {
+            let why = "netmap is not built: docs/netmap.md says how PEERS names its source";
+            common::note_skip(why);
+            return;
+        }
+    };
+}
+
+/// Returns the part of the output that follows `== NAME`.
+fn part<'s>(said: &'s str, name: &str) -> &'s str {
+    let title = format!("== {name}\n");
+    let rest = said.split_once(&title).unwrap_or_else(|| panic!("{name}: {said}")).1;
+    rest.split("\n== ").next().unwrap()
+}
+
+#[test]
+fn netmap_ports_pass_frames_intact() {
+    let _alone = alone();
+    require_vm!();
+    require_netmap!();
+    let script = format!(
+        r#"
+        ln -s {DRAY} /usr/local/bin/dray
+        {FUNCTIONS}
+        echo "== no module"
+        dray receive --port netmap:vale0:b --duration 1
+        insmod {NETMAP_FILES}/netmap/netmap.ko buf_num=32768 || exit 1
+
+        pass vale netmap:vale0:b netmap:vale0:a
+        pass pipe 'netmap:x}}1' 'netmap:x{{1?wait=poll'
+        pass jumbo-vale netmap:vale0:b netmap:vale0:a --size 9014
+        pass jumbo-pipe 'netmap:x}}1' 'netmap:x{{1' --size 9014
+        pass offset 'netmap:x}}1' 'netmap:x{{1?offset=64' --size 2048
+        veths
+        pass veth netmap:v2 netmap:v1 --size 1514
+        # All pipes are in one region, so the forwarders exchange buffers.
+        for i in 1 2 3; do forward "netmap:x}}$i?memory=1" "netmap:x{{$((i + 1))?memory=1"; done
+        pass chain 'netmap:x}}4?memory=1' 'netmap:x{{1?memory=1'
+        # A forwarder that is killed takes no buffers with it.
+        forward 'netmap:x}}1?memory=1' 'netmap:x{{2?memory=1'
+        dray send --port 'netmap:x{{1?memory=1' --duration 30 > /dev/null 2>&1 & sender=$!
+        await 'forwarder.netmap:x}}1?memory=1' pps
+        kill -9 $forwarder; forwarders=; kill -INT $sender; wait
+        forward 'netmap:x}}1?memory=1' 'netmap:x{{2?memory=1'
+        pass killed 'netmap:x}}2?memory=1' 'netmap:x{{1?memory=1'
+        # Buffers of one region, and of several.
+        forward 'netmap:vale0:b?memory=1' 'netmap:vale1:a?memory=1'
+        forward netmap:vale1:b netmap:v1
+        pass mixed netmap:v2 netmap:vale0:a
+        dray switch --mode patch --port a='netmap:vale0:s?memory=1' --port b='netmap:vale1:s?memory=1' \
+            > forwarder.switch 2>&1 &
+        forwarders=$!
+        for i in $(seq 100); do dray switch ports > /dev/null 2>&1 && break; sleep 0.1; done
+        pass switch netmap:vale1:b netmap:vale0:a
+
+        echo "== from pkt-gen"
+        receive netmap:vale0:b 1
+        {NETMAP_FILES}/netmap/pkt-gen -i vale0:a -f tx -n 1000 -l 100 -w 0 2>&1 | grep Sent
+        sleep 1; kill -INT $receiver; wait
+        cat received
+        echo "== to pkt-gen"
+        {NETMAP_FILES}/netmap/pkt-gen -i vale0:b -f rx -n 1000 -w 0 > pktgen 2>&1 &
+        await pktgen 'Wait 0'
+        sleep 1
+        dray send --port netmap:vale0:a --count 1000 --rate 2000 --size 100
+        wait
+        grep Received pktgen
+
+        echo "== removed"
+        receive netmap:v2 100000
+        dray send --port netmap:v1 --rate 500 --duration 30 > sent 2>&1 &
+        await received 'pps'
+        ip link del v1
+        wait
+        cat received sent
+        echo "== refused"
+        veths
+        receive netmap:v2 100000
+        taken=$receiver
+        dray receive --port netmap:v2 --duration 1
+        receive netmap:vale0:b 100000
+        cat received
+        # v2 is open, and has the region of all interfaces; that of the VALE port is another one.
+        dray receive --port 'netmap:v1?memory=77' --duration 1
+        dray receive --port 'netmap:v2^?memory=2' --duration 1
+        dray receive --port netmap:nowhere --duration 1
+        dray receive --port netmap:lo --duration 1
+        kill -INT $taken $receiver; wait
+        echo 1 > /sys/module/netmap/parameters/admode
+        dray receive --port netmap:v1 --duration 1
+        exit 0"#
+    );
+    let machine = Vm::new("netmap").files(NETMAP_FILES).cpus(2).memory_mib(1024);
+    let output = machine.script(&script).boot(LIMIT).unwrap();
+    let said = &output.output;
+    assert_eq!(output.status, 0, "{output:?}");
+    let line = part(said, "no module");
+    assert_eq!(
+        line.trim(),
+        "dray: port netmap:vale0:b: /dev/netmap: not found: load netmap's kernel module \
+         (modprobe netmap)"
+    );
+    for name in [
+        "vale",
+        "pipe",
+        "jumbo-vale",
+        "jumbo-pipe",
+        "offset",
+        "veth",
+        "chain",
+        "killed",
+        "mixed",
+        "switch",
+    ] {
+        let part = part(said, name);
+        let received = format!("received {FRAMES} frames, ");
+        assert!(part.contains(&received), "{name}: {said}");
+        let intact =
+            "; lost 0, duplicated 0, reordered 0, corrupt 0, foreign 0, dropped at the port 0";
+        assert!(part.contains(intact), "{name}: {said}");
+    }
+    let forwarded = "received 2000 frames, ";
+    assert_eq!(part(said, "chain").matches(forwarded).count(), 4, "{said}");
+    assert!(part(said, "switch").contains("b             0         0       2000"), "{said}");
+    for (name, line) in [
+        ("from pkt-gen", "corrupt 0, foreign 1000, dropped at the port 0"),
+        ("to pkt-gen", "Received 1000 packets 100000 bytes"),
+        ("removed", "dray: netmap:v1: the netmap port v1 was removed"),
+        ("removed", "dray: netmap:v2: the netmap port v2 was removed"),
+        ("refused", "v2: register: another program uses this port, or a VALE switch has it"),
+        ("refused", "memory=77: no such region; 1 is the one of all interfaces"),
+        ("refused", "memory=2: the port's region is 1; set memory=1, or leave it out"),
+        ("refused", "nowhere: register: no such interface: `ip link` lists"),
+        ("refused", "lo: register: netmap has no such port: interfaces need an MTU"),
+        ("refused", "v1: register: the interface's driver does not support netmap"),
+    ] {
+        assert!(part(said, name).contains(line), "{line}: {said}");
+    }
+}

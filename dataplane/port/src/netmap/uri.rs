@@ -1,6 +1,7 @@
 //! Name of a netmap port.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use dray_daemon::BoundSocket;
 
@@ -27,6 +28,8 @@ pub struct NetmapUri {
     pub memory: Option<u16>,
     /// Distance between the start of a buffer and of its frame, in bytes.
     pub offset: u32,
+    /// File of the network namespace that has the port; `None`: the calling thread's.
+    pub netns: Option<PathBuf>,
     /// How to wait for frames.
     pub wait: Wait,
 }
@@ -96,17 +99,25 @@ impl Scheme for NetmapUri {
         let offset = query.take("offset", allowed, |text| {
             text.parse().ok().filter(|offset| *offset <= OFFSET_MAX && offset % 8 == 0)
         })?;
+        let allowed = "the path of a network namespace's file, such as /proc/1/ns/net";
+        let netns = query.take("netns", allowed, |text| {
+            text.starts_with('/').then(|| PathBuf::from(text))
+        })?;
         Ok(Self {
             name: name.to_owned(),
             kind,
             memory,
             offset: offset.unwrap_or(0),
+            netns,
             wait: Wait::parse(query)?,
         })
     }
 
     fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.open_rings()
+        match &self.netns {
+            Some(path) => self.open_within(path),
+            None => self.open_rings(),
+        }
     }
 
     fn peer(&self) -> Option<String> {
@@ -137,6 +148,7 @@ impl fmt::Display for NetmapUri {
         let pairs = [
             self.memory.map(|id| ("memory", id.to_string())),
             (self.offset > 0).then(|| ("offset", self.offset.to_string())),
+            self.netns.as_ref().map(|path| ("netns", path.display().to_string())),
             self.wait.pair(),
         ];
         write_query(f, pairs.into_iter().flatten())

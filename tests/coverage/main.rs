@@ -283,7 +283,7 @@ fn is_whole() -> bool {
 /// and each endpoint on one link. For engines the smaller set is always enough.
 fn cases(runtime: Runtime) -> Vec<Case> {
     let techniques = match runtime {
-        Runtime::Embedded if is_whole() => Technique::every(),
+        Runtime::Embedded if is_whole() => page::every_technique().collect(),
         _ => page::once_each(),
     };
     let cases = techniques.into_iter().map(|technique| Case { runtime, technique });
@@ -292,8 +292,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
 
 /// Returns the cases that need an optional program which is not installed.
 fn cases_without_program() -> Vec<Case> {
-    let of =
-        |runtime| Technique::every().into_iter().map(move |technique| Case { runtime, technique });
+    let of = |runtime| page::every_technique().map(move |technique| Case { runtime, technique });
     Runtime::ALL.into_iter().flat_map(of).filter(Case::lacks_program).collect()
 }
 

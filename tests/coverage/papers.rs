@@ -15,7 +15,9 @@ pub(crate) enum Here {
 
 use Here::{No, Shown, Technique};
 
-const NETMAP: &str = "needs the netmap module, which no kernel of Debian's has";
+const NETMAP: &str = "`vale/netmap`, chains and fans of forwarders included: `tests/vm/netmap.rs`, \
+                      `containers_are_joined_by_netmap`. To be measured it needs the netmap \
+                      module, which no kernel of Debian's has";
 const NS3: &str = "needs ns-3, whose own cost was what it measured: it is a simulator";
 const VFIO: &str = "with DPDK's own driver behind an IOMMU, from container to container: \
                     `tests/vm/functions.rs`, `dpdk_passes_frames_between_virtual_functions`. To be measured \
@@ -59,7 +61,7 @@ pub(crate) const PAPERS: &[Row] = &[
     ("claassen2016", "the same, UDP", Technique("vxlan/udp-mmsg")),
     ("casoni2013", "veth pairs", Technique("veth/raw-mmsg")),
     ("casoni2013", "veth pairs and a bridge", Technique("bridge/raw-mmsg")),
-    ("casoni2013", "netmap's VALE", No(NETMAP)),
+    ("casoni2013", "netmap's VALE", Shown(NETMAP)),
     ("casoni2013", "ns-3 at both ends, by sockets or VALE", No(NS3)),
     ("liang2016", "virtio-user through a vhost-user switch", Technique("ovs-dpdk/learning/dpdk")),
     ("liang2016", "DPDK on virtual functions of a card", Shown(VFIO)),

@@ -2,25 +2,38 @@
 //! programs.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
-use dray_testvm::{NETMAP_FILES, Vm};
+use dray_results::{Outcome, Results};
+use dray_testvm::{NETMAP_FILES, Vm, VmOutput};
 
 use crate::LIMIT;
 use crate::common::{self, DRAY, alone};
 
 /// Number of frames that a run sends.
-const FRAMES: &str = "2000";
+const FRAMES: &str = "1000";
+
+/// Containers on one switch, of which one sends frames back.
+const BY_HAND: &str = "\
+[[containers]]
+name = 'a'
+[[containers]]
+name = 'b'
+run = 'dray echo --port \"$PORT0\"'
+[[links]]
+kind = 'vale'
+ends = ['a', 'b']";
 
 /// Shell commands. `pass NAME TO FROM ARGUMENTS...` sends frames from one port to another, and prints
 /// what both ends said. The background processes that forward between them end with it.
 const FUNCTIONS: &str = r#"
-    mkdir /tmp/netmap && cd /tmp/netmap
+    mkdir /run/netmap && cd /run/netmap
     ip() { /sbin/ip "$@"; }
     await() { for i in $(seq 200); do grep -qs "$2" $1 && return; sleep 0.05; done; cat $1; }
-    receive() { dray receive --port "$1" --count $2 --duration 20 > received 2>&1 & receiver=$!; await received waiting; }
+    receive() { rm -f received; dray receive --port "$1" --count $2 --duration 20 > received 2>&1 & receiver=$!; await received waiting; }
     pass() {
-        echo "== $1"; receive "$2" 2000; from=$3; shift 3
-        dray send --port "$from" --count 2000 --rate 4000 "$@" > sent 2>&1
+        echo "== $1"; receive "$2" 1000; from=$3; shift 3
+        dray send --port "$from" --count 1000 --rate 4000 --duration 15 "$@" > sent 2>&1
         wait $receiver
         cat received sent
         for pid in $forwarders; do kill -INT $pid; wait $pid; done
@@ -29,6 +42,7 @@ const FUNCTIONS: &str = r#"
         forwarders=
     }
     forward() {
+        rm -f forwarder.$1
         dray forward --from "$1" --to "$2" > forwarder.$1 2>&1 &
         forwarder=$!
         forwarders="$forwarders $forwarder"
@@ -61,24 +75,27 @@ fn part<'s>(said: &'s str, name: &str) -> &'s str {
     rest.split("\n== ").next().unwrap()
 }
 
-#[test]
-fn netmap_ports_pass_frames_intact() {
-    let _alone = alone();
-    require_vm!();
-    require_netmap!();
+/// Runs one machine for all tests, and returns its output.
+fn machine() -> &'static VmOutput {
+    static OUTPUT: OnceLock<VmOutput> = OnceLock::new();
+    OUTPUT.get_or_init(run)
+}
+
+fn run() -> VmOutput {
     let script = format!(
         r#"
         ln -s {DRAY} /usr/local/bin/dray
         {FUNCTIONS}
         echo "== no module"
         dray receive --port netmap:vale0:b --duration 1
+        dray bench --quick --technique vale
+        dray doctor | grep -A1 netmap
         insmod {NETMAP_FILES}/netmap/netmap.ko buf_num=32768 || exit 1
 
         pass vale netmap:vale0:b netmap:vale0:a
         pass pipe 'netmap:x}}1' 'netmap:x{{1?wait=poll'
         pass jumbo-vale netmap:vale0:b netmap:vale0:a --size 9014
-        pass jumbo-pipe 'netmap:x}}1' 'netmap:x{{1' --size 9014
-        pass offset 'netmap:x}}1' 'netmap:x{{1?offset=64' --size 2048
+        pass offset 'netmap:x}}1' 'netmap:x{{1?offset=64' --size 9014
         veths
         pass veth netmap:v2 netmap:v1 --size 1514
         # All pipes are in one region, so the forwarders exchange buffers.
@@ -101,13 +118,19 @@ fn netmap_ports_pass_frames_intact() {
         for i in $(seq 100); do dray switch ports > /dev/null 2>&1 && break; sleep 0.1; done
         pass switch netmap:vale1:b netmap:vale0:a
 
+        # netmap's own forwarder.
+        {NETMAP_FILES}/netmap/bridge -w 0 -i vale0:b -i vale1:a > forwarder.bridge 2>&1 &
+        forwarders=$!
+        await forwarder.bridge 'Ready to go'
+        pass bridge netmap:vale1:b netmap:vale0:a
+
         echo "== from pkt-gen"
         receive netmap:vale0:b 1
-        {NETMAP_FILES}/netmap/pkt-gen -i vale0:a -f tx -n 1000 -l 100 -w 0 2>&1 | grep Sent
+        timeout 20 {NETMAP_FILES}/netmap/pkt-gen -i vale0:a -f tx -n 1000 -l 100 -w 0 2>&1 | grep Sent
         sleep 1; kill -INT $receiver; wait
         cat received
         echo "== to pkt-gen"
-        {NETMAP_FILES}/netmap/pkt-gen -i vale0:b -f rx -n 1000 -w 0 > pktgen 2>&1 &
+        timeout 20 {NETMAP_FILES}/netmap/pkt-gen -i vale0:b -f rx -n 1000 -w 0 > pktgen 2>&1 &
         await pktgen 'Wait 0'
         sleep 1
         dray send --port netmap:vale0:a --count 1000 --rate 2000 --size 100
@@ -134,32 +157,49 @@ fn netmap_ports_pass_frames_intact() {
         dray receive --port netmap:nowhere --duration 1
         dray receive --port netmap:lo --duration 1
         kill -INT $taken $receiver; wait
+        ip link del v1
+        # The paper's chains and fans.
+        for run in incremental,vale,netmap-pipe parallel,vale; do
+            shape=${{run%%,*}}
+            timeout -k 1 60 dray bench casoni2013-$shape --quick --trials 1 --duration 0.5 --rate 500 \
+                --technique ${{run#*,}} --json /tmp/$shape > /dev/null || exit 1
+            echo "== json of $shape"
+            cat /tmp/$shape
+            echo
+        done
+        echo "== by hand"
+        cat > /tmp/hand.toml <<'END'
+{BY_HAND}
+END
+        dray lab up /tmp/hand.toml || exit 1
+        dray lab exec a -- dray ping --port 'netmap:vale1:1.1?netns=/proc/1/fd/3' --duration 0.5
+        dray lab exec a -- nsenter --net=/proc/1/fd/3 {NETMAP_FILES}/netmap/vale-ctl
+        dray lab down || exit 1
+        echo "== refused without support"
+        veths
         echo 1 > /sys/module/netmap/parameters/admode
         dray receive --port netmap:v1 --duration 1
+        echo "== left behind"
+        rmmod netmap && ls /dev/netmap
         exit 0"#
     );
     let machine = Vm::new("netmap").files(NETMAP_FILES).cpus(2).memory_mib(1024);
     let output = machine.script(&script).boot(LIMIT).unwrap();
-    let said = &output.output;
     assert_eq!(output.status, 0, "{output:?}");
-    let line = part(said, "no module");
-    assert_eq!(
-        line.trim(),
-        "dray: port netmap:vale0:b: /dev/netmap: not found: load netmap's kernel module \
-         (modprobe netmap)"
-    );
-    for name in [
-        "vale",
-        "pipe",
-        "jumbo-vale",
-        "jumbo-pipe",
-        "offset",
-        "veth",
-        "chain",
-        "killed",
-        "mixed",
-        "switch",
-    ] {
+    output
+}
+
+#[test]
+fn netmap_ports_pass_frames_intact() {
+    let _alone = alone();
+    require_vm!();
+    require_netmap!();
+    let said = &machine().output;
+    let no_module = part(said, "no module");
+    let line = "dray: port netmap:vale0:b: /dev/netmap: not found: load netmap's kernel module \
+                (modprobe netmap)\n";
+    assert!(no_module.starts_with(line), "{said}");
+    for name in "vale pipe jumbo-vale offset veth chain killed mixed switch bridge".split(' ') {
         let part = part(said, name);
         let received = format!("received {FRAMES} frames, ");
         assert!(part.contains(&received), "{name}: {said}");
@@ -167,9 +207,13 @@ fn netmap_ports_pass_frames_intact() {
             "; lost 0, duplicated 0, reordered 0, corrupt 0, foreign 0, dropped at the port 0";
         assert!(part.contains(intact), "{name}: {said}");
     }
-    let forwarded = "received 2000 frames, ";
+    let doctor = "VALE switches and netmap pipes cannot be measured; load its kernel module";
+    assert!(no_module.contains(doctor), "{said}");
+    let skipped = "dray: nothing could be measured: vale/netmap: no netmap";
+    assert!(no_module.contains(skipped), "{said}");
+    let forwarded = "received 1000 frames, ";
     assert_eq!(part(said, "chain").matches(forwarded).count(), 4, "{said}");
-    assert!(part(said, "switch").contains("b             0         0       2000"), "{said}");
+    assert!(part(said, "switch").contains("b             0         0       1000"), "{said}");
     for (name, line) in [
         ("from pkt-gen", "corrupt 0, foreign 1000, dropped at the port 0"),
         ("to pkt-gen", "Received 1000 packets 100000 bytes"),
@@ -180,8 +224,33 @@ fn netmap_ports_pass_frames_intact() {
         ("refused", "memory=2: the port's region is 1; set memory=1, or leave it out"),
         ("refused", "nowhere: register: no such interface: `ip link` lists"),
         ("refused", "lo: register: netmap has no such port: interfaces need an MTU"),
-        ("refused", "v1: register: the interface's driver does not support netmap"),
+        ("refused without support", "v1: register: the interface's driver does not support netmap"),
     ] {
         assert!(part(said, name).contains(line), "{line}: {said}");
     }
+}
+
+#[test]
+fn containers_are_joined_by_netmap() {
+    let _alone = alone();
+    require_vm!();
+    require_netmap!();
+    let said = &machine().output;
+    // One and 6 forwarders on two links; 2 to 4 side by side on one link.
+    for (name, count) in [("incremental", 2 * 2), ("parallel", 3)] {
+        let json = part(said, &format!("json of {name}"));
+        let results: Results = serde_json::from_str(json).unwrap();
+        assert_eq!(results.results.len(), count, "{said}");
+        for row in results.results {
+            let Outcome::Measured(measured) = &row.outcome else { panic!("{row:?}") };
+            let intact = measured.corrupt == 0 && measured.duplicated == 0;
+            assert!(measured.received > 0 && intact, "{row:?}");
+        }
+    }
+    let by_hand = part(said, "by hand");
+    assert!(by_hand.contains("netmap:vale1:1.1?netns=/proc/1/fd/3: VALE port"), "{said}");
+    assert!(!by_hand.contains(" 0 came back"), "{said}");
+    assert!(by_hand.contains("\nvale1:1.2 bridge_idx 0"), "{said}");
+    // The module's device is gone with it, so nothing used it any more.
+    assert!(part(said, "left behind").contains("ls: /dev/netmap: No such file"), "{said}");
 }

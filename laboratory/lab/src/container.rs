@@ -81,8 +81,14 @@ struct RunBy {
 }
 
 impl Starting {
-    /// Starts a container; `program` is the `dray` that runs inside.
-    pub(crate) fn new(program: &Path, name: &str, cpus: &[usize]) -> Result<Self, LabError> {
+    /// Starts a container; `program` is the `dray` that runs inside, and `host` the container that
+    /// stands for the host.
+    pub(crate) fn new(
+        program: &Path,
+        name: &str,
+        cpus: &[usize],
+        host: Option<&Container>,
+    ) -> Result<Self, LabError> {
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
         let (agent, theirs) = UnixStream::pair().map_err(doing("socket pair"))?;
         let argument = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
@@ -91,7 +97,8 @@ impl Starting {
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(doing("command"))?;
-        let init = spawn(&argv, theirs.as_fd()).map_err(doing("clone3"))?;
+        let init = spawn(&argv, theirs.as_fd(), host.map(Container::namespace))
+            .map_err(doing("clone3"))?;
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by: StartedBy::Lab { init, agent } })
     }
 

@@ -89,7 +89,7 @@ impl Lab {
             card: None,
             dir: None,
         };
-        lab.starting.push(Starting::new(&lab.program, "host", &placement::allowed())?);
+        lab.starting.push(Starting::new(&lab.program, "host", &placement::allowed(), None)?);
         lab.wait_until_up()?;
         Ok(lab)
     }
@@ -113,7 +113,7 @@ impl Lab {
         self.cancel.check()?;
         let id = ContainerId(self.containers.len() + self.starting.len());
         let starting = match self.runtime {
-            Runtime::Embedded => Starting::new(&self.program, name, cpus)?,
+            Runtime::Embedded => Starting::new(&self.program, name, cpus, Some(self.host()))?,
             _ => self.start_by_engine(id, name, cpus)?,
         };
         self.starting.push(starting);

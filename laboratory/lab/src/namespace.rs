@@ -26,14 +26,26 @@ pub(crate) struct Init {
     pidfd: OwnedFd,
 }
 
+/// Number of the descriptor by which a container's first process holds the "host"'s network
+/// namespace.
+const HOST_FD: libc::c_int = 3;
+
+/// The "host"'s network namespace, as every program in a container can open it.
+pub(crate) const HOST_NETWORK: &str = "/proc/1/fd/3";
+
 /// Starts `argv` as the first process of new namespaces, with `stdio` as its standard input and
-/// output. It is killed when the calling thread ends, and inherits none of our other descriptors,
-/// which are all close-on-exec.
-pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init> {
+/// output, and `host` as [`HOST_NETWORK`]. It is killed when the calling thread ends, and inherits
+/// none of our other descriptors, which are all close-on-exec.
+pub(crate) fn spawn(
+    argv: &[CString],
+    stdio: BorrowedFd<'_>,
+    host: Option<&NetworkNamespace>,
+) -> io::Result<Init> {
     let mut pointers: Vec<*const libc::c_char> = argv.iter().map(|arg| arg.as_ptr()).collect();
     pointers.push(ptr::null());
     let environment = [ptr::null()];
     let stdio = stdio.as_raw_fd();
+    let host = host.map(|host| host.0.as_raw_fd());
     let mut pidfd: libc::c_int = -1;
     // SAFETY: an all-zero clone_args is a valid value.
     let mut args: libc::clone_args = unsafe { mem::zeroed() };
@@ -50,6 +62,11 @@ pub(crate) fn spawn(argv: &[CString], stdio: BorrowedFd<'_>) -> io::Result<Init>
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 libc::dup2(stdio, libc::STDIN_FILENO);
                 libc::dup2(stdio, libc::STDOUT_FILENO);
+                if let Some(host) = host {
+                    // A copy onto itself would stay close-on-exec.
+                    libc::dup2(host, HOST_FD);
+                    libc::fcntl(HOST_FD, libc::F_SETFD, 0);
+                }
                 libc::execve(pointers[0], pointers.as_ptr(), environment.as_ptr());
                 libc::_exit(127)
             }

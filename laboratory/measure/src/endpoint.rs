@@ -4,10 +4,12 @@ use std::fmt;
 use std::net::SocketAddrV4;
 
 use dray_bpf::Mode;
+use dray_lab::link::netmap_uri;
 use dray_lab::peer::Protocol;
 use dray_lab::runtime::{Capability, Privileges};
 use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
+use dray_port::netmap::NetmapUri;
 use dray_port::raw::RawUri;
 use dray_port::tap::TapUri;
 use dray_port::udp::UdpUri;
@@ -57,6 +59,8 @@ pub(crate) enum Io {
     },
     /// Unix datagram sockets.
     Unix(Calls),
+    /// Rings of netmap's kernel module.
+    Netmap,
     /// Our shared-memory drivers.
     Memory(Rings),
     /// DPDK's shared-memory drivers, in one testpmd that is both ends, with rings of 256 entries.
@@ -179,6 +183,10 @@ impl Endpoint {
         io: Io::Unix(Calls::Burst),
     };
 
+    /// Rings of netmap's kernel module.
+    pub const NETMAP: Self =
+        Self { name: "netmap", about: "rings of netmap's kernel module", io: Io::Netmap };
+
     /// Our shared-memory virtio driver with split rings.
     pub const VIRTIO: Self = Self {
         name: "virtio",
@@ -245,7 +253,7 @@ impl Endpoint {
 
     /// All endpoints.
     pub fn all() -> Vec<Self> {
-        let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::MEMORY].concat();
+        let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP, Self::NETMAP], &Self::MEMORY].concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
@@ -293,7 +301,7 @@ impl Endpoint {
             Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
             // Pages sent without a copy count against a limit of locked memory.
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
-            Io::Stream { .. } | Io::Memory(_) => &[],
+            Io::Stream { .. } | Io::Memory(_) | Io::Netmap => &[],
             // TAP endpoints do not run in an engine's container.
             Io::Tap => &[Mknod, NetAdmin],
             Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
@@ -305,6 +313,7 @@ impl Endpoint {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
             Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
+            Io::Netmap => "an engine's containers have no /dev/netmap",
             _ => return Ok(()),
         };
         Err(LabError::Runtime {
@@ -347,6 +356,11 @@ impl Endpoint {
     /// Returns true if the endpoint's link consists of Unix sockets.
     pub(crate) fn is_unix(self) -> bool {
         matches!(self.io, Io::Unix(_))
+    }
+
+    /// Returns true if the endpoint's link consists of netmap ports.
+    pub(crate) fn is_netmap(self) -> bool {
+        self.io == Io::Netmap
     }
 
     /// Address at `end` on which a stream receiver listens; `None` for frames.
@@ -407,6 +421,15 @@ impl Endpoint {
                     options: options(calls),
                 }),
                 other => unreachable!("{other:?} is not a Unix socket"),
+            },
+            Io::Netmap => match &end.attachment {
+                Attachment::Netmap(name) => {
+                    match netmap_uri(name).parse().expect("the lab's ports have short names") {
+                        PortUri::Netmap(uri) => PortUri::Netmap(NetmapUri { wait, ..uri }),
+                        other => other,
+                    }
+                }
+                other => unreachable!("{other:?} is not a netmap port"),
             },
             // These ports never sleep: a role that shares its CPU yields.
             Io::Memory(rings) => {

@@ -45,7 +45,8 @@ impl Technique {
         let memory = Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO]);
         let sockets = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams].concat();
         let engines = Self::by_link(&LinkKind::OF_ENGINES, &sockets);
-        [kernel, memory, engines].concat()
+        let netmap = Self::by_link(&LinkKind::NETMAP, &[Endpoint::NETMAP]);
+        [kernel, memory, netmap, engines].concat()
     }
 
     /// All techniques that have a name.
@@ -93,7 +94,10 @@ impl Technique {
             true => link.takes_machines(),
             false => !link.takes_only_machines(),
         };
-        let fits = memory_fits && machines_fit && link.is_unix() == endpoint.is_unix();
+        let fits = memory_fits
+            && machines_fit
+            && link.is_unix() == endpoint.is_unix()
+            && link.is_netmap() == endpoint.is_netmap();
         // Streams need replies, which do not pass links that keep containers apart.
         let is_answered = !(link.isolates && endpoint.is_stream());
         fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
@@ -214,9 +218,7 @@ mod tests {
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
-        let has_sockets = |link: &&LinkKind| {
-            !(link.shares_memory() || link.is_unix() || link.takes_only_machines())
-        };
+        let has_sockets = |link: &&LinkKind| link.has_interfaces() && !link.takes_only_machines();
         let kernel = LinkKind::ALL.iter().filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
+use dray_port::netmap::NetmapUri;
 use dray_port::{PortUri, Wait};
 use dray_results::{Check, Traffic, UPF, UpfLoad};
 use dray_traffic::{
@@ -354,6 +355,10 @@ impl Topology {
             if let PortUri::Afxdp(uri) = &mut port {
                 // Ports that share a UMEM forward without a copy.
                 uri.umem = Some("forwarder".to_owned());
+            }
+            if let PortUri::Netmap(uri) = &mut port {
+                // As do ports of one memory region.
+                uri.memory = Some(NetmapUri::COMMON_MEMORY);
             }
             port
         };

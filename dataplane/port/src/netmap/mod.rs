@@ -22,6 +22,7 @@ use std::thread;
 
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -150,9 +151,19 @@ impl NetmapUri {
             ..Register::default()
         };
         // The other end of a pipe may use offsets even if this one does not.
-        let offset = (self.offset > 0 || self.kind == Kind::Pipe).then_some(self.offset);
+        let is_pipe = self.kind == Kind::Pipe;
+        let offset = (self.offset > 0 || is_pipe).then_some(self.offset);
+        if is_pipe {
+            // netmap may give the two ends different parents if both are opened at once.
+            let lock = flock(&device, FlockOperation::LockExclusive);
+            lock.map_err(|errno| (calls::DEVICE, errno.into()))?;
+        }
         calls::register(device.as_fd(), &self.name, offset, &mut request)
             .map_err(|error| self.explain(error))?;
+        if is_pipe {
+            let unlock = flock(&device, FlockOperation::Unlock);
+            unlock.map_err(|errno| (calls::DEVICE, errno.into()))?;
+        }
         if let Some(memory) = self.memory.filter(|memory| *memory != request.memory) {
             let what = format!(
                 "memory={memory}: the port's region is {0}; set memory={0}, or leave it out",
@@ -203,6 +214,11 @@ impl NetmapUri {
             Errno::INVAL => {
                 "netmap has no such port: interfaces need an MTU that fits its buffers \
                              (module parameter buf_size) and must not belong to a VALE switch"
+                    .to_owned()
+            }
+            Errno::NOMEM if self.kind == Kind::Vale => {
+                "netmap has no memory or no VALE switch left: \
+                 close ports, or load the module with a larger buf_num, ring_num or max_bridges"
                     .to_owned()
             }
             Errno::NOMEM => "netmap has no memory left: close ports, or load the module with a \

@@ -100,9 +100,8 @@ impl Scheme for NetmapUri {
             text.parse().ok().filter(|offset| *offset <= OFFSET_MAX && offset % 8 == 0)
         })?;
         let allowed = "the path of a network namespace's file, such as /proc/1/ns/net";
-        let netns = query.take("netns", allowed, |text| {
-            text.starts_with('/').then(|| PathBuf::from(text))
-        })?;
+        let netns = query
+            .take("netns", allowed, |text| text.starts_with('/').then(|| PathBuf::from(text)))?;
         Ok(Self {
             name: name.to_owned(),
             kind,
@@ -135,6 +134,9 @@ impl Scheme for NetmapUri {
 }
 
 impl NetmapUri {
+    /// Number of the memory region that all interfaces have.
+    pub const COMMON_MEMORY: u16 = 1;
+
     /// Returns the body of the URI.
     pub(super) fn body(&self) -> String {
         let suffix = if self.kind == Kind::Host { "^" } else { "" };

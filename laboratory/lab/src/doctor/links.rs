@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use dray_results::HostFacts;
 
 use super::finding::{Finding, State, needs_root};
+use crate::link::netmap::{REMEDY, has_netmap};
 use crate::modules::{Module, Modules};
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
@@ -125,6 +126,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
         }
     };
     findings.push(open_vswitch(&modules));
+    findings.push(netmap());
     findings
 }
 
@@ -204,6 +206,16 @@ impl Kind {
             None => finding,
         }
     }
+}
+
+/// Checks netmap, which is not part of Linux.
+fn netmap() -> Finding {
+    let finding = |state, detail: &str| Finding::new(GROUP, "netmap", state, detail);
+    if has_netmap() {
+        return finding(State::Ok, "kernel module loaded");
+    }
+    finding(State::Missing, "no /dev/netmap")
+        .advise(format!("VALE switches and netmap pipes cannot be measured; {REMEDY}"))
 }
 
 /// Checks Open vSwitch. Its datapath is not an rtnetlink kind, but a generic netlink family shows

@@ -28,6 +28,9 @@ pub enum Attachment {
         /// Socket at the other end.
         there: PathBuf,
     },
+    /// A netmap port of the "host"'s network namespace; [`netmap_uri`](super::netmap_uri) returns
+    /// how to open it.
+    Netmap(String),
 }
 
 /// A link's end in one container.
@@ -93,7 +96,10 @@ impl End {
     /// Path of the vhost-user or memif socket; `None` if the end has none.
     pub fn socket(&self) -> Option<&Path> {
         match &self.attachment {
-            Attachment::Interface(_) | Attachment::Tap(_) | Attachment::Datagrams { .. } => None,
+            Attachment::Interface(_)
+            | Attachment::Tap(_)
+            | Attachment::Datagrams { .. }
+            | Attachment::Netmap(_) => None,
             Attachment::Driver(path) | Attachment::Device(path) | Attachment::Memif(path) => {
                 Some(path)
             }

@@ -55,6 +55,7 @@ pub(super) enum Wire {
     Sriov,
     Direct,
     Unix,
+    Netmap(Wiring),
     Switch(SwitchKind, Wiring, Protocol),
     Engine(Runtime, Driver),
 }
@@ -251,7 +252,25 @@ impl LinkKind {
         ..Self::switch_of("snabb/pairs", SwitchKind::Snabb, Wiring::Pairs)
     };
 
-    /// Every kind except third-party switches that share memory.
+    /// Ports of a VALE switch, which netmap's kernel module makes.
+    pub const VALE: Self = Self {
+        about: "netmap's VALE switch, a port for each container",
+        learns: true,
+        xdp: &[],
+        ..Self::of("vale", Wire::Netmap(Wiring::Learning))
+    };
+
+    /// A pipe of netmap's kernel module.
+    pub const NETMAP_PIPE: Self = Self {
+        about: "a netmap pipe, one end in each container",
+        xdp: &[],
+        ..Self::of("netmap-pipe", Wire::Netmap(Wiring::Pairs))
+    };
+
+    /// Links of netmap, which is not part of Linux.
+    pub const NETMAP: [Self; 2] = [Self::VALE, Self::NETMAP_PIPE];
+
+    /// Every kind except netmap's and third-party switches that share memory.
     pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
@@ -318,7 +337,7 @@ impl LinkKind {
 
     /// Every kind.
     pub fn every() -> Vec<Self> {
-        [&Self::ALL[..], &Self::PEERS, &Self::OF_ENGINES].concat()
+        [&Self::ALL[..], &Self::NETMAP, &Self::PEERS, &Self::OF_ENGINES].concat()
     }
 
     /// Returns true if `word` is the kind's name or its first part, which several kinds may share.
@@ -417,9 +436,14 @@ impl LinkKind {
         self.wire == Wire::Unix
     }
 
+    /// Returns true if the link consists of netmap ports, which are in no container's network.
+    pub fn is_netmap(self) -> bool {
+        matches!(self.wire, Wire::Netmap(_))
+    }
+
     /// Returns true if the ends are interfaces.
     pub fn has_interfaces(self) -> bool {
-        !self.shares_memory() && !self.is_unix()
+        !self.shares_memory() && !self.is_unix() && !self.is_netmap()
     }
 
     /// Returns true if more than two ends can share one segment and all reach each other, unless
@@ -429,14 +453,18 @@ impl LinkKind {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
             Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
-            Wire::Xdp(wiring) | Wire::Switch(_, wiring, _) => wiring == Wiring::Learning,
+            Wire::Xdp(wiring) | Wire::Switch(_, wiring, _) | Wire::Netmap(wiring) => {
+                wiring == Wiring::Learning
+            }
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
         }
     }
 
     /// Returns true if nothing lies between the two ends.
     pub fn is_direct(self) -> bool {
+        let pipe = Wire::Netmap(Wiring::Pairs);
         matches!(self.wire, Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix)
+            || self.wire == pipe
     }
 
     /// Runtime whose engine makes the link itself, if any; it joins only containers of that

@@ -2,6 +2,7 @@
 
 use super::LinkKind;
 use super::kind::Wire;
+use super::netmap::has_netmap;
 use crate::doctor::links::unsupported;
 use crate::peer::{Datapath, SwitchKind};
 
@@ -30,6 +31,7 @@ pub fn missing() -> Vec<LinkKind> {
         }
         Wire::Switch(switch, ..) => lacks_switch(switch),
         Wire::Engine(runtime, _) => runtime.find().is_err(),
+        Wire::Netmap(_) => !has_netmap(),
         Wire::Sriov | Wire::Direct | Wire::Unix => false,
     };
     LinkKind::every().into_iter().filter(is_missing).collect()

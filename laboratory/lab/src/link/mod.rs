@@ -17,6 +17,7 @@ mod macvlan;
 mod memory;
 mod missing;
 mod netkit;
+pub(crate) mod netmap;
 mod ovs;
 mod parent;
 mod segment;
@@ -32,6 +33,7 @@ pub use end::{Attachment, End, Link, LinkOptions};
 pub use function::Functions;
 pub use kind::{Carries, LinkKind};
 pub use missing::missing;
+pub use netmap::{has_netmap, netmap_uri};
 
 use std::time::Instant;
 
@@ -55,6 +57,7 @@ impl Lab {
             match kind.wire {
                 Wire::Direct => memory::direct(self, pairs),
                 Wire::Unix => unix::sockets(self, pairs),
+                Wire::Netmap(wiring) => netmap::ports(self, wiring, pairs),
                 Wire::Switch(switch, wiring, protocol) => {
                     memory::switch(self, (switch, wiring, protocol), pairs, options)
                 }

@@ -11,7 +11,7 @@ use dray_daemon::CONTROL_DIR;
 use super::program::{self, Program};
 use super::{CommandEnd, ContainerState, LabState, PortState, end};
 use crate::lab::HOST as HOST_ID;
-use crate::link::{Attachment, LinkOptions};
+use crate::link::{Attachment, LinkOptions, netmap_uri};
 use crate::peer::SWITCH_CONTROL;
 use crate::process::PeerDir;
 use crate::topology::{EndPlan, HOST, LinkPlan, Topology};
@@ -244,7 +244,9 @@ pub fn path_with(program: &Path) -> OsString {
 
 fn name(attachment: &Attachment) -> String {
     match attachment {
-        Attachment::Interface(name) | Attachment::Tap(name) => name.clone(),
+        Attachment::Interface(name) | Attachment::Tap(name) | Attachment::Netmap(name) => {
+            name.clone()
+        }
         Attachment::Driver(path)
         | Attachment::Device(path)
         | Attachment::Memif(path)
@@ -261,6 +263,7 @@ fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
         Attachment::Driver(_) => format!("virtio:{name}"),
         Attachment::Device(_) => format!("vhost:{name}"),
         Attachment::Memif(_) => format!("memif:{name}"),
+        Attachment::Netmap(_) => netmap_uri(&name),
         Attachment::Datagrams { there, .. } => format!("unix:{name}?peer={}", there.display()),
     }
 }

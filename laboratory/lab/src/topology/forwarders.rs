@@ -30,6 +30,7 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
             _ if link.kind.takes_only_machines() => "tap:",
             _ if link.kind.has_interfaces() => "raw:",
             _ if link.kind.is_unix() => "unix:/",
+            _ if link.kind.is_netmap() => "netmap:vale:",
             false if link.kind.switch().is_none() => "vhost:/",
             _ => "virtio:/",
         };

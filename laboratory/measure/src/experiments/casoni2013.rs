@@ -74,7 +74,12 @@ pub(super) const SENDER_LOAD: Experiment = Experiment {
 
 /// Settings common to all experiments of this paper.
 const FORWARDERS: Experiment = Experiment {
-    techniques: || Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]),
+    techniques: || {
+        let kernel = Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]);
+        [kernel, sets::netmap()].concat()
+    },
+    // Few hosts have netmap.
+    usual: |technique| !technique.link.is_netmap(),
     losses: &[0.0],
     paper: Some(
         "Casoni et al. 2013: highest rate without loss about 500 kpps over veth and a bridge",

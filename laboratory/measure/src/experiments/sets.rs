@@ -20,6 +20,11 @@ pub(super) fn switches() -> Vec<LinkKind> {
     [&[LinkKind::PATCH, LinkKind::LEARNING][..], &LinkKind::PEERS].concat()
 }
 
+/// Techniques of netmap, which are measured only if they are named.
+pub(super) fn netmap() -> Vec<Technique> {
+    Technique::by_link(&LinkKind::NETMAP, &[Endpoint::NETMAP])
+}
+
 /// Our endpoints over every link that shares memory.
 pub(super) fn shared_memory() -> Vec<Technique> {
     let links = [vec![LinkKind::DIRECT], switches()].concat();

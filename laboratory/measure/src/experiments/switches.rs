@@ -1,5 +1,7 @@
 //! Compares our switch with third-party switches.
 
+use dray_lab::LinkKind;
+use dray_lab::link::has_netmap;
 use dray_results::Layout;
 
 use super::experiment::Experiment;
@@ -10,7 +12,11 @@ use crate::technique::Technique;
 pub(super) const SWITCHES: Experiment = Experiment {
     name: "switches",
     about: "the same endpoints through our switch and each installed third-party switch",
-    techniques: || Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY),
+    techniques: || {
+        let memory = Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY);
+        let vale = Technique::by_link(&[LinkKind::VALE], &[Endpoint::NETMAP]);
+        if has_netmap() { [memory, vale].concat() } else { memory }
+    },
     sizes: &[64, 512, 1500],
     // With one station, a learning switch finds every frame's addresses in its fastest cache.
     stations: &[1, 1000],

@@ -178,12 +178,12 @@ pub(crate) fn once_each() -> Vec<Technique> {
 
 /// Returns every endpoint but netmap's, whose module no kernel of these tests has.
 fn every_endpoint() -> impl Iterator<Item = Endpoint> {
-    Endpoint::all().into_iter().filter(|endpoint| *endpoint != Endpoint::NETMAP)
+    Endpoint::all().into_iter().filter(|endpoint| !Endpoint::OF_NETMAP.contains(endpoint))
 }
 
 /// Returns every technique of [`every_endpoint`].
 pub(crate) fn every_technique() -> impl Iterator<Item = Technique> {
-    Technique::every().into_iter().filter(|technique| technique.endpoint != Endpoint::NETMAP)
+    Technique::every().into_iter().filter(|technique| !technique.link.is_netmap())
 }
 
 fn every_link() -> Vec<LinkKind> {

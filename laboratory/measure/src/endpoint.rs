@@ -61,6 +61,8 @@ pub(crate) enum Io {
     Unix(Calls),
     /// Rings of netmap's kernel module.
     Netmap,
+    /// netmap's own programs.
+    PktGen,
     /// Our shared-memory drivers.
     Memory(Rings),
     /// DPDK's shared-memory drivers, in one testpmd that is both ends, with rings of 256 entries.
@@ -187,6 +189,13 @@ impl Endpoint {
     pub const NETMAP: Self =
         Self { name: "netmap", about: "rings of netmap's kernel module", io: Io::Netmap };
 
+    /// netmap's own sender and receiver, and its forwarder.
+    pub const PKT_GEN: Self =
+        Self { name: "pkt-gen", about: "netmap's pkt-gen and bridge", io: Io::PktGen };
+
+    /// Endpoints of netmap's links.
+    pub const OF_NETMAP: [Self; 2] = [Self::NETMAP, Self::PKT_GEN];
+
     /// Our shared-memory virtio driver with split rings.
     pub const VIRTIO: Self = Self {
         name: "virtio",
@@ -253,7 +262,8 @@ impl Endpoint {
 
     /// All endpoints.
     pub fn all() -> Vec<Self> {
-        let others = [&Self::OTHER_AF_XDP[..], &[Self::TAP, Self::NETMAP], &Self::MEMORY].concat();
+        let others =
+            [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::OF_NETMAP, &Self::MEMORY].concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
@@ -301,7 +311,7 @@ impl Endpoint {
             Io::Afxdp { .. } => &[Bpf, IpcLock, NetAdmin, NetRaw],
             // Pages sent without a copy count against a limit of locked memory.
             Io::Stream { zerocopy: true, .. } => &[IpcLock],
-            Io::Stream { .. } | Io::Memory(_) | Io::Netmap => &[],
+            Io::Stream { .. } | Io::Memory(_) | Io::Netmap | Io::PktGen => &[],
             // TAP endpoints do not run in an engine's container.
             Io::Tap => &[Mknod, NetAdmin],
             Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
@@ -313,7 +323,7 @@ impl Endpoint {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
             Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
-            Io::Netmap => "an engine's containers have no /dev/netmap",
+            Io::Netmap | Io::PktGen => "an engine's containers have no /dev/netmap",
             _ => return Ok(()),
         };
         Err(LabError::Runtime {
@@ -360,7 +370,12 @@ impl Endpoint {
 
     /// Returns true if the endpoint's link consists of netmap ports.
     pub(crate) fn is_netmap(self) -> bool {
-        self.io == Io::Netmap
+        matches!(self.io, Io::Netmap | Io::PktGen)
+    }
+
+    /// Returns true if the programs of the endpoint are not ours.
+    pub(crate) fn is_third_party(self) -> bool {
+        self.is_dpdk() || self.io == Io::PktGen
     }
 
     /// Address at `end` on which a stream receiver listens; `None` for frames.
@@ -373,7 +388,7 @@ impl Endpoint {
     /// Returns true if all frames of a port have one source MAC address: the interface's, or the
     /// one given to DPDK.
     pub fn is_one_station(self) -> bool {
-        self.is_addressed() || self.is_dpdk()
+        self.is_addressed() || self.is_third_party()
     }
 
     /// Returns true if all frames of a port are one flow, because the kernel writes their headers.
@@ -445,7 +460,9 @@ impl Endpoint {
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }
-            Io::DpdkAfxdp | Io::DpdkMemory(_) => unreachable!("DPDK opens its ports itself"),
+            Io::DpdkAfxdp | Io::DpdkMemory(_) | Io::PktGen => {
+                unreachable!("third-party programs open their ports themselves")
+            }
             Io::Stream { .. } => unreachable!("stream endpoints have no frame ports"),
         }
     }

@@ -12,6 +12,7 @@ pub mod experiments;
 mod isolation;
 mod needs;
 mod neighbour;
+mod netmap_ends;
 mod noise;
 mod peer_ends;
 pub mod plan;

@@ -34,9 +34,9 @@ pub(crate) fn of(lab: &Lab, topologies: &[Topology]) -> Result<Needs, LabError> 
         }
         needs.hugepages_mib = of_switch.hugepages_mib;
     }
-    // DPDK's programs run beside the containers, and have ended already.
+    // Third-party programs run beside the containers, and have ended already.
     let stations = topologies.iter().flat_map(Topology::stations);
-    for station in stations.filter(|_| !technique.endpoint.is_dpdk()) {
+    for station in stations.filter(|_| !technique.endpoint.is_third_party()) {
         let container: &Container = &lab[station.container];
         let Holdings { memory_bytes, file_descriptors, unlocked } = container.holdings()?;
         add(&mut needs, container.name(), memory_bytes, file_descriptors);

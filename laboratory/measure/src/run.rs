@@ -35,7 +35,7 @@ impl Run {
         let technique = topologies[0].technique;
         // Third-party programs have threads that no role accounts for.
         let is_ours = technique.link.switch().is_none_or(|kind| kind == SwitchKind::Dray)
-            && !technique.endpoint.is_dpdk();
+            && !technique.endpoint.is_third_party();
         let used = cpu.iter().map(|(_, cost)| cost.total_s()).sum();
         let used = is_ours.then(|| Duration::from_secs_f64(used));
         let stations = topologies.iter().flat_map(Topology::stations).map(|station| station.cpu);

@@ -45,7 +45,7 @@ impl Technique {
         let memory = Self::by_link(&LinkKind::ALL, &[Endpoint::VIRTIO]);
         let sockets = [&Endpoint::SOCKETS[..], &Endpoint::AF_XDP, &streams].concat();
         let engines = Self::by_link(&LinkKind::OF_ENGINES, &sockets);
-        let netmap = Self::by_link(&LinkKind::NETMAP, &[Endpoint::NETMAP]);
+        let netmap = Self::by_link(&LinkKind::NETMAP, &Endpoint::OF_NETMAP);
         [kernel, memory, netmap, engines].concat()
     }
 

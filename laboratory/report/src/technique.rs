@@ -95,7 +95,7 @@ pub(crate) fn takes(endpoint: &str) -> Option<&'static str> {
         "raw" | "raw-mmsg" => "programs that use packet sockets",
         "virtio" | "virtio-packed" => "programs with a virtio-user driver, such as dray's library",
         "dpdk" | "dpdk-packed" | "dpdk-afxdp" => "DPDK programs",
-        "netmap" => "programs that use netmap",
+        "netmap" | "pkt-gen" => "programs that use netmap",
         other if other.starts_with("afxdp") => "programs that use AF_XDP sockets",
         _ => return None,
     };

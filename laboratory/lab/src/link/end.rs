@@ -106,6 +106,14 @@ impl End {
         }
     }
 
+    /// Name of the end's netmap port; `None` if it has none.
+    pub fn netmap(&self) -> Option<&str> {
+        match &self.attachment {
+            Attachment::Netmap(name) => Some(name),
+            _ => None,
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         self.interface().expect("the kernel's links have interfaces")
     }

@@ -22,7 +22,7 @@ pub(super) fn switches() -> Vec<LinkKind> {
 
 /// Techniques of netmap, which are measured only if they are named.
 pub(super) fn netmap() -> Vec<Technique> {
-    Technique::by_link(&LinkKind::NETMAP, &[Endpoint::NETMAP])
+    Technique::by_link(&LinkKind::NETMAP, &Endpoint::OF_NETMAP)
 }
 
 /// Our endpoints over every link that shares memory.

@@ -14,7 +14,7 @@ pub(super) const SWITCHES: Experiment = Experiment {
     about: "the same endpoints through our switch and each installed third-party switch",
     techniques: || {
         let memory = Technique::by_endpoint(&sets::switches(), &Endpoint::MEMORY);
-        let vale = Technique::by_link(&[LinkKind::VALE], &[Endpoint::NETMAP]);
+        let vale = Technique::by_link(&[LinkKind::VALE], &Endpoint::OF_NETMAP);
         if has_netmap() { [memory, vale].concat() } else { memory }
     },
     sizes: &[64, 512, 1500],

@@ -70,7 +70,7 @@ impl CaseTrials {
         }
         let first = &topologies[0];
         self.check = Some(match check {
-            _ if first.technique.endpoint.is_dpdk() => Check::None,
+            _ if first.technique.endpoint.is_third_party() => Check::None,
             _ if first.shape == Shape::Echo => Check::Whole,
             check => check,
         });

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+};
 
 pub mod endpoints;
 pub mod hosts;
@@ -107,12 +109,29 @@ pub fn listens(socket: impl AsRef<Path>) -> bool {
 
 /// Returns a command that runs `dray` with the default action of every signal that tests send. A
 /// child inherits ignored signals: SIGHUP from nohup(1), SIGINT from a script's background job.
+///
+/// The program gets SIGTERM when its test ends, for example because it fails or the test program is
+/// killed. This is so only if the test's own thread starts it: the thread that enters a network
+/// namespace to start a program ends at once.
 pub fn command() -> Command {
     let mut command = Command::new(DRAY);
-    let child = || {
+    // The test harness names each thread after its test; others have no name.
+    let is_test = std::thread::current().name().is_some();
+    // SAFETY: the call reads this thread's identifier.
+    let caller = unsafe { libc::pthread_self() };
+    let test = getpid();
+    let child = move || {
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
             // SAFETY: SIG_DFL runs no code of this program.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        // SAFETY: as above; after fork(2) it is that of the thread that called it.
+        if is_test && unsafe { libc::pthread_self() } == caller {
+            set_parent_process_death_signal(Some(Signal::TERM))?;
+            // A parent that died before that call sends no signal.
+            if getppid() != Some(test) {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
         }
         Ok(())
     };

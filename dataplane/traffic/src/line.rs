@@ -1,7 +1,7 @@
 //! Time that a cache line takes from one CPU to another and back.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -14,8 +14,6 @@ const TRIPS: u64 = 100;
 const TIMES: usize = 64;
 /// Maximum duration of the measurement, on CPUs that other programs keep busy.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Value that ends the other thread.
-const END: u64 = u64::MAX;
 
 /// Measures how long a cache line takes from CPU `here` to CPU `there` and back, in nanoseconds.
 /// Takes a few milliseconds on idle CPUs. Returns `None` if that is one CPU, or if other programs
@@ -28,6 +26,7 @@ pub fn round_trip_ns(here: usize, there: usize) -> io::Result<Option<f64>> {
         return Ok(None);
     }
     let line = CachePadded::new(AtomicU64::new(0));
+    let ended = CachePadded::new(AtomicBool::new(false));
     let pin = |cpu: usize| {
         let mut only = CpuSet::new();
         only.set(cpu);
@@ -37,12 +36,12 @@ pub fn round_trip_ns(here: usize, there: usize) -> io::Result<Option<f64>> {
     let mut times = std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             let pinned = pin(there);
-            echo(&line);
+            echo(&line, &ended);
             pinned
         });
         let timer = scope.spawn(|| {
             let times = pin(here).map(|()| time(&line));
-            line.store(END, Ordering::Release);
+            ended.store(true, Ordering::Release);
             times
         });
         let times = timer.join().map_err(|_| io::Error::other("a thread panicked"))??;
@@ -80,17 +79,18 @@ fn time(line: &AtomicU64) -> Vec<u64> {
     times
 }
 
-/// Answers each odd value with the next even one.
-fn echo(line: &AtomicU64) {
+/// Answers each odd value with the next even one until `ended`.
+///
+/// The end is not a value of `line`: the timer may give up between this thread's load and store, and
+/// the store would overwrite that value.
+fn echo(line: &AtomicU64, ended: &AtomicBool) {
     let mut expected = 1;
     loop {
-        match line.load(Ordering::Acquire) {
-            END => return,
-            value if value == expected => {
-                line.store(value + 1, Ordering::Release);
-                expected += 2;
-            }
-            _ => {}
+        if line.load(Ordering::Acquire) == expected {
+            line.store(expected + 1, Ordering::Release);
+            expected += 2;
+        } else if ended.load(Ordering::Acquire) {
+            return;
         }
     }
 }
@@ -102,6 +102,18 @@ mod tests {
     #[test]
     fn one_cpu_has_no_distance() {
         assert_eq!(round_trip_ns(0, 0).unwrap(), None);
+    }
+
+    /// On busy CPUs the timer gives up while a value is unanswered.
+    #[test]
+    fn echo_ends_after_late_answer() {
+        let (sender, done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let line = AtomicU64::new(1);
+            echo(&line, &AtomicBool::new(true));
+            sender.send(line.into_inner())
+        });
+        assert_eq!(done.recv_timeout(Duration::from_secs(20)), Ok(2));
     }
 
     #[test]

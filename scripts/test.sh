@@ -3,38 +3,67 @@
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
-log=$(mktemp)
-skipped=$(mktemp)
-trap 'rm -f "$log" "$skipped"' EXIT
+dir=$(mktemp -d)
+log=$dir/log
+vm_log=$dir/vm
+skipped=$dir/skipped
+touch "$log" "$vm_log" "$skipped"
+vm=
+# Virtual machines end with the program that started them.
+trap '[ -z "$vm" ] || kill -- "-$vm" 2>/dev/null; rm -rf "$dir"' EXIT
 status=0
 
 step() {
+    local began=$SECONDS
     echo "== $*"
     "$@" || status=1
+    echo "   $((SECONDS - began)) s"
+}
+
+# Both choose among the tests of all packages: another choice of packages has other features, for which
+# everything is compiled again.
+run_tests() { DRAY_SKIPPED=$skipped cargo test --workspace --locked --no-fail-fast "$@"; }
+
+test_vms() { run_tests --test 'vm*' >"$vm_log" 2>&1; }
+
+# cargo runs one test program at a time, and a lock serializes the end-to-end tests in each: they examine
+# the whole machine. The patterns match every name that `vm*` does not.
+test_others() {
+    (
+        failed=0
+        run_tests --lib --bins --examples --test '[!v]*' --test 'v[!m]*' || failed=1
+        run_tests --doc || failed=1
+        exit $failed
+    ) 2>&1 | tee "$log"
 }
 
 # Everything is built once: incremental files would be a third of the disk space used.
 export CARGO_INCREMENTAL=0
 step cargo fmt --all --check
 step scripts/import-cycles.py
-step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+step cargo test --workspace --locked --no-run --quiet
+# Machines wait most of the time, and examine only themselves: the builds that test nothing in containers
+# run beside them, in a process group with lower priority.
+set -m
+test_vms &
+vm=$!
+set +m
+step nice cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 # The data plane alone.
-step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
-export DRAY_SKIPPED=$skipped
-# End-to-end tests examine the whole machine and must run one at a time: cargo runs one test program at
-# a time, and a lock serializes the tests in each.
-echo "== cargo test"
-cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log" || status=1
-unset DRAY_SKIPPED
+step nice cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
+# Memory ordering of rings, in a separate build.
+step nice env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
+    --quiet --target-dir target/loom
+step nice cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
+step nice env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
+step wait "$vm"
+vm=
+cat "$vm_log"
+step test_others
 # The program as `make build` links it, in an empty root directory.
 step scripts/test-static.sh
-# Memory ordering of rings, in a separate build.
-step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
-    --quiet --target-dir target/loom
-step cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
-step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
 
-sum() { grep -E '^test result:' "$log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+sum() { grep -hE '^test result:' "$log" "$vm_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)
 failed=$(sum failed)
 skips=$(wc -l <"$skipped")

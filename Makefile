@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 DRAY := target/release/dray
+LIBDRAY := target/release/libdray.so
 # Where `make install` puts files: below $(DESTDIR)$(PREFIX).
 PREFIX := /usr/local
 DESTDIR :=
@@ -12,7 +13,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install check test test-vm coverage bench bench-tools fuzz profile clean
+.PHONY: help demo build install build-lib install-lib check test test-vm coverage bench bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -39,6 +40,18 @@ install: ## Install the built program, completions and man pages (PREFIX=/usr/lo
 	@[ -x $(DRAY) ] || { echo "$(DRAY) is missing: run make build first" >&2; exit 1; }
 	install -D -m 755 $(DRAY) $(DESTDIR)$(PREFIX)/bin/dray
 	$(DRAY) install-files $(DESTDIR)$(PREFIX)/share
+
+build-lib: ## Build libdray, the library for programs in C and C++
+	cargo build --release --locked --package dray-capi
+
+install-lib: ## Install the built libdray, its header, pkg-config file and man page
+	@[ -e $(LIBDRAY) ] || { echo "$(LIBDRAY) is missing: run make build-lib first" >&2; exit 1; }
+	install -D -m 755 $(LIBDRAY) $(DESTDIR)$(PREFIX)/lib/libdray.so.0
+	ln -sf libdray.so.0 $(DESTDIR)$(PREFIX)/lib/libdray.so
+	install -D -m 644 dataplane/capi/include/dray.h $(DESTDIR)$(PREFIX)/include/dray.h
+	install -D -m 644 dataplane/capi/libdray.3 $(DESTDIR)$(PREFIX)/share/man/man3/libdray.3
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|' dataplane/capi/dray.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/dray.pc
 
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build

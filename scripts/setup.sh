@@ -16,7 +16,7 @@ engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build $peers $engines ip:iproute2 c++:g++ ping:iputils-ping tshark:tshark newuidmap:uidmap $browser" ;;
+    test) needs="$build $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping tshark:tshark newuidmap:uidmap $browser" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;

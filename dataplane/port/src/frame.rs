@@ -115,6 +115,14 @@ impl<'a> Frame<'a> {
         self.head_len == 0
     }
 
+    /// Returns the address of the first byte, or `None` if the frame is not contiguous. The bytes are
+    /// valid as long as the frame, and others may write to them if it [may
+    /// change](Self::may_change).
+    #[inline]
+    pub fn start(&self) -> Option<*const u8> {
+        self.is_whole().then_some(self.start.as_ptr().cast_const())
+    }
+
     /// Length in bytes.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "no caller needs it")]

@@ -36,7 +36,7 @@ struct Lent {
     slots: u32,
 }
 
-/// What the next slots are.
+/// The next slots.
 enum Found<'a> {
     Frame(Frame<'a>, Lent),
     /// A frame that cannot be lent.

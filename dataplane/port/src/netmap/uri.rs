@@ -21,7 +21,7 @@ const OFFSET_MAX: u32 = 1024;
 pub struct NetmapUri {
     /// Netmap's name of the port, without the suffix for host rings.
     pub name: String,
-    /// What the name stands for.
+    /// Kind of port that the name stands for.
     pub kind: Kind,
     /// Number of the memory region that the port is to have; `None`: the one that netmap chooses.
     /// Ports of one region pass frames to each other without a copy.

@@ -39,7 +39,7 @@ pub enum NetmapRole<'a> {
 #[derive(Debug)]
 pub struct NetmapProgram {
     process: Process,
-    /// What its last line begins with.
+    /// Prefix of its last line.
     total: &'static str,
 }
 

@@ -1,6 +1,7 @@
 //! Text for a terminal: tables and notes that fit its width, and advice in errors.
 #![forbid(unsafe_code)]
 
+mod as_text;
 mod nearest;
 mod parse_error;
 
@@ -10,6 +11,8 @@ use std::sync::OnceLock;
 pub use nearest::{advice, hint, nearest};
 pub use parse_error::parse_error;
 use rustix::termios::tcgetwinsize;
+#[doc(hidden)]
+pub use serde;
 
 /// Returns the width of text in columns: that of the terminal on standard output, from 80 to 100, or
 /// 100 if standard output is not a terminal.

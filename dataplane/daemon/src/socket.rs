@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use rustix::net::SocketType;
-use serde::{Deserialize, Serialize};
 
 use crate::access::Access;
 use crate::bound::{BoundSocket, folder_of, make_folder, may_make_folder};
@@ -23,8 +22,7 @@ pub const SOCKET_PATH_MAX: usize = 107;
 pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
 
 /// Path of a control socket, and the rights to connect to it: `PATH?mode=0660&owner=NAME&group=NAME`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlAddress {
     /// Path of the socket.
     pub path: PathBuf,
@@ -75,19 +73,7 @@ impl FromStr for ControlAddress {
     }
 }
 
-impl TryFrom<String> for ControlAddress {
-    type Error = SocketError;
-
-    fn try_from(text: String) -> Result<Self, SocketError> {
-        text.parse()
-    }
-}
-
-impl From<ControlAddress> for String {
-    fn from(address: ControlAddress) -> Self {
-        address.to_string()
-    }
-}
+dray_text::serde_as_text!(ControlAddress);
 
 impl fmt::Display for ControlAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

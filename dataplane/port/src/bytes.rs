@@ -3,11 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// A number of bytes: `4096`, `512M`, `96T`. K, M, G and T are powers of 1024.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
 /// Error: the text is not a number of bytes.
@@ -41,19 +38,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-impl TryFrom<String> for Bytes {
-    type Error = BytesError;
-
-    fn try_from(text: String) -> Result<Self, BytesError> {
-        text.parse()
-    }
-}
-
-impl From<Bytes> for String {
-    fn from(bytes: Bytes) -> Self {
-        bytes.to_string()
-    }
-}
+dray_text::serde_as_text!(Bytes);
 
 #[cfg(test)]
 mod tests {

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::str::FromStr;
 
 use dray_daemon::BoundSocket;
-use serde::{Deserialize, Serialize};
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
@@ -41,8 +40,7 @@ macro_rules! schemes {
         /// # Ok(())
         /// # }
         /// ```
-        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(into = "String", try_from = "String")]
+        #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum PortUri {
             $($(#[$doc])* $variant($uri),)*
         }
@@ -199,19 +197,7 @@ impl fmt::Display for PortUri {
     }
 }
 
-impl From<PortUri> for String {
-    fn from(uri: PortUri) -> Self {
-        uri.to_string()
-    }
-}
-
-impl TryFrom<String> for PortUri {
-    type Error = UriError;
-
-    fn try_from(text: String) -> Result<Self, UriError> {
-        text.parse()
-    }
-}
+dray_text::serde_as_text!(PortUri);
 
 #[cfg(test)]
 mod tests {

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// An Ethernet (MAC-48) address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
@@ -68,19 +65,7 @@ impl FromStr for MacAddr {
     }
 }
 
-impl From<MacAddr> for String {
-    fn from(mac: MacAddr) -> Self {
-        mac.to_string()
-    }
-}
-
-impl TryFrom<String> for MacAddr {
-    type Error = ParseMacError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+dray_text::serde_as_text!(MacAddr);
 
 #[cfg(test)]
 mod tests {

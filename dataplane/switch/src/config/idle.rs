@@ -4,11 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// Time that a worker polls without any work before it sleeps until an event descriptor wakes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Sleeps after this time without work.
     After(Duration),
@@ -40,20 +37,6 @@ impl FromStr for Idle {
     }
 }
 
-impl TryFrom<String> for Idle {
-    type Error = IdleError;
-
-    fn try_from(text: String) -> Result<Self, IdleError> {
-        text.parse()
-    }
-}
-
-impl From<Idle> for String {
-    fn from(idle: Idle) -> Self {
-        idle.to_string()
-    }
-}
-
 impl fmt::Display for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,6 +45,8 @@ impl fmt::Display for Idle {
         }
     }
 }
+
+dray_text::serde_as_text!(Idle);
 
 #[cfg(test)]
 mod tests {

@@ -3,12 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// 1 to 64 of `A-Z a-z 0-9 . _ -`, a letter or digit first, so that a name is a word in a URL, in a
 /// file name and on a command line.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 /// The text is not a valid name.
@@ -29,27 +26,15 @@ impl FromStr for Name {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
-        text.to_owned().try_into()
-    }
-}
-
-impl TryFrom<String> for Name {
-    type Error = NameError;
-
-    fn try_from(text: String) -> Result<Self, NameError> {
         let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         let right = text.len() <= Self::LEN_MAX
             && text.bytes().all(known)
             && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
-        if right { Ok(Self(text)) } else { Err(NameError(text)) }
+        if right { Ok(Self(text.to_owned())) } else { Err(NameError(text.to_owned())) }
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
-        name.0
-    }
-}
+dray_text::serde_as_text!(Name);
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,11 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// Frames per second, 1 to 10⁹: `1000pps`, `10kpps`, `1.5Mpps`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameRate(u64);
 
 /// Bits per second, from destination MAC to end of payload, 1000 to 10¹²: `500Mbit`, `10Gbit`.
@@ -16,8 +13,7 @@ pub struct FrameRate(u64);
 pub struct BitRate(u64);
 
 /// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Maximum number of frames; at least one of the two limits is given.
     pub frames: Option<FrameRate>,
@@ -26,8 +22,7 @@ pub struct Rate {
 }
 
 /// Time that a port may exceed its rates after silence: 1us to 10s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst(Duration);
 
 /// The text is not a valid rate or burst.
@@ -186,25 +181,7 @@ impl fmt::Display for Burst {
     }
 }
 
-macro_rules! text {
-    ($($kind:ty),*) => {$(
-        impl TryFrom<String> for $kind {
-            type Error = RateError;
-
-            fn try_from(text: String) -> Result<Self, RateError> {
-                text.parse()
-            }
-        }
-
-        impl From<$kind> for String {
-            fn from(value: $kind) -> Self {
-                value.to_string()
-            }
-        }
-    )*};
-}
-
-text!(FrameRate, Rate, Burst);
+dray_text::serde_as_text!(FrameRate, Rate, Burst);
 
 #[cfg(test)]
 mod tests {

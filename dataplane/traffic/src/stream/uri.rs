@@ -5,7 +5,6 @@ use std::net::SocketAddrV4;
 use std::str::FromStr;
 
 use dray_port::query::{Query, UriError, write_query};
-use serde::{Deserialize, Serialize};
 
 /// Transport of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +26,7 @@ impl Family {
 }
 
 /// Address of a stream's receiver: `tcp:ADDRESS:PORT` or `smc:ADDRESS:PORT`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamUri {
     /// Transport of the stream.
     pub family: Family,
@@ -97,19 +95,7 @@ impl fmt::Display for StreamUri {
     }
 }
 
-impl From<StreamUri> for String {
-    fn from(uri: StreamUri) -> Self {
-        uri.to_string()
-    }
-}
-
-impl TryFrom<String> for StreamUri {
-    type Error = UriError;
-
-    fn try_from(text: String) -> Result<Self, UriError> {
-        text.parse()
-    }
-}
+dray_text::serde_as_text!(StreamUri);
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,6 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use dray_wire::ip::{self, protocol};
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 /// Addresses of one version with a common prefix; [`Prefix::ANY`] contains both versions.
@@ -112,25 +111,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-impl TryFrom<String> for Prefix {
-    type Error = PrefixError;
-
-    fn try_from(text: String) -> Result<Self, PrefixError> {
-        text.parse()
-    }
-}
-
-impl<'de> Deserialize<'de> for Prefix {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Prefix {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+dray_text::serde_as_text!(Prefix);
 
 /// One end of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -283,17 +264,7 @@ impl fmt::Display for Filter {
     }
 }
 
-impl<'de> Deserialize<'de> for Filter {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for Filter {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+dray_text::serde_as_text!(Filter);
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,9 @@
 //! a phone as on paper. Each shape's `<title>` explains it: browsers show it by themselves, and the
 //! page's script shows it better.
 
-use std::fmt::Write;
+use dray_results::Interval;
 
+use crate::distinct::distinct;
 use crate::escape::html;
 use crate::number::{Unit, plain};
 use crate::scale::Scale;
@@ -60,14 +61,12 @@ impl Panel {
     pub(crate) fn draw(&self, techniques: &Techniques) -> String {
         let mut out = String::new();
         let at = |value: f64| 100.0 * self.scale.position(value);
-        write!(
-            out,
+        out += &format!(
             "<div class=\"panel\" data-s=\"{}\" role=\"group\" tabindex=\"0\" aria-label=\"{title}\">\
              <div class=\"panel-title\">{title}</div><svg class=\"axis\" aria-hidden=\"true\">",
             self.size,
-            title = html(&self.title),
-        )
-        .ok();
+            title = html(&self.title)
+        );
         let ticks = self.scale.ticks();
         let labels = labels(&ticks, self.unit, at);
         // Keeps every second, third and so on, so that the remaining labels are evenly spaced.
@@ -80,24 +79,24 @@ impl Panel {
             let tight = if number % step == 0 { "" } else { " class=\"tight\"" };
             // The unit stands after the last label.
             let end = if *x > 99.0 { " dx=\"8\" style=\"text-anchor:end\"" } else { "" };
-            write!(out, "<text{tight}{end} x=\"{x:.2}%\" y=\"13\">{text}</text>").ok();
+            out += &format!("<text{tight}{end} x=\"{x:.2}%\" y=\"13\">{text}</text>");
         }
-        write!(out, "</svg><div class=\"unit\">{}</div><div class=\"rows\">", self.unit.name).ok();
+        out += &format!("</svg><div class=\"unit\">{}</div><div class=\"rows\">", self.unit.name);
         out.push_str("<svg class=\"grid\" aria-hidden=\"true\">");
         for tick in &ticks {
             let x = at(*tick);
-            write!(out, "<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>").ok();
+            out += &format!("<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>");
         }
         if let Some((value, _)) = &self.reference {
             let x = at(*value);
-            write!(out, "<line class=\"ref\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>")
-                .ok();
+            out += &format!(
+                "<line class=\"ref\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>"
+            );
         }
         out.push_str("</svg>");
         for row in &self.rows {
             let technique = techniques.get(row.technique);
-            write!(
-                out,
+            out += &format!(
                 "<div class=\"row\" data-t=\"{}\" data-mark><span class=\"name\"><i class=\"c{}\"></i>{}</span>\
                  <svg class=\"track c{}\"><title>{}</title>",
                 row.technique,
@@ -105,21 +104,18 @@ impl Panel {
                 html(&technique.name),
                 technique.colour,
                 html(&row.tip)
-            )
-            .ok();
+            );
             row.shapes.iter().for_each(|shape| shape.draw(&mut out, at));
             let (value, small) = &row.value;
-            write!(
-                out,
+            out += &format!(
                 "</svg><span class=\"value\">{} <small>{}</small></span></div>",
                 html(value),
                 html(small)
-            )
-            .ok();
+            );
         }
         out.push_str("</div>");
         if let Some((_, what)) = &self.reference {
-            write!(out, "<div class=\"key\"><i class=\"ref\"></i>{}</div>", html(what)).ok();
+            out += &format!("<div class=\"key\"><i class=\"ref\"></i>{}</div>", html(what));
         }
         out.push_str("</div>");
         out
@@ -197,7 +193,7 @@ pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) y: f64,
     /// Interval of `y`.
-    pub(crate) interval: Option<(f64, f64)>,
+    pub(crate) interval: Option<Interval>,
     pub(crate) tip: String,
 }
 
@@ -236,6 +232,19 @@ fn with_room(labels: &[(f64, String)], width: f64) -> Vec<bool> {
 }
 
 impl Axis {
+    pub(crate) fn new(title: &str, scale: Scale, unit: Unit) -> Self {
+        Self { title: title.to_owned(), scale, unit, ticks: Vec::new() }
+    }
+
+    /// Creates an axis without a unit, with a label at each of `values`.
+    pub(crate) fn counting(
+        title: &str,
+        scale: Scale,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
+        Self { ticks: values.into_iter().collect(), ..Self::new(title, scale, Unit::NONE) }
+    }
+
     fn ticks(&self) -> Vec<f64> {
         if self.ticks.is_empty() { self.scale.ticks() } else { self.ticks.clone() }
     }
@@ -249,51 +258,61 @@ impl Axis {
     }
 }
 
+/// Draws a line through the points of all rows with the same key, from left to right. `name` returns
+/// the technique of a line and its label.
+pub(crate) fn lines<R, K: PartialEq>(
+    rows: &[R],
+    key: impl Fn(&R) -> K,
+    name: impl Fn(&K) -> (usize, String),
+    point: impl Fn(&R) -> Point,
+) -> Vec<Series> {
+    let line = |of: K| {
+        let mine = rows.iter().filter(|row| key(row) == of);
+        let mut points: Vec<Point> = mine.map(&point).collect();
+        points.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let (technique, label) = name(&of);
+        Series { technique, label, points }
+    };
+    distinct(rows, &key).into_iter().map(line).collect()
+}
+
 impl Plot {
     pub(crate) fn draw(&self, techniques: &Techniques) -> String {
         let height = (LABEL_HEIGHT * (self.series.len() + 1) as f64).max(320.0);
         let x = |value: f64| 100.0 * self.x.scale.position(value);
         let y = |value: f64| 100.0 - 100.0 * self.y.scale.position(value);
         let mut out = String::new();
-        write!(
-            out,
+        out += &format!(
             "<div class=\"plot\" role=\"group\" tabindex=\"0\" aria-label=\"{}\">\
              <div class=\"y-title\">{}</div><svg style=\"height:{height}px\">",
             html(&self.label),
             html(&self.y.titled())
-        )
-        .ok();
+        );
         for tick in self.y.ticks() {
             let (at, text) = (y(tick), plain(tick / self.y.unit.factor));
-            write!(
-                out,
+            out += &format!(
                 "<line class=\"g\" x1=\"0\" x2=\"100%\" y1=\"{at:.2}%\" y2=\"{at:.2}%\"/>\
                  <text class=\"ty\" x=\"0\" y=\"{at:.2}%\" dx=\"-8\" dy=\"4\">{text}</text>"
-            )
-            .ok();
+            );
         }
         let mut labels = labels(&self.x.ticks(), self.x.unit, x);
         let mut has_room = with_room(&labels, PLOT_WIDTH).into_iter();
         labels.retain(|_| has_room.next().unwrap_or(false));
         for ((at, text), on_phone) in labels.iter().zip(with_room(&labels, PHONE_WIDTH)) {
             let tight = if on_phone { "" } else { " tight" };
-            write!(
-                out,
+            out += &format!(
                 "<text class=\"tx{tight}\" x=\"{at:.2}%\" y=\"100%\" dy=\"20\">{text}</text>"
-            )
-            .ok();
+            );
         }
         if let Some((points, what)) = &self.reference {
             for pair in points.windows(2) {
-                write!(
-                    out,
+                out += &format!(
                     "<line class=\"ref\" x1=\"{:.2}%\" y1=\"{:.2}%\" x2=\"{:.2}%\" y2=\"{:.2}%\"/>",
                     x(pair[0].0),
                     y(pair[0].1),
                     x(pair[1].0),
                     y(pair[1].1)
-                )
-                .ok();
+                );
             }
             if let Some(&(last_x, last_y)) = points.last() {
                 // On the side with more room.
@@ -302,29 +321,24 @@ impl Plot {
                 } else {
                     "dx=\"-6\""
                 };
-                write!(
-                    out,
+                out += &format!(
                     "<text class=\"ref\" x=\"{:.2}%\" y=\"{:.2}%\" {side} dy=\"-6\">{}</text>",
                     x(last_x),
                     y(last_y),
                     html(what)
-                )
-                .ok();
+                );
             }
         }
         let dashes = dashes(&self.series, techniques);
         let labels = spread(&self.series, |value| y(value) / 100.0 * height, height);
         for ((series, dash), label) in self.series.iter().zip(&dashes).zip(labels) {
             let technique = techniques.get(series.technique);
-            write!(
-                out,
+            out += &format!(
                 "<g class=\"series c{} d{dash}\" data-t=\"{}\">",
                 technique.colour, series.technique
-            )
-            .ok();
+            );
             for pair in series.points.windows(2) {
-                write!(
-                    out,
+                out += &format!(
                     "<line data-s=\"{} {}\" x1=\"{:.2}%\" y1=\"{:.2}%\" x2=\"{:.2}%\" y2=\"{:.2}%\"/>",
                     pair[0].size,
                     pair[1].size,
@@ -332,72 +346,57 @@ impl Plot {
                     y(pair[0].y),
                     x(pair[1].x),
                     y(pair[1].y)
-                )
-                .ok();
+                );
             }
             for point in &series.points {
                 let at = x(point.x);
-                write!(
-                    out,
+                out += &format!(
                     "<g data-s=\"{}\" data-mark><title>{}</title>",
                     point.size,
                     html(&point.tip)
-                )
-                .ok();
-                if let Some((low, high)) = point.interval {
-                    write!(
-                        out,
+                );
+                if let Some(interval) = point.interval {
+                    out += &format!(
                         "<line class=\"whisker\" x1=\"{at:.2}%\" x2=\"{at:.2}%\" y1=\"{:.2}%\" y2=\"{:.2}%\"/>",
-                        y(low),
-                        y(high)
-                    )
-                    .ok();
+                        y(interval.low()),
+                        y(interval.high())
+                    );
                 }
-                write!(
-                    out,
+                out += &format!(
                     "<circle class=\"dot\" cx=\"{at:.2}%\" cy=\"{:.2}%\" r=\"3.5\"/></g>",
                     y(point.y)
-                )
-                .ok();
+                );
             }
             if let Some(last) = series.points.last() {
                 let (end_x, end_y) = (x(last.x), y(last.y));
                 // Connects the line's end with its label.
-                write!(
-                    out,
+                out += &format!(
                     "<svg class=\"end\" x=\"{end_x:.2}%\" y=\"0\"><line class=\"link\" x1=\"6\" y1=\"{:.1}\" x2=\"16\" y2=\"{label:.1}\"/>\
                      <text x=\"20\" y=\"{label:.1}\" dy=\"4\">{}</text></svg>",
                     end_y / 100.0 * height,
                     html(&series.label)
-                )
-                .ok();
+                );
             }
             out.push_str("</g>");
         }
-        write!(
-            out,
+        out += &format!(
             "</svg><div class=\"x-title\">{}</div><ul class=\"legend\">",
             html(&self.x.titled())
-        )
-        .ok();
+        );
         if let Some((_, what)) = &self.reference {
-            write!(
-                out,
+            out += &format!(
                 "<li><svg aria-hidden=\"true\"><line class=\"ref\" x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
                 html(what)
-            )
-            .ok();
+            );
         }
         for (series, dash) in self.series.iter().zip(&dashes) {
             let technique = techniques.get(series.technique);
-            write!(
-                out,
+            out += &format!(
                 "<li data-t=\"{}\"><svg class=\"series c{} d{dash}\" aria-hidden=\"true\"><line x1=\"0\" x2=\"26\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
                 series.technique,
                 technique.colour,
                 html(&series.label)
-            )
-            .ok();
+            );
         }
         out.push_str("</ul></div>");
         out

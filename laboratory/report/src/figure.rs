@@ -18,12 +18,13 @@ pub(crate) struct Figure {
 /// Figures of a chart as text.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Table {
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<Heading>,
     pub(crate) rows: Vec<TableRow>,
 }
 
+/// Heading of a column.
 #[derive(Debug, Serialize)]
-pub(crate) struct Column {
+pub(crate) struct Heading {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
     /// Number columns are right-aligned.
@@ -38,14 +39,47 @@ pub(crate) struct TableRow {
     pub(crate) cells: Vec<String>,
 }
 
-impl Table {
-    /// Creates a table from the title and unit of each column; a column without a unit is text.
-    pub(crate) fn new(columns: &[(&'static str, Option<&'static str>)]) -> Self {
-        let column = |&(title, unit): &(&'static str, Option<&'static str>)| Column {
-            title,
-            unit: unit.unwrap_or(""),
-            is_number: unit.is_some(),
-        };
-        Self { columns: columns.iter().map(column).collect(), rows: Vec::new() }
+/// A column of a table of `R`: its heading, and what it says about a row.
+pub(crate) struct Column<'c, R> {
+    heading: Heading,
+    cell: Box<dyn Fn(&R) -> String + 'c>,
+}
+
+impl<'c, R> Column<'c, R> {
+    /// Creates a column of text.
+    pub(crate) fn text(title: &'static str, cell: impl Fn(&R) -> String + 'c) -> Self {
+        Self { heading: Heading { title, unit: "", is_number: false }, cell: Box::new(cell) }
     }
+
+    /// Creates a column of numbers in `unit`.
+    pub(crate) fn number(
+        title: &'static str,
+        unit: &'static str,
+        cell: impl Fn(&R) -> String + 'c,
+    ) -> Self {
+        Self { heading: Heading { title, unit, is_number: true }, cell: Box::new(cell) }
+    }
+}
+
+impl Table {
+    /// Creates a table of `rows`; `of` returns the number of a row's technique and its frame size.
+    pub(crate) fn new<R>(
+        rows: &[R],
+        of: impl Fn(&R) -> (usize, usize),
+        columns: Vec<Column<'_, R>>,
+    ) -> Self {
+        let row = |row: &R| {
+            let (technique, size) = of(row);
+            let cells = columns.iter().map(|column| (column.cell)(row)).collect();
+            TableRow { technique, size, cells }
+        };
+        let rows = rows.iter().map(row).collect();
+        Self { rows, columns: columns.into_iter().map(|column| column.heading).collect() }
+    }
+}
+
+/// Puts drawn panels side by side, or below each other if they are `wide`.
+pub(crate) fn panels(panels: &str, wide: bool) -> String {
+    let class = if wide { "panels wide" } else { "panels" };
+    format!("<div class=\"{class}\">{panels}</div>")
 }

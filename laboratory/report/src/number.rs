@@ -38,6 +38,9 @@ fn fitting(units: &[Unit], max: f64) -> Unit {
 }
 
 impl Unit {
+    /// Unit of numbers that count something.
+    pub(crate) const NONE: Self = Self { name: "", factor: 1.0 };
+
     /// Formats `value`, given in base units, in this unit.
     pub(crate) fn of(self, value: f64) -> String {
         digits(value / self.factor)
@@ -84,6 +87,11 @@ pub(crate) fn digits(value: f64) -> String {
         _ => return format!("{value:.1e}"),
     };
     format!("{value:.places$}")
+}
+
+/// Formats a value as a whole number; empty without a value.
+pub(crate) fn whole(value: Option<f64>) -> String {
+    value.map_or(String::new(), |value| format!("{value:.0}"))
 }
 
 /// Formats a number without trailing zeros, as on an axis.

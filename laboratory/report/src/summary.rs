@@ -108,59 +108,40 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     };
     let any: fn(&ResultRow) -> bool = |_| true;
     let small_or_any = sizes(true).or(sizes(false));
+    let most = |question, of: &str, unit| Measure {
+        question,
+        of: of.to_owned(),
+        less_is_better: false,
+        unit,
+    };
+    let gigabits: fn(f64) -> Unit = |_| GIGABITS;
     let asked = [
         (
-            Measure {
-                question: "Small frames",
-                of: format!("most frames per second{how}"),
-                less_is_better: false,
-                unit: rate_unit,
-            },
+            most("Small frames", &format!("most frames per second{how}"), rate_unit),
             ranked(&of_size(sizes(true), any), rate_of),
         ),
         (
-            Measure {
-                question: "Large frames",
-                of: format!("most bits per second{how}"),
-                less_is_better: false,
-                unit: |_| GIGABITS,
-            },
+            most("Large frames", &format!("most bits per second{how}"), gigabits),
             ranked(&of_size(sizes(false), any), bits_of),
         ),
         (
             Measure {
-                question: "Latency",
-                of: "lowest 99th percentile of round trips".to_owned(),
                 less_is_better: true,
-                unit: time_unit,
+                ..most("Latency", "lowest 99th percentile of round trips", time_unit)
             },
             ranked(&timed, |(_, measured)| Some((measured.latency_ns?.p99 as f64, None))),
         ),
         (
-            Measure {
-                question: "Unmodified programs",
-                of: format!("most frames per second through ordinary sockets{how}"),
-                less_is_better: false,
-                unit: rate_unit,
-            },
+            most(
+                "Unmodified programs",
+                &format!("most frames per second through ordinary sockets{how}"),
+                rate_unit,
+            ),
             ranked(&of_size(small_or_any, is_unmodified), rate_of),
         ),
+        (most("Byte streams", "most payload per second, one pair", gigabits), streams(runs)),
         (
-            Measure {
-                question: "Byte streams",
-                of: "most payload per second, one pair".to_owned(),
-                less_is_better: false,
-                unit: |_| GIGABITS,
-            },
-            streams(runs),
-        ),
-        (
-            Measure {
-                question: "Fewest cores",
-                of: "most frames per second per busy core".to_owned(),
-                less_is_better: false,
-                unit: rate_unit,
-            },
+            most("Fewest cores", "most frames per second per busy core", rate_unit),
             ranked(&of_size(small_or_any, any), |(_, measured)| {
                 Some((measured.received_pps / cores(measured)?, None))
             }),

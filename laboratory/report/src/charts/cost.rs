@@ -3,10 +3,12 @@
 use dray_results::CpuCost;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{MeasuredRow, between_two, cores, panel_sizes, tip_with};
-use crate::figure::{Figure, Table, TableRow};
+use crate::charts::rows::{
+    MeasuredRow, between_two, cores, panel_sizes, table_of, technique_and_size, tip_with,
+};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
-use crate::number::{Unit, digits};
+use crate::number::{Unit, digits, whole};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -94,40 +96,31 @@ fn in_words(parts: &Parts) -> String {
     )
 }
 
+/// A column about a row and the parts of its cost.
+type CostColumn<'a> = Column<'a, (MeasuredRow<'a>, Parts)>;
+
 fn table(rows: &[(MeasuredRow, Parts)], techniques: &Techniques) -> Table {
-    let ns = Some("ns/frame");
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("size", Some("B")),
-        ("busy", Some("cores")),
-        ("user", ns),
-        ("kernel", ns),
-        ("soft interrupts", ns),
-        ("polling", ns),
-        ("all", ns),
-        ("all", Some("cycles/frame")),
-        ("without polling", Some("cycles/frame")),
-        ("of which switch", Some("cycles/frame")),
-        ("received", Some("Mb/s per core")),
-    ]);
-    for ((row, measured), parts) in rows {
-        let whole = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
-        let mut cells = vec![
-            row.technique.clone(),
-            row.frame_size.to_string(),
-            cores(measured).map_or(String::new(), |cores| format!("{cores:.2}")),
-        ];
-        cells.extend(parts.map(digits));
-        cells.push(digits(parts.iter().sum()));
-        cells.push(whole(measured.cycles_per_frame));
-        cells.push(whole(measured.work_cycles_per_frame));
-        cells.push(whole(measured.switch_cycles_per_frame));
-        cells.push(whole(measured.mbps_per_core));
-        table.rows.push(TableRow {
-            technique: techniques.number(&row.technique),
-            size: row.frame_size,
-            cells,
-        });
-    }
-    table
+    let part = |title, number: usize| {
+        CostColumn::number(title, "ns/frame", move |(_, parts): &(_, Parts)| digits(parts[number]))
+    };
+    let columns = [
+        CostColumn::number("busy", "cores", |((_, it), _): &(MeasuredRow, Parts)| {
+            cores(it).map_or(String::new(), |cores| format!("{cores:.2}"))
+        }),
+        part("user", 0),
+        part("kernel", 1),
+        part("soft interrupts", 2),
+        part("polling", 3),
+        CostColumn::number("all", "ns/frame", |(_, parts)| digits(parts.iter().sum())),
+        CostColumn::number("all", "cycles/frame", |((_, it), _)| whole(it.cycles_per_frame)),
+        CostColumn::number("without polling", "cycles/frame", |((_, it), _)| {
+            whole(it.work_cycles_per_frame)
+        }),
+        CostColumn::number("of which switch", "cycles/frame", |((_, it), _)| {
+            whole(it.switch_cycles_per_frame)
+        }),
+        CostColumn::number("received", "Mb/s per core", |((_, it), _)| whole(it.mbps_per_core)),
+    ];
+    let columns = technique_and_size().into_iter().chain(columns).collect();
+    table_of(rows, techniques, columns)
 }

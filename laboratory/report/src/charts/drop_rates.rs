@@ -3,8 +3,10 @@
 use dray_results::{DropRate, Interval, LimitedBy, Measured};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{MeasuredRow, explain_marks, measured, panel_sizes, tip_with};
-use crate::figure::{Figure, Table, TableRow};
+use crate::charts::rows::{
+    MeasuredRow, explain_marks, measured, panel_sizes, table_of, technique_and_size, tip_with,
+};
+use crate::figure::{Column, Figure, Table, panels};
 use crate::input::Run;
 use crate::number::{digits, percent, plus_minus, rate, rate_unit, spread};
 use crate::scale::Scale;
@@ -81,7 +83,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
              better.",
             percent(first.loss_ratio)
         ),
-        chart: format!("<div class=\"panels\">{chart}</div>"),
+        chart: panels(&chart, false),
         notes,
         table: table(&rows, techniques),
     }]
@@ -96,40 +98,25 @@ fn lines(rates: &[DropRate]) -> String {
 }
 
 fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
-    let pps = Some("pps");
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("size", Some("B")),
-        ("max loss", Some("%")),
-        ("highest rate", pps),
-        ("±", Some("%")),
-        ("bound width", Some("%")),
-        ("trial", Some("s")),
-        ("searches", Some("")),
-        ("trials", Some("")),
-        ("limited by", Some("")),
-    ]);
-    for (row, measured) in rows {
-        for found in &measured.drop_rates {
+    type FoundColumn<'a> = Column<'a, (MeasuredRow<'a>, &'a DropRate)>;
+    let found = rows.iter().flat_map(|row| row.1.drop_rates.iter().map(|found| (*row, found)));
+    let columns = [
+        FoundColumn::number("max loss", "%", |(_, found)| percent(found.loss_ratio)),
+        FoundColumn::number("highest rate", "pps", |((_, measured), found)| {
+            format!("{:.0}{}", found.pps, measured.mark())
+        }),
+        FoundColumn::number("±", "%", |(_, found)| spread(found.interval())),
+        FoundColumn::number("bound width", "%", |(_, found)| percent(found.width)),
+        FoundColumn::number("trial", "s", |(_, found)| digits(found.trial_s)),
+        FoundColumn::number("searches", "", |(_, found)| found.searches.len().to_string()),
+        FoundColumn::number("trials", "", |(_, found)| {
+            found.searches.iter().map(|search| search.trials).sum::<usize>().to_string()
+        }),
+        FoundColumn::number("limited by", "", |(_, found)| {
             let by_sender = found.searches.iter().any(|it| it.limited_by == LimitedBy::Sender);
-            let cells = vec![
-                row.technique.clone(),
-                row.frame_size.to_string(),
-                percent(found.loss_ratio),
-                format!("{:.0}{}", found.pps, measured.mark()),
-                spread(found.interval()),
-                percent(found.width),
-                digits(found.trial_s),
-                found.searches.len().to_string(),
-                found.searches.iter().map(|search| search.trials).sum::<usize>().to_string(),
-                if by_sender { "sender" } else { "loss" }.to_owned(),
-            ];
-            table.rows.push(TableRow {
-                technique: techniques.number(&row.technique),
-                size: row.frame_size,
-                cells,
-            });
-        }
-    }
-    table
+            if by_sender { "sender" } else { "loss" }.to_owned()
+        }),
+    ];
+    let columns = technique_and_size().into_iter().chain(columns).collect();
+    table_of(&found.collect::<Vec<_>>(), techniques, columns)
 }

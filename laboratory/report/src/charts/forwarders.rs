@@ -2,14 +2,14 @@
 
 use dray_results::{Interval, Layout, Measured};
 
-use crate::chart::{Axis, Plot, Point, Series};
+use crate::chart::{Axis, Plot, Point, lines};
 use crate::charts::drop_rates::highest;
-use crate::charts::rates::table;
-use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip_with};
+use crate::charts::rates::columns;
+use crate::charts::rows::{MeasuredRow, RowColumn, measured, notes, table_of, tip_with};
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure};
+use crate::figure::Figure;
 use crate::input::Run;
-use crate::number::{Unit, percent, rate, rate_unit};
+use crate::number::{percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -59,64 +59,43 @@ fn figure(
         (false, true) => "highest rate",
         (false, false) => "received",
     };
-    let rates = rows.iter().map(|(_, measured)| rate_of(run, measured).0);
+    let most_rate = rows.iter().map(|(_, measured)| rate_of(run, measured).0).fold(0.0, f64::max);
     let sizes = distinct(rows, |(row, _)| row.frame_size);
-    let lines = distinct(rows, |(row, _)| {
+    let key = |(row, _): &MeasuredRow| {
         (row.technique.clone(), row.frame_size, row.offered_pps.map(f64::to_bits))
-    });
-    let series = lines.into_iter().map(|(name, size, offered)| {
-        let is_mine = |(row, _): &&MeasuredRow| {
-            (&row.technique, row.frame_size, row.offered_pps.map(f64::to_bits))
-                == (&name, size, offered)
-        };
-        let mut mine: Vec<_> = rows.iter().filter(is_mine).collect();
-        mine.sort_by_key(|(row, _)| row.forwarders);
-        let point = |row: &&MeasuredRow| Point {
-            size,
+    };
+    let name = |(name, size, _): &(String, usize, _)| {
+        let label = if sizes.len() > 1 { format!("{name}, {size} B") } else { name.clone() };
+        (techniques.number(name), label)
+    };
+    let point = |row: &MeasuredRow| {
+        let (pps, interval) = rate_of(run, row.1);
+        Point {
+            size: row.0.frame_size,
             x: row.0.forwarders as f64,
-            y: rate_of(run, row.1).0,
-            interval: rate_of(run, row.1).1.map(|it| (it.low(), it.high())),
-            tip: tip_with(&format!("{what} {}", rate(rate_of(run, row.1).0)), **row),
-        };
-        Series {
-            technique: techniques.number(&name),
-            points: mine.iter().map(point).collect(),
-            label: if sizes.len() > 1 { format!("{name}, {size} B") } else { name },
+            y: pps,
+            interval,
+            tip: tip_with(&format!("{what} {}", rate(pps)), *row),
         }
-    });
+    };
+    let ticks = counts.iter().map(|count| *count as f64);
     let plot = Plot {
         label: title.to_owned(),
-        x: Axis {
-            title: axis.to_owned(),
-            scale: Scale::linear(most as f64),
-            unit: Unit { name: "", factor: 1.0 },
-            ticks: counts.iter().map(|count| *count as f64).collect(),
-        },
-        y: Axis {
-            title: what.to_owned(),
-            scale: Scale::linear(rates.clone().fold(0.0, f64::max)),
-            unit: rate_unit(rates.fold(0.0, f64::max)),
-            ticks: Vec::new(),
-        },
+        x: Axis::counting(axis, Scale::linear(most as f64), ticks),
+        y: Axis::new(what, Scale::linear(most_rate), rate_unit(most_rate)),
         reference: None,
-        series: series.collect(),
+        series: lines(rows, key, name, point),
     };
-    let mut notes = explain_marks(rows);
-    if let Some(paper) = &run.results.table.paper {
-        notes.push(format!("The paper: {paper}."));
-    }
-    let mut table = table(rows, techniques);
-    for (line, (_, measured)) in table.rows.iter_mut().zip(rows).filter(|_| is_searched) {
-        line.cells.insert(3, format!("{:.0}", highest(measured).0));
-    }
+    let mut columns = columns(rows);
     if is_searched {
-        table.columns.insert(3, Column { title: "highest rate", unit: "pps", is_number: true });
+        columns.insert(
+            3,
+            RowColumn::number("highest rate", "pps", |(_, it)| format!("{:.0}", highest(it).0)),
+        );
     }
     if is_of_sender(run) {
-        for (line, (_, measured)) in table.rows.iter_mut().zip(rows) {
-            line.cells.insert(3, format!("{:.0}", measured.sent_pps));
-        }
-        table.columns.insert(3, Column { title: "sent", unit: "pps", is_number: true });
+        columns
+            .insert(3, RowColumn::number("sent", "pps", |(_, it)| format!("{:.0}", it.sent_pps)));
     }
     let what = match rows[0].1.drop_rates.first() {
         _ if is_of_sender(run) => "sent".to_owned(),
@@ -131,7 +110,7 @@ fn figure(
             sizes.join(", ")
         ),
         chart: plot.draw(techniques),
-        notes,
-        table,
+        notes: notes(run, rows),
+        table: table_of(rows, techniques, columns),
     }
 }

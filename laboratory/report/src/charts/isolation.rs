@@ -3,8 +3,9 @@
 use dray_results::{Isolation, ResultRow, Verdict};
 
 use crate::chart::{Panel, PanelRow, Shape};
+use crate::charts::rows::{table_of, technique_and_size};
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, TableRow};
+use crate::figure::{Column, Figure, Table, panels};
 use crate::input::Run;
 use crate::number::{Unit, percent};
 use crate::scale::Scale;
@@ -38,7 +39,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             "Share of the frames from one container to another that arrived, over links that must \
              isolate containers."
                 .to_owned(),
-        chart: format!("<div class=\"panels\">{chart}</div>"),
+        chart: panels(&chart, false),
         notes: Vec::new(),
         table: table(&rows, techniques),
     }]
@@ -67,55 +68,22 @@ fn panel_row((row, isolation): &(&ResultRow, &Isolation), techniques: &Technique
     }
 }
 
+/// A column about a row and its verdict.
+type IsolationColumn<'a> = Column<'a, (&'a ResultRow, &'a Isolation)>;
+
 fn table(rows: &[(&ResultRow, &Isolation)], techniques: &Techniques) -> Table {
-    let frames = Some("frames");
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("size", Some("B")),
-        ("sent", frames),
-        ("left the host", frames),
-        ("dropped", frames),
-        ("arrived", frames),
-        ("verdict", None),
-    ]);
-    for (row, isolation) in rows {
-        let Isolation { verdict, offered, left, dropped, arrived } = **isolation;
-        let mut cells = vec![row.technique.clone(), row.frame_size.to_string()];
-        cells.extend([offered, left, dropped, arrived].map(|count| count.to_string()));
-        cells.push(in_words(verdict).to_owned());
-        table.rows.push(TableRow {
-            technique: techniques.number(&row.technique),
-            size: row.frame_size,
-            cells,
-        });
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sample;
-
-    #[test]
-    fn isolation_table_has_verdict_per_link() {
-        let isolation = |verdict: &str, arrived: u64| {
-            let isolation = format!(
-                "{{\"verdict\":\"{verdict}\",\"offered\":100,\"left\":100,\"dropped\":0,\"arrived\":{arrived}}}"
-            );
-            // Without figures, only the isolation is left.
-            sample::row("macvlan/vepa/raw", 64).with("sent", "null").with("isolation", &isolation)
-        };
-        let rows = [isolation("isolated by design", 0), isolation("not isolated", 3)];
-        let run = sample::run(&sample::results(&rows));
-        let mut techniques = Techniques::default();
-        techniques.add("macvlan/vepa/raw", "macvlan/vepa");
-        let figures = draw(&run, &techniques);
-        let verdicts: Vec<_> =
-            figures[0].table.rows.iter().map(|row| row.cells[6].as_str()).collect();
-        assert_eq!(verdicts, ["isolated by design", "NOT ISOLATED"]);
-        assert!(figures[0].chart.contains("NOT ISOLATED"), "{}", figures[0].chart);
-        let none = sample::run(&sample::results(&[sample::row("veth/raw", 64)]));
-        assert!(draw(&none, &techniques).is_empty());
-    }
+    let frames = |title, of: fn(&Isolation) -> u64| {
+        IsolationColumn::number(title, "frames", move |(_, found): &(&ResultRow, &Isolation)| {
+            of(found).to_string()
+        })
+    };
+    let columns = [
+        frames("sent", |found| found.offered),
+        frames("left the host", |found| found.left),
+        frames("dropped", |found| found.dropped),
+        frames("arrived", |found| found.arrived),
+        IsolationColumn::text("verdict", |(_, found)| in_words(found.verdict).to_owned()),
+    ];
+    let columns = technique_and_size().into_iter().chain(columns).collect();
+    table_of(rows, techniques, columns)
 }

@@ -3,11 +3,13 @@
 use dray_results::{Percentiles, ResultRow};
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip};
+use crate::charts::rows::{
+    MeasuredRow, explain_marks, measured, table_of, technique_and_size, tip,
+};
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, TableRow};
+use crate::figure::{Column, Figure, Table, panels};
 use crate::input::Run;
-use crate::number::{Unit, percent, rate, time_unit};
+use crate::number::{Unit, percent, rate, time_unit, whole};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -97,7 +99,7 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
             "Dot: median. Marks: 90, 99, 99.9 and 99.99 %. Ring: maximum. Further left is better; \
              the axis is logarithmic."
                 .to_owned(),
-        chart: format!("<div class=\"panels wide\">{chart}</div>"),
+        chart: panels(&chart, true),
         notes,
         table: table(&rows, techniques),
     })
@@ -120,43 +122,36 @@ fn panel_row((row, latency): Timed, techniques: &Techniques, unit: Unit) -> Pane
     }
 }
 
+/// A column about a row and its percentiles.
+type TimedColumn<'a> = Column<'a, Timed<'a>>;
+
 pub(super) fn table(rows: &[Timed], techniques: &Techniques) -> Table {
-    let ns = Some("ns");
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("size", Some("B")),
-        ("load", Some("%")),
-        ("offered", Some("pps")),
-        ("received", Some("pps")),
-        ("lost", Some("%")),
-        ("p50", ns),
-        ("p90", ns),
-        ("p99", ns),
-        ("p99.9", ns),
-        ("p99.99", ns),
-        ("max", ns),
-        ("sender late, p99", ns),
-    ]);
-    let or_nothing =
-        |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
-    for ((row, measured), times) in rows {
-        let Percentiles { p50, p90, p99, p999, p9999, max } = *times;
-        let mut cells = vec![
-            row.technique.clone(),
-            row.frame_size.to_string(),
-            or_nothing(row.load_share.map(|share| 100.0 * share)),
-            or_nothing(row.offered_pps),
-            format!("{:.0}{}", measured.received_pps, measured.mark()),
-            percent(measured.loss_ratio),
-        ];
-        let late = measured.sender_late_ns.map(|late| late.p99);
-        let times = [Some(p50), Some(p90), Some(p99), Some(p999), p9999, Some(max), late];
-        cells.extend(times.map(|ns| ns.map_or(String::new(), |ns| ns.to_string())));
-        table.rows.push(TableRow {
-            technique: techniques.number(&row.technique),
-            size: row.frame_size,
-            cells,
-        });
-    }
-    table
+    let number = |title, unit, of: fn(&ResultRow) -> Option<f64>| {
+        TimedColumn::number(title, unit, move |((row, _), _): &Timed| whole(of(row)))
+    };
+    let ns = |title, of: fn(&Percentiles) -> Option<u64>| {
+        let text = |ns: u64| ns.to_string();
+        TimedColumn::number(title, "ns", move |(_, times): &Timed| {
+            of(times).map_or(String::new(), text)
+        })
+    };
+    let columns = [
+        number("load", "%", |row| row.load_share.map(|share| 100.0 * share)),
+        number("offered", "pps", |row| row.offered_pps),
+        TimedColumn::number("received", "pps", |((_, measured), _)| {
+            format!("{:.0}{}", measured.received_pps, measured.mark())
+        }),
+        TimedColumn::number("lost", "%", |((_, measured), _)| percent(measured.loss_ratio)),
+        ns("p50", |times| Some(times.p50)),
+        ns("p90", |times| Some(times.p90)),
+        ns("p99", |times| Some(times.p99)),
+        ns("p99.9", |times| Some(times.p999)),
+        ns("p99.99", |times| times.p9999),
+        ns("max", |times| Some(times.max)),
+        TimedColumn::number("sender late, p99", "ns", |((_, measured), _)| {
+            measured.sender_late_ns.map_or(String::new(), |late| late.p99.to_string())
+        }),
+    ];
+    let columns = technique_and_size().into_iter().chain(columns).collect();
+    table_of(rows, techniques, columns)
 }

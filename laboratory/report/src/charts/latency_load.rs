@@ -1,6 +1,6 @@
 //! Latency against load: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, Series};
+use crate::chart::{Axis, Plot, Point, lines};
 use crate::charts::latency::{Timed, Way, table};
 use crate::charts::rows::{explain_marks, tip};
 use crate::distinct::distinct;
@@ -28,14 +28,13 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
     let p99 = |(_, times): &Timed| times.p99.max(1) as f64;
     let is_here = |timed: &&Timed| timed.0.0.frame_size == size && offered(timed) > 0.0;
     let rows: Vec<Timed> = rows.iter().filter(is_here).copied().collect();
-    let names = distinct(&rows, |((row, _), _)| row.technique.clone());
-    let of = |name: &str| {
-        let mut mine: Vec<Timed> =
-            rows.iter().filter(|((row, _), _)| row.technique == name).copied().collect();
-        mine.sort_by(|a, b| offered(a).total_cmp(&offered(b)));
-        mine
-    };
-    if !names.iter().any(|name| of(name).len() >= LEAST_LOADS) {
+    let series = lines(
+        &rows,
+        |((row, _), _)| row.technique.clone(),
+        |name| (techniques.number(name), name.clone()),
+        |timed| Point { size, x: offered(timed), y: p99(timed), interval: None, tip: tip(timed.0) },
+    );
+    if !series.iter().any(|line| line.points.len() >= LEAST_LOADS) {
         return None;
     }
     let range = |value: &dyn Fn(&Timed) -> f64| {
@@ -43,33 +42,14 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
         Some((least.reduce(f64::min)?, most.reduce(f64::max)?))
     };
     let (x_range, y_range) = (range(&offered)?, range(&p99)?);
-    let series = names.into_iter().map(|name| Series {
-        technique: techniques.number(&name),
-        points: of(&name)
-            .iter()
-            .map(|timed| Point {
-                size,
-                x: offered(timed),
-                y: p99(timed),
-                interval: None,
-                tip: tip(timed.0),
-            })
-            .collect(),
-        label: name,
-    });
-    let axis = |title: &str, (least, most): (f64, f64), unit| Axis {
-        title: title.to_owned(),
-        scale: Scale::log(least, most),
-        unit,
-        ticks: Vec::new(),
-    };
+    let log = |(least, most)| Scale::log(least, most);
     let title = format!("{} against load, {size} B", way.title());
     let plot = Plot {
         label: title.clone(),
-        x: axis("offered", x_range, rate_unit(x_range.1)),
-        y: axis("99th percentile", y_range, time_unit(y_range.0.max(1e3))),
+        x: Axis::new("offered", log(x_range), rate_unit(x_range.1)),
+        y: Axis::new("99th percentile", log(y_range), time_unit(y_range.0.max(1e3))),
         reference: None,
-        series: series.collect(),
+        series,
     };
     let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
     notes.push(

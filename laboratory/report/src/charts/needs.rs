@@ -6,7 +6,7 @@ use dray_results::{Needs, SetUp, stats};
 use crate::chart::{Panel, PanelRow, Shape};
 use crate::charts::rows::is_of_needs;
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, TableRow};
+use crate::figure::{Column, Figure, Table, panels};
 use crate::input::Run;
 use crate::number::time_unit;
 use crate::scale::Scale;
@@ -64,7 +64,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         reading: "Dot: time to create containers and link and to open the ports, mean of all \
                   trials. Further left is better."
             .to_owned(),
-        chart: format!("<div class=\"panels wide\">{}</div>", panel.draw(techniques)),
+        chart: panels(&panel.draw(techniques), true),
         notes: vec![
             "Memory: that of the programs, shared pages divided among their users; kernel memory, \
              such as socket buffers, is not included."
@@ -104,41 +104,27 @@ fn tip(name: &str, needs: &Needs) -> String {
     )
 }
 
+/// A column about a technique and its needs.
+type NeedyColumn<'a> = Column<'a, Needy<'a>>;
+
 fn table(rows: &[Needy], techniques: &Techniques) -> Table {
-    let ms = Some("ms");
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("ready", ms),
-        ("containers", ms),
-        ("link", ms),
-        ("ports", ms),
-        ("memory", Some("bytes")),
-        ("huge pages", Some("MiB")),
-        ("files", Some("")),
-        ("in the container", None),
-        ("on the host", None),
-    ]);
-    for (name, size, needs) in rows {
-        let mean = |of: fn(&SetUp) -> f64| {
+    let ms = |title, of: fn(&SetUp) -> f64| {
+        NeedyColumn::number(title, "ms", move |(.., needs): &Needy| {
             let times: Vec<f64> = needs.set_ups.iter().map(|set_up| 1e3 * of(set_up)).collect();
             format!("{:.1}", stats::mean(&times))
-        };
-        table.rows.push(TableRow {
-            technique: techniques.number(name),
-            size: *size,
-            cells: vec![
-                (*name).to_owned(),
-                mean(SetUp::sum_s),
-                mean(|set_up| set_up.containers_s),
-                mean(|set_up| set_up.link_s),
-                mean(|set_up| set_up.ports_s),
-                memory_bytes(needs).to_string(),
-                needs.hugepages_mib.to_string(),
-                files(needs).to_string(),
-                capabilities(needs),
-                needs.on_host.clone(),
-            ],
-        });
-    }
-    table
+        })
+    };
+    let columns = vec![
+        NeedyColumn::text("technique", |(name, ..): &Needy| (*name).to_owned()),
+        ms("ready", SetUp::sum_s),
+        ms("containers", |set_up| set_up.containers_s),
+        ms("link", |set_up| set_up.link_s),
+        ms("ports", |set_up| set_up.ports_s),
+        NeedyColumn::number("memory", "bytes", |(.., needs)| memory_bytes(needs).to_string()),
+        NeedyColumn::number("huge pages", "MiB", |(.., needs)| needs.hugepages_mib.to_string()),
+        NeedyColumn::number("files", "", |(.., needs)| files(needs).to_string()),
+        NeedyColumn::text("in the container", |(.., needs)| capabilities(needs)),
+        NeedyColumn::text("on the host", |(.., needs)| needs.on_host.clone()),
+    ];
+    Table::new(rows, |(name, size, _)| (techniques.number(name), *size), columns)
 }

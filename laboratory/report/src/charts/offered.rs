@@ -1,8 +1,8 @@
 //! Received against offered rate: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, Series};
+use crate::chart::{Axis, Plot, Point, lines};
 use crate::charts::rates::table;
-use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip};
+use crate::charts::rows::{MeasuredRow, measured, notes, tip};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
@@ -43,56 +43,35 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     } else {
         Scale::linear(most_received)
     };
-    let lines = distinct(&rows, |(row, _)| (row.technique.clone(), row.forwarders));
-    let has_chains = lines.iter().any(|(_, forwarders)| *forwarders > 0);
-    let series = lines.into_iter().map(|(name, forwarders)| {
-        let is_mine =
-            |(row, _): &&MeasuredRow| row.technique == name && row.forwarders == forwarders;
-        let mut mine: Vec<_> = rows.iter().filter(is_mine).collect();
-        mine.sort_by(|a, b| offered(a).total_cmp(&offered(b)));
-        let point = |row: &&MeasuredRow| Point {
-            size,
-            x: offered(row),
-            y: row.1.received_pps,
-            interval: row.1.interval().map(|it| (it.low(), it.high())),
-            tip: tip(**row),
-        };
-        Series {
-            technique: techniques.number(&name),
-            points: mine.iter().map(point).collect(),
-            label: if has_chains { format!("{name}, {forwarders} forwarders") } else { name },
-        }
-    });
+    let has_chains = rows.iter().any(|(row, _)| row.forwarders > 0);
+    let name = |(name, forwarders): &(String, usize)| {
+        let label =
+            if has_chains { format!("{name}, {forwarders} forwarders") } else { name.clone() };
+        (techniques.number(name), label)
+    };
+    let point = |row: &MeasuredRow| Point {
+        size,
+        x: offered(row),
+        y: row.1.received_pps,
+        interval: row.1.interval(),
+        tip: tip(*row),
+    };
     let all = most_offered.min(most_received);
     let first = if x.is_log() { least_offered } else { 0.0 };
     let plot = Plot {
         label: format!("Received against offered rate, {size} B"),
-        x: Axis {
-            title: "offered".to_owned(),
-            scale: x,
-            unit: rate_unit(most_offered),
-            ticks: Vec::new(),
-        },
-        y: Axis {
-            title: "received".to_owned(),
-            scale: y,
-            unit: rate_unit(most_received),
-            ticks: Vec::new(),
-        },
+        x: Axis::new("offered", x, rate_unit(most_offered)),
+        y: Axis::new("received", y, rate_unit(most_received)),
         reference: Some((vec![(first, first), (all, all)], "no loss".to_owned())),
-        series: series.collect(),
+        series: lines(&rows, |(row, _)| (row.technique.clone(), row.forwarders), name, point),
     };
-    let mut notes = explain_marks(&rows);
-    if let Some(paper) = &run.results.table.paper {
-        notes.push(format!("The paper: {paper}."));
-    }
     Some(Figure {
         title: format!("Received against offered rate, {size} B"),
         reading: "Frames per second. Where a line is below the dashed one, frames were lost, or \
                   the sender sent less than it was told to. Further up is better."
             .to_owned(),
         chart: plot.draw(techniques),
-        notes,
+        notes: notes(run, &rows),
         table: table(&rows, techniques),
     })
 }

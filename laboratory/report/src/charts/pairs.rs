@@ -3,12 +3,12 @@
 
 use dray_results::{Interval, MeasuredStreams, StreamOutcome, StreamRow};
 
-use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
+use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Shape, lines};
 use crate::charts::rows::{bits, explain, is_of_needs, measured, tip_with};
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, TableRow};
+use crate::figure::{Column, Figure, Table, panels as panels_of};
 use crate::input::Run;
-use crate::number::{GIGABITS, Unit, digits, plus_minus, spread};
+use crate::number::{GIGABITS, digits, plus_minus, spread};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -56,40 +56,25 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         return vec![of_one_count(count, rows, techniques)];
     }
     let last = counts.iter().copied().max().unwrap_or(1);
-    let lines = distinct(&rows, |row| (row.technique.clone(), row.mtu, row.size));
-    let series = lines.into_iter().map(|line| {
-        let mine = rows.iter().filter(|row| (row.technique.clone(), row.mtu, row.size) == line);
-        let point = |row: &Pairs| Point {
+    let series = lines(
+        &rows,
+        |row| (row.technique.clone(), row.mtu, row.size),
+        |(name, ..)| (techniques.number(name), name.clone()),
+        |row| Point {
             size: row.size,
             x: row.pairs as f64,
             y: row.bps,
-            interval: row.interval.map(|it| (it.low(), it.high())),
+            interval: row.interval,
             tip: row.tip.clone(),
-        };
-        let (name, ..) = &line;
-        Series {
-            technique: techniques.number(name),
-            points: mine.map(point).collect(),
-            label: name.clone(),
-        }
-    });
+        },
+    );
     let x = if last > 8 { Scale::log(1.0, last as f64) } else { Scale::linear(last as f64) };
     let plot = Plot {
         label: "Throughput against pairs".to_owned(),
-        x: Axis {
-            title: "concurrent pairs".to_owned(),
-            scale: x,
-            unit: Unit { name: "", factor: 1.0 },
-            ticks: counts.iter().map(|count| *count as f64).collect(),
-        },
-        y: Axis {
-            title: "all pairs together".to_owned(),
-            scale: Scale::linear(most),
-            unit: GIGABITS,
-            ticks: Vec::new(),
-        },
+        x: Axis::counting("concurrent pairs", x, counts.iter().map(|count| *count as f64)),
+        y: Axis::new("all pairs together", Scale::linear(most), GIGABITS),
         reference: None,
-        series: series.collect(),
+        series,
     };
     let paper = &run.results.table.paper;
     let mut notes = explain(&distinct(&rows, |row| row.mark));
@@ -138,7 +123,7 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
         reading: "Bits per second received by all pairs together: payload of streams, or whole \
                   frames. The line through a dot is its 95 % interval. Further right is better."
             .to_owned(),
-        chart: format!("<div class=\"panels\">{chart}</div>"),
+        chart: panels_of(&chart, false),
         notes: explain(&distinct(&rows, |row| row.mark)),
         table: table(&rows, techniques),
     }
@@ -175,59 +160,21 @@ pub(crate) fn tip_of_streams(row: &StreamRow, measured: &MeasuredStreams) -> Str
     text
 }
 
+type PairsColumn<'a> = Column<'a, Pairs>;
+
 fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
-    let mut table = Table::new(&[
-        ("technique", None),
-        ("pairs", Some("")),
-        ("MTU", Some("B")),
-        ("frame", Some("B")),
-        ("received", Some("Gb/s")),
-        ("±", Some("%")),
-    ]);
-    for row in rows {
-        let half = spread(row.interval);
-        let size = if row.size == 0 { "stream".to_owned() } else { row.size.to_string() };
-        table.rows.push(TableRow {
-            technique: techniques.number(&row.technique),
-            size: row.size,
-            cells: vec![
-                row.technique.clone(),
-                row.pairs.to_string(),
-                row.mtu.to_string(),
-                size,
-                format!("{}{}", digits(row.bps / 1e9), row.mark),
-                half,
-            ],
-        });
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sample;
-    use crate::technique::named;
-
-    #[test]
-    fn pairs_chart_has_line_per_technique_and_mtu() {
-        let row = |pairs: &str, mtu: &str| {
-            let row = sample::row("bridge/udp", 64).with("topology", "\"pairs\"");
-            row.with("pairs", pairs).with("mtu", mtu)
-        };
-        let run = named(&sample::run(&sample::results(&[
-            row("16", "1500"),
-            row("1", "1500"),
-            row("1", "9000"),
-            sample::row("bridge/udp", 64),
-        ])));
-        let mut techniques = Techniques::default();
-        techniques.add("bridge/udp", "bridge");
-        techniques.add("bridge/udp, MTU 9000", "bridge");
-        let figures = draw(&run, &techniques);
-        assert_eq!(figures[0].table.rows.len(), 3, "row of another topology is left out");
-        let lines = figures[0].chart.matches("<g class=\"series").count();
-        assert_eq!(lines, 2, "{}", figures[0].chart);
-        assert!(figures[0].chart.contains("bridge/udp, MTU 9000"), "{}", figures[0].chart);
-    }
+    let columns = vec![
+        PairsColumn::text("technique", |row: &Pairs| row.technique.clone()),
+        PairsColumn::number("pairs", "", |row| row.pairs.to_string()),
+        PairsColumn::number("MTU", "B", |row| row.mtu.to_string()),
+        PairsColumn::number("frame", "B", |row| match row.size {
+            0 => "stream".to_owned(),
+            size => size.to_string(),
+        }),
+        PairsColumn::number("received", "Gb/s", |row| {
+            format!("{}{}", digits(row.bps / 1e9), row.mark)
+        }),
+        PairsColumn::number("±", "%", |row| spread(row.interval)),
+    ];
+    Table::new(rows, |row| (techniques.number(&row.technique), row.size), columns)
 }

@@ -1,14 +1,14 @@
 //! Rate of a switch against the number of its ports.
 
-use dray_results::PortLoad;
+use dray_results::{PortLoad, Traffic};
 
-use crate::chart::{Axis, Plot, Point, Series};
-use crate::charts::rates::table;
-use crate::charts::rows::{MeasuredRow, explain_marks, measured, tip_with};
+use crate::chart::{Axis, Plot, Point, lines};
+use crate::charts::rates::columns;
+use crate::charts::rows::{MeasuredRow, RowColumn, explain_marks, measured, table_of, tip_with};
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure};
+use crate::figure::Figure;
 use crate::input::Run;
-use crate::number::{Unit, rate_unit};
+use crate::number::rate_unit;
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -27,52 +27,38 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let counts = distinct(&plain, |(load, _)| load.ports);
     let most = plain.iter().map(|(_, (_, it))| it.received_pps).fold(0.0, f64::max);
     let key = |(load, (row, _)): &PortsRow| (row.technique.clone(), load.traffic, row.frame_size);
-    let series = distinct(&plain, key).into_iter().map(|line| {
-        let point = |(load, row): &PortsRow| Point {
-            size: row.0.frame_size,
-            x: load.ports.into(),
-            y: row.1.received_pps,
-            interval: row.1.interval().map(|it| (it.low(), it.high())),
-            tip: tip_with(&load.to_string(), *row),
-        };
-        Series {
-            technique: techniques.number(&line.0),
-            points: plain.iter().filter(|row| key(row) == line).map(point).collect(),
-            label: format!("{}, {}", line.0, line.1),
-        }
-    });
-    let series = series.collect();
+    let point = |(load, row): &PortsRow| Point {
+        size: row.0.frame_size,
+        x: load.ports.into(),
+        y: row.1.received_pps,
+        interval: row.1.interval(),
+        tip: tip_with(&load.to_string(), *row),
+    };
+    let name = |(name, traffic, _): &(String, Traffic, usize)| {
+        (techniques.number(name), format!("{name}, {traffic}"))
+    };
+    let [first, last] = [counts.first().copied().unwrap_or(1), counts.last().copied().unwrap_or(2)];
+    let scale = Scale::log(first.into(), last.into());
     let plot = Plot {
         label: "Rate against ports".to_owned(),
-        x: Axis {
-            title: "ports".to_owned(),
-            scale: Scale::log(
-                counts.first().copied().unwrap_or(1).into(),
-                counts.last().copied().unwrap_or(2).into(),
-            ),
-            unit: Unit { name: "", factor: 1.0 },
-            ticks: counts.iter().map(|count| f64::from(*count)).collect(),
-        },
-        y: Axis {
-            title: "all ports together".to_owned(),
-            scale: Scale::linear(most),
-            unit: rate_unit(most),
-            ticks: Vec::new(),
-        },
+        x: Axis::counting("ports", scale, counts.iter().map(|count| f64::from(*count))),
+        y: Axis::new("all ports together", Scale::linear(most), rate_unit(most)),
         reference: None,
-        series,
+        series: lines(&plain, key, name, point),
     };
-    let plain: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
-    let mut table = table(&plain, techniques);
-    table.columns.insert(1, Column { title: "load", unit: "", is_number: false });
-    table.columns.push(Column { title: "work", unit: "ns/frame", is_number: true });
-    table.columns.push(Column { title: "lowest port", unit: "of mean", is_number: true });
-    for (line, (load, (_, measured))) in table.rows.iter_mut().zip(&rows) {
-        let number = |value: Option<f64>| value.map_or(String::new(), |it| format!("{it:.2}"));
-        line.cells.insert(1, load.to_string());
-        line.cells.push(number(measured.switch_work_ns()));
-        line.cells.push(number(measured.lowest_share));
-    }
+    let rows: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
+    let number = |value: Option<f64>| value.map_or(String::new(), |it| format!("{it:.2}"));
+    let mut columns = columns(&rows);
+    columns.insert(
+        1,
+        RowColumn::text("load", |(row, _)| {
+            row.ports.map_or(String::new(), |load| load.to_string())
+        }),
+    );
+    columns.extend([
+        RowColumn::number("work", "ns/frame", move |(_, it)| number(it.switch_work_ns())),
+        RowColumn::number("lowest port", "of mean", move |(_, it)| number(it.lowest_share)),
+    ]);
     vec![Figure {
         title: "Rate against ports".to_owned(),
         reading:
@@ -80,7 +66,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                   each additional port costs."
                 .to_owned(),
         chart: if counts.len() > 1 { plot.draw(techniques) } else { String::new() },
-        notes: explain_marks(&plain),
-        table,
+        notes: explain_marks(&rows),
+        table: table_of(&rows, techniques, columns),
     }]
 }

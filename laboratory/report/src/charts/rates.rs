@@ -3,11 +3,14 @@
 use dray_results::Interval;
 
 use crate::chart::{Panel, PanelRow, Shape};
-use crate::charts::rows::{MeasuredRow, between_two, bits, cores, explain_marks, panel_sizes, tip};
+use crate::charts::rows::{
+    MeasuredRow, RowColumn, between_two, bits, cores, explain_marks, panel_sizes, table_of,
+    technique_and_size, tip,
+};
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, TableRow};
+use crate::figure::{Figure, Table, panels as panels_of};
 use crate::input::Run;
-use crate::number::{Unit, digits, percent, plus_minus, rate, rate_unit, spread};
+use crate::number::{Unit, digits, percent, plus_minus, rate, rate_unit, spread, whole};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -52,7 +55,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             "Frames received per second; the line through a dot is its 95 % interval. Further \
                   right is better."
                 .to_owned(),
-        chart: format!("<div class=\"panels\">{chart}</div>"),
+        chart: panels_of(&chart, false),
         notes,
         table: table(&rows, techniques),
     }]
@@ -102,59 +105,42 @@ fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) 
     }
 }
 
+/// Returns columns for all figures of the rows.
+pub(super) fn columns<'a>(rows: &[MeasuredRow<'a>]) -> Vec<RowColumn<'a>> {
+    let [technique, size] = technique_and_size();
+    let mut columns = vec![
+        technique,
+        size,
+        RowColumn::number("offered", "pps", |(row, _)| {
+            row.offered_pps.map_or("max".to_owned(), |pps| format!("{pps:.0}"))
+        }),
+        RowColumn::number("received", "pps", |(_, measured)| {
+            format!("{:.0}{}", measured.received_pps, measured.mark())
+        }),
+        RowColumn::number("±", "%", |(_, measured)| spread(measured.interval())),
+        RowColumn::number("lost", "%", |(_, measured)| percent(measured.loss_ratio)),
+        RowColumn::number("received", "Gb/s", |(row, it)| digits(bits(row, it.received_pps) / 1e9)),
+        RowColumn::number("busy", "cores", |(_, measured)| {
+            cores(measured).map_or(String::new(), |cores| format!("{cores:.2}"))
+        }),
+        RowColumn::number("cycles", "/frame", |(_, measured)| whole(measured.cycles_per_frame)),
+    ];
+    if rows.iter().any(|(_, measured)| measured.limit_share.is_some()) {
+        columns.push(RowColumn::number("of the limit", "%", |(_, measured)| {
+            whole(measured.limit_share.map(|share| 100.0 * share))
+        }));
+    }
+    if rows.iter().any(|(row, _)| row.paper_pps.is_some()) {
+        columns.push(RowColumn::number("paper", "pps", |(row, _)| whole(row.paper_pps)));
+    }
+    if rows.iter().any(|(row, _)| row.forwarders > 0) {
+        let forwarders = |(row, _): &MeasuredRow| row.forwarders.to_string();
+        columns.insert(1, RowColumn::number("forwarders", "", forwarders));
+    }
+    columns
+}
+
 /// Returns a table with all figures of the rows.
 pub(super) fn table(rows: &[MeasuredRow], techniques: &Techniques) -> Table {
-    let has_paper = rows.iter().any(|(row, _)| row.paper_pps.is_some());
-    let has_limit = rows.iter().any(|(_, measured)| measured.limit_share.is_some());
-    let mut columns = vec![
-        ("technique", None),
-        ("size", Some("B")),
-        ("offered", Some("pps")),
-        ("received", Some("pps")),
-        ("±", Some("%")),
-        ("lost", Some("%")),
-        ("received", Some("Gb/s")),
-        ("busy", Some("cores")),
-        ("cycles", Some("/frame")),
-    ];
-    columns.extend(has_limit.then_some(("of the limit", Some("%"))));
-    columns.extend(has_paper.then_some(("paper", Some("pps"))));
-    let has_forwarders = rows.iter().any(|(row, _)| row.forwarders > 0);
-    if has_forwarders {
-        columns.insert(1, ("forwarders", Some("")));
-    }
-    let mut table = Table::new(&columns);
-    for (row, measured) in rows {
-        let pps = measured.received_pps;
-        let or_nothing =
-            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.0}"));
-        let mut cells = vec![
-            row.technique.clone(),
-            row.frame_size.to_string(),
-            row.offered_pps.map_or("max".to_owned(), |pps| format!("{pps:.0}")),
-            format!("{pps:.0}{}", measured.mark()),
-            spread(measured.interval()),
-            percent(measured.loss_ratio),
-            digits(bits(row, pps) / 1e9),
-            cores(measured).map_or(String::new(), |cores| format!("{cores:.2}")),
-            or_nothing(measured.cycles_per_frame),
-        ];
-        if has_limit {
-            cells.push(
-                measured.limit_share.map_or(String::new(), |share| format!("{:.0}", 100.0 * share)),
-            );
-        }
-        if has_paper {
-            cells.push(or_nothing(row.paper_pps));
-        }
-        if has_forwarders {
-            cells.insert(1, row.forwarders.to_string());
-        }
-        table.rows.push(TableRow {
-            technique: techniques.number(&row.technique),
-            size: row.frame_size,
-            cells,
-        });
-    }
-    table
+    table_of(rows, techniques, columns(rows))
 }

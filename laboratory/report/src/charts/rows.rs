@@ -3,8 +3,10 @@
 use dray_results::{Layout, Measured, ResultRow};
 
 use crate::distinct::distinct;
+use crate::figure::{Column, Table};
 use crate::input::Run;
 use crate::number::{percent, plus_minus, rate, time};
+use crate::technique::Techniques;
 
 /// A row with figures, and the figures.
 pub(crate) type MeasuredRow<'a> = (&'a ResultRow, &'a Measured);
@@ -28,6 +30,45 @@ pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
     let is_timed = !is_of_needs(run);
     let rows = run.results.results.iter().filter(move |_| is_timed);
     rows.filter_map(|row| Some((row, row.measured()?)))
+}
+
+/// A column about a row with figures.
+pub(super) type RowColumn<'a> = Column<'a, MeasuredRow<'a>>;
+
+/// Something about one row of results.
+pub(super) trait OfRow {
+    /// Returns the row.
+    fn row(&self) -> &ResultRow;
+}
+
+impl<T> OfRow for (&ResultRow, T) {
+    fn row(&self) -> &ResultRow {
+        self.0
+    }
+}
+
+impl<T, U> OfRow for ((&ResultRow, T), U) {
+    fn row(&self) -> &ResultRow {
+        self.0.0
+    }
+}
+
+/// Returns the columns that most tables begin with.
+pub(super) fn technique_and_size<'c, R: OfRow>() -> [Column<'c, R>; 2] {
+    [
+        Column::text("technique", |it: &R| it.row().technique.clone()),
+        Column::number("size", "B", |it: &R| it.row().frame_size.to_string()),
+    ]
+}
+
+/// Creates a table of rows of results.
+pub(super) fn table_of<R: OfRow>(
+    rows: &[R],
+    techniques: &Techniques,
+    columns: Vec<Column<'_, R>>,
+) -> Table {
+    let number = |it: &R| (techniques.number(&it.row().technique), it.row().frame_size);
+    Table::new(rows, number, columns)
 }
 
 /// Returns the frame sizes that get a panel each: all, or the smallest and largest of more than
@@ -54,6 +95,12 @@ pub(super) fn explain_marks<'a>(
     rows: impl IntoIterator<Item = &'a MeasuredRow<'a>>,
 ) -> Vec<String> {
     explain(&distinct(rows, |(_, measured)| measured.mark()))
+}
+
+/// Explains the marks that occur in `rows`, and what the paper did.
+pub(super) fn notes(run: &Run, rows: &[MeasuredRow]) -> Vec<String> {
+    let paper = run.results.table.paper.iter().map(|paper| format!("The paper: {paper}."));
+    explain_marks(rows).into_iter().chain(paper).collect()
 }
 
 /// Explains `marks`.

@@ -1,8 +1,8 @@
 //! Highest rate against frame size: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, Series};
+use crate::chart::{Axis, Plot, Point, lines};
 use crate::charts::rates::table;
-use crate::charts::rows::{MeasuredRow, between_two, explain_marks, tip};
+use crate::charts::rows::{MeasuredRow, between_two, notes, tip};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
@@ -29,50 +29,35 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let rates = rows.iter().map(|(_, measured)| measured.received_pps);
     let rates = rates.chain(limits.iter().map(|limit| limit.1));
     let unit = rate_unit(rates.clone().fold(0.0, f64::max));
-    let names = distinct(&rows, |(row, _)| row.technique.clone());
-    let series = names.into_iter().map(|name| {
-        let mut mine: Vec<_> = rows.iter().filter(|(row, _)| row.technique == name).collect();
-        mine.sort_by_key(|(row, _)| row.frame_size);
-        let point = |row: &&MeasuredRow| Point {
+    let series = lines(
+        &rows,
+        |(row, _)| row.technique.clone(),
+        |name| (techniques.number(name), name.clone()),
+        |row| Point {
             size: row.0.frame_size,
             x: row.0.frame_size as f64,
             y: row.1.received_pps,
-            interval: row.1.interval().map(|it| (it.low(), it.high())),
-            tip: tip(**row),
-        };
-        Series {
-            technique: techniques.number(&name),
-            points: mine.iter().map(point).collect(),
-            label: name,
-        }
-    });
+            interval: row.1.interval(),
+            tip: tip(*row),
+        },
+    );
+    let bytes = Unit { name: "B", factor: 1.0 };
     let plot = Plot {
         label: "Highest receive rate against frame size".to_owned(),
         x: Axis {
-            title: "frame size".to_owned(),
-            scale: Scale::linear(last),
-            unit: Unit { name: "B", factor: 1.0 },
             ticks: sizes.iter().map(|size| *size as f64).collect(),
+            ..Axis::new("frame size", Scale::linear(last), bytes)
         },
-        y: Axis {
-            title: "received".to_owned(),
-            scale: Scale::fitting(rates),
-            unit,
-            ticks: Vec::new(),
-        },
+        y: Axis::new("received", Scale::fitting(rates), unit),
         reference: (limits.len() > 1).then(|| (limits, "limit of the machine".to_owned())),
-        series: series.collect(),
+        series,
     };
-    let mut notes = explain_marks(&rows);
-    if let Some(paper) = &run.results.table.paper {
-        notes.push(format!("The paper: {paper}."));
-    }
     vec![Figure {
         title: "Highest receive rate against frame size".to_owned(),
         reading: "Frames received per second, sending as fast as possible; further up is better."
             .to_owned(),
         chart: plot.draw(techniques),
-        notes,
+        notes: notes(run, &rows),
         table: table(&rows, techniques),
     }]
 }

@@ -2,12 +2,14 @@
 
 use dray_results::UpfLoad;
 
-use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Series, Shape};
+use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Shape, lines};
 use crate::charts::drop_rates::highest;
-use crate::charts::rates::table;
-use crate::charts::rows::{MeasuredRow, bits, explain_marks, measured, tip, tip_with};
+use crate::charts::rates::columns;
+use crate::charts::rows::{
+    MeasuredRow, RowColumn, bits, explain_marks, measured, table_of, tip, tip_with,
+};
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure, Table};
+use crate::figure::{Figure, Table, panels as panels_of};
 use crate::input::Run;
 use crate::number::{Unit, rate, rate_unit};
 use crate::scale::Scale;
@@ -43,15 +45,17 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     if lines.is_empty() { vec![per_core(run, techniques, &rows)] } else { lines }
 }
 
-/// Returns a table with all figures and the load.
-fn with_loads(rows: &[UpfRow], techniques: &Techniques) -> Table {
-    let plain: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
-    let mut table = table(&plain, techniques);
-    table.columns.insert(1, Column { title: "load", unit: "", is_number: false });
-    for (line, (load, _)) in table.rows.iter_mut().zip(rows) {
-        line.cells.insert(1, load.to_string());
+/// Returns a table with all figures, the load and, if `has_cores`, the rate per core.
+fn table(rows: &[UpfRow], techniques: &Techniques, has_cores: bool) -> Table {
+    let rows: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
+    let mut columns = columns(&rows);
+    let load = |(row, _): &MeasuredRow| row.upf.map_or(String::new(), |load| load.to_string());
+    columns.insert(1, RowColumn::text("load", load));
+    if has_cores {
+        let per_core = |row: &MeasuredRow| format!("{:.0}", bps_per_core(*row) / MBPS.factor);
+        columns.insert(2, RowColumn::number("per core", "Mb/s", per_core));
     }
-    table
+    table_of(&rows, techniques, columns)
 }
 
 fn notes(run: &Run, rows: &[UpfRow]) -> Vec<String> {
@@ -66,7 +70,7 @@ fn notes(run: &Run, rows: &[UpfRow]) -> Vec<String> {
 /// Draws Mb/s per core that the function was busy on: a panel for each way and offered rate.
 fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
     let paper = |(_, (row, _)): &UpfRow| row.paper_pps.map(|pps| bits(row, pps));
-    let ends = rows.iter().flat_map(|row| [Some(bps_per_core(row)), paper(row)]).flatten();
+    let ends = rows.iter().flat_map(|row| [Some(bps_per_core(row.1)), paper(row)]).flatten();
     let scale = Scale::fitting(ends);
     let kinds = distinct(rows, |(load, (row, measured))| {
         let searched = !measured.drop_rates.is_empty();
@@ -78,9 +82,9 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
                 == (load.clone(), *offered, *searched, *size)
         };
         let mut mine: Vec<UpfRow> = rows.iter().filter(is_mine).copied().collect();
-        mine.sort_by(|a, b| bps_per_core(b).total_cmp(&bps_per_core(a)));
+        mine.sort_by(|a, b| bps_per_core(b.1).total_cmp(&bps_per_core(a.1)));
         let row = |it: &UpfRow| {
-            let value = bps_per_core(it);
+            let value = bps_per_core(it.1);
             let (_, (row, measured)) = it;
             let mut shapes = vec![Shape::Lead(value), Shape::Dot(value)];
             shapes.extend(paper(it).map(Shape::Diamond));
@@ -111,24 +115,14 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
         title: "Throughput per core of the user plane function".to_owned(),
         reading: "Mb/s forwarded per core that the function kept busy. Further right is better."
             .to_owned(),
-        chart: format!("<div class=\"panels\">{chart}</div>"),
+        chart: panels_of(&chart, false),
         notes: notes(run, rows),
-        table: with_cores(rows, techniques),
+        table: table(rows, techniques, true),
     }
-}
-
-/// Returns a table with all figures and the rate per core.
-fn with_cores(rows: &[UpfRow], techniques: &Techniques) -> Table {
-    let mut table = with_loads(rows, techniques);
-    table.columns.insert(2, Column { title: "per core", unit: "Mb/s", is_number: true });
-    for (line, row) in table.rows.iter_mut().zip(rows) {
-        line.cells.insert(2, format!("{:.0}", bps_per_core(row) / MBPS.factor));
-    }
-    table
 }
 
 /// Returns the passed bits per second per core that the function was busy on.
-fn bps_per_core((_, (row, measured)): &UpfRow) -> f64 {
+fn bps_per_core((row, measured): MeasuredRow) -> f64 {
     measured.upf_pps_per_core().map_or(0.0, |pps| bits(row, pps))
 }
 
@@ -144,45 +138,20 @@ fn line(
     let mut values = distinct(rows, |(load, _)| of(load));
     values.sort_unstable();
     let most = rows.iter().map(|(_, (_, measured))| highest(measured).0).fold(0.0, f64::max);
-    let lines = distinct(rows, |(_, (row, _))| {
+    let key = |(_, (row, _)): &UpfRow| {
         (row.technique.clone(), row.frame_size, row.offered_pps.map(f64::to_bits))
-    });
-    let series = lines.into_iter().map(|(name, size, offered)| {
-        let is_mine = |(_, (row, _)): &&UpfRow| {
-            (&row.technique, row.frame_size, row.offered_pps.map(f64::to_bits))
-                == (&name, size, offered)
-        };
-        let mut mine: Vec<&UpfRow> = rows.iter().filter(is_mine).collect();
-        mine.sort_by_key(|(load, _)| of(load));
-        let point = |(load, row): &&UpfRow| Point {
-            size,
-            x: of(load).into(),
-            y: highest(row.1).0,
-            interval: highest(row.1).1.map(|it| (it.low(), it.high())),
-            tip: tip(*row),
-        };
-        Series {
-            technique: techniques.number(&name),
-            points: mine.iter().map(point).collect(),
-            label: name,
-        }
-    });
+    };
+    let point = |(load, row): &UpfRow| {
+        let (pps, interval) = highest(row.1);
+        Point { size: row.0.frame_size, x: of(load).into(), y: pps, interval, tip: tip(*row) }
+    };
+    let scale = Scale::log(values[0].into(), values[values.len() - 1].into());
     let plot = Plot {
         label: title.to_owned(),
-        x: Axis {
-            title: axis.to_owned(),
-            scale: Scale::log(values[0].into(), values[values.len() - 1].into()),
-            unit: Unit { name: "", factor: 1.0 },
-            ticks: values.iter().map(|value| f64::from(*value)).collect(),
-        },
-        y: Axis {
-            title: "received".to_owned(),
-            scale: Scale::linear(most),
-            unit: rate_unit(most),
-            ticks: Vec::new(),
-        },
+        x: Axis::counting(axis, scale, values.iter().map(|value| f64::from(*value))),
+        y: Axis::new("received", Scale::linear(most), rate_unit(most)),
         reference: None,
-        series: series.collect(),
+        series: lines(rows, key, |(name, ..)| (techniques.number(name), name.clone()), point),
     };
     Figure {
         title: title.to_owned(),
@@ -191,6 +160,6 @@ fn line(
             .to_owned(),
         chart: plot.draw(techniques),
         notes: notes(run, rows),
-        table: with_loads(rows, techniques),
+        table: table(rows, techniques, false),
     }
 }

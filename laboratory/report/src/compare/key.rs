@@ -1,7 +1,5 @@
 //! Keys of rows: figures are compared only if their keys are equal.
 
-use std::fmt::Write;
-
 use dray_results::{Check, EMBEDDED, Neighbour, PortLoad, ResultRow, StreamRow, UpfLoad};
 
 use crate::number::rate_unit;
@@ -65,25 +63,25 @@ impl<'a> Key<'a> {
     pub(super) fn describe(&self) -> String {
         let mut text = format!("{} {} B", self.technique, self.frame_size);
         if let Some(pps) = self.offered_pps {
-            write!(text, " at {}", rate_unit(pps).with(pps)).ok();
+            text += &format!(" at {}", rate_unit(pps).with(pps));
         }
         if let Some(share) = self.load_share {
-            write!(text, " at {:.0} % of the loss-free rate", 100.0 * share).ok();
+            text += &format!(" at {:.0} % of the loss-free rate", 100.0 * share);
         }
         if let Some(load) = self.ports {
-            write!(text, ", {load}").ok();
+            text += &format!(", {load}");
         } else if self.topology != "chain" {
-            write!(text, " {}", self.topology).ok();
+            text += &format!(" {}", self.topology);
         }
         if let Some(load) = self.upf {
-            write!(text, " {load}").ok();
+            text += &format!(" {load}");
         }
         text += &in_runtime(self.runtime);
         if let Some(neighbour) = self.neighbour {
-            write!(text, ", {neighbour} neighbour").ok();
+            text += &format!(", {neighbour} neighbour");
         }
         if let Some(check) = self.check {
-            write!(text, ", check {check}").ok();
+            text += &format!(", check {check}");
         }
         text + &unusual(&[
             (self.forwarders, 0, "forwarders"),

@@ -1,7 +1,5 @@
 //! Renders a comparison as a table.
 
-use std::fmt::Write;
-
 use dray_text::align;
 
 use super::{Change, Comparison, Verdict};
@@ -12,7 +10,7 @@ impl Comparison {
     pub fn render(&self) -> String {
         let mut text = format!("A: {}\nB: {}\n", self.a, self.b);
         for warning in &self.warnings {
-            writeln!(text, "Warning: {warning}.").ok();
+            text += &format!("Warning: {warning}.\n");
         }
         text.push('\n');
         let mut cells =
@@ -32,23 +30,21 @@ impl Comparison {
         }
         text.push_str(&align(&cells, 1, 1));
         let count = |verdict| self.count(verdict);
-        writeln!(
-            text,
-            "B is faster in {}, slower in {}; in {} the 95 % intervals overlap; {} not judged.",
+        text += &format!(
+            "B is faster in {}, slower in {}; in {} the 95 % intervals overlap; {} not judged.\n",
             count(Verdict::Faster),
             count(Verdict::Slower),
             count(Verdict::NoDifference),
             count(Verdict::NotJudged)
-        )
-        .ok();
+        );
         for Change { row, remarks, .. } in &self.rows {
             for remark in remarks {
-                writeln!(text, "{row}: {remark}.").ok();
+                text += &format!("{row}: {remark}.\n");
             }
         }
         for (name, rows) in [("A", &self.only_a), ("B", &self.only_b)] {
             if !rows.is_empty() {
-                writeln!(text, "Only in {name}: {}.", rows.join(", ")).ok();
+                text += &format!("Only in {name}: {}.\n", rows.join(", "));
             }
         }
         text

@@ -1,195 +1,170 @@
 //! Results as CSV (RFC 4180): figures in base units, for programs and spreadsheets.
 
-use dray_results::{Outcome, Percentiles, StreamOutcome};
+use dray_results::{
+    Measured, MeasuredStreams, Outcome, Percentiles, ResultRow, StreamOutcome, StreamRow,
+};
 
+use crate::charts::rows::cores;
 use crate::escape;
 use crate::input::Run;
 
-const COLUMNS: [&str; 54] = [
-    "file",
-    "experiment",
-    "time",
-    "cpu_model",
-    "kernel",
-    "quick",
-    "technique",
-    "link",
-    "endpoint",
-    "topology",
-    "forwarders",
-    "frame_size",
-    "burst",
-    "flows",
-    "stations",
-    "pairs",
-    "mtu",
-    "runtime",
-    "upf",
-    "ports",
-    "offered_pps",
-    "paper_pps",
-    "skipped",
-    "trials",
-    "sent_pps",
-    "received_pps",
-    "interval95_pps",
-    "loss_ratio",
-    "counters_agree",
-    "disturbed",
-    "shared_cores",
-    "cores",
-    "cycles_per_frame",
-    "limit_share",
-    "p50_ns",
-    "p90_ns",
-    "p99_ns",
-    "p999_ns",
-    "max_ns",
-    "p9999_ns",
-    "one_way_p50_ns",
-    "one_way_p90_ns",
-    "one_way_p99_ns",
-    "one_way_p999_ns",
-    "one_way_p9999_ns",
-    "one_way_max_ns",
-    "load_share",
-    "mbps_per_core",
-    "switch_work_ns",
-    "lowest_share",
-    "streams",
-    "goodput_bps",
-    "interval95_bps",
-    "isolation",
+/// A row of a run.
+#[derive(Clone, Copy)]
+enum Row<'a> {
+    Frames(&'a ResultRow),
+    Streams(&'a StreamRow),
+}
+
+/// A line: a row and its run.
+struct Line<'a> {
+    run: &'a Run,
+    row: Row<'a>,
+}
+
+/// Every column: its name, and its field of a line.
+const COLUMNS: &[(&str, fn(&Line) -> String)] = &[
+    ("file", |it| it.run.name()),
+    ("experiment", |it| it.run.results.experiment.clone()),
+    ("time", |it| it.run.results.time.clone()),
+    ("cpu_model", |it| it.run.results.host.cpu_model.clone().unwrap_or_default()),
+    ("kernel", |it| it.run.results.host.kernel.clone()),
+    ("quick", |it| it.run.results.settings.quick.to_string()),
+    ("technique", |it| it.row(|row| &row.technique, |row| &row.technique)),
+    ("link", |it| it.row(|row| &row.link, |row| &row.link)),
+    ("endpoint", |it| it.row(|row| &row.endpoint, |row| &row.endpoint)),
+    ("topology", |it| it.frames(|row| Some(&row.topology))),
+    ("forwarders", |it| it.frames(|row| Some(row.forwarders))),
+    ("frame_size", |it| it.frames(|row| Some(row.frame_size))),
+    ("burst", |it| it.frames(|row| Some(row.burst))),
+    ("flows", |it| it.frames(|row| Some(row.flows))),
+    ("stations", |it| it.frames(|row| Some(row.stations))),
+    ("pairs", |it| it.row(|row| &row.pairs, |row| &row.pairs)),
+    ("mtu", |it| it.row(|row| &row.mtu, |row| &row.mtu)),
+    ("runtime", |it| it.row(|row| &row.runtime, |row| &row.runtime)),
+    ("upf", |it| it.frames(|row| row.upf)),
+    ("ports", |it| it.frames(|row| row.ports)),
+    ("offered_pps", |it| it.frames(|row| row.offered_pps)),
+    ("paper_pps", |it| it.frames(|row| row.paper_pps)),
+    ("skipped", |it| match it.row {
+        Row::Frames(ResultRow { outcome: Outcome::Skipped { skipped }, .. }) => skipped.clone(),
+        Row::Streams(StreamRow { outcome: StreamOutcome::Skipped { skipped }, .. }) => {
+            skipped.clone()
+        }
+        _ => String::new(),
+    }),
+    ("trials", |it| it.either(|found| Some(found.trials), |found| Some(found.trials))),
+    ("sent_pps", |it| it.measured(|_, found| Some(found.sent_pps))),
+    ("received_pps", |it| it.measured(|_, found| Some(found.received_pps))),
+    ("interval95_pps", |it| it.measured(|_, found| Some(found.interval()?.half))),
+    ("loss_ratio", |it| it.measured(|_, found| Some(found.loss_ratio))),
+    ("counters_agree", |it| it.either(|found| found.counters_agree, |found| found.counters_agree)),
+    ("disturbed", |it| it.either(Measured::disturbed, MeasuredStreams::disturbed)),
+    ("shared_cores", |it| {
+        it.either(|it| Some(it.setting.shared_cores), |it| Some(it.setting.shared_cores))
+    }),
+    ("cores", |it| it.either(cores, |found| Some(found.cpu.cores()))),
+    ("cycles_per_frame", |it| it.measured(|_, found| found.cycles_per_frame)),
+    ("limit_share", |it| it.measured(|_, found| found.limit_share)),
+    ("p50_ns", |it| it.there_and_back(|times| Some(times.p50))),
+    ("p90_ns", |it| it.there_and_back(|times| Some(times.p90))),
+    ("p99_ns", |it| it.there_and_back(|times| Some(times.p99))),
+    ("p999_ns", |it| it.there_and_back(|times| Some(times.p999))),
+    ("max_ns", |it| it.there_and_back(|times| Some(times.max))),
+    ("p9999_ns", |it| it.there_and_back(|times| times.p9999)),
+    ("one_way_p50_ns", |it| it.one_way(|times| Some(times.p50))),
+    ("one_way_p90_ns", |it| it.one_way(|times| Some(times.p90))),
+    ("one_way_p99_ns", |it| it.one_way(|times| Some(times.p99))),
+    ("one_way_p999_ns", |it| it.one_way(|times| Some(times.p999))),
+    ("one_way_p9999_ns", |it| it.one_way(|times| times.p9999)),
+    ("one_way_max_ns", |it| it.one_way(|times| Some(times.max))),
+    ("load_share", |it| it.measured(|row, _| row.load_share)),
+    ("mbps_per_core", |it| it.measured(|_, found| found.mbps_per_core)),
+    ("switch_work_ns", |it| it.measured(|_, found| found.switch_work_ns())),
+    ("lowest_share", |it| it.measured(|_, found| found.lowest_share)),
+    ("streams", |it| it.streams(|row| Some(row.streams))),
+    ("goodput_bps", |it| it.streams(|row| Some(row.measured()?.goodput_bps))),
+    ("interval95_bps", |it| it.streams(|row| Some(row.measured()?.interval()?.half))),
+    ("isolation", |it| {
+        it.frames(|row| {
+            let verdict = serde_json::to_value(row.isolation()?.verdict).ok()?;
+            verdict.as_str().map(str::to_owned)
+        })
+    }),
 ];
 
-pub(super) fn render(runs: &[Run]) -> String {
-    let mut text = COLUMNS.join(",") + "\r\n";
-    for run in runs {
-        let results = &run.results;
-        for row in &results.results {
-            let number =
-                |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-            let mut fields = of_run(run);
-            fields.extend([
-                row.technique.clone(),
-                row.link.clone(),
-                row.endpoint.clone(),
-                row.topology.clone(),
-                row.forwarders.to_string(),
-                row.frame_size.to_string(),
-                row.burst.to_string(),
-                row.flows.to_string(),
-                row.stations.to_string(),
-                row.pairs.to_string(),
-                row.mtu.to_string(),
-                row.runtime.clone(),
-                row.upf.map_or(String::new(), |load| load.to_string()),
-                row.ports.map_or(String::new(), |load| load.to_string()),
-                number(row.offered_pps),
-                number(row.paper_pps),
-            ]);
-            match &row.outcome {
-                Outcome::Isolated { isolation } => {
-                    fields.resize(COLUMNS.len() - 1, String::new());
-                    let verdict = serde_json::to_value(isolation.verdict).unwrap_or_default();
-                    fields.push(verdict.as_str().unwrap_or_default().to_owned());
-                }
-                Outcome::Skipped { skipped } => fields.push(skipped.clone()),
-                Outcome::Measured(measured) => {
-                    fields.extend([
-                        String::new(),
-                        measured.trials.to_string(),
-                        number(Some(measured.sent_pps)),
-                        number(Some(measured.received_pps)),
-                        number(measured.interval().map(|interval| interval.half)),
-                        number(Some(measured.loss_ratio)),
-                        measured.counters_agree.map_or(String::new(), |agree| agree.to_string()),
-                        measured.disturbed().unwrap_or_default(),
-                        measured.setting.shared_cores.to_string(),
-                        number(crate::charts::rows::cores(measured)),
-                        number(measured.cycles_per_frame),
-                        number(measured.limit_share),
-                    ]);
-                    let ns = |ns: Option<u64>| ns.map_or(String::new(), |ns| ns.to_string());
-                    let all = |of: Option<Percentiles>| {
-                        let at = |get: fn(&Percentiles) -> u64| ns(of.as_ref().map(get));
-                        let [p50, p90] = [at(|it| it.p50), at(|it| it.p90)];
-                        let [p99, p999] = [at(|it| it.p99), at(|it| it.p999)];
-                        [p50, p90, p99, p999, ns(of.and_then(|it| it.p9999)), at(|it| it.max)]
-                    };
-                    let [p50, p90, p99, p999, p9999, max] = all(measured.latency_ns);
-                    fields.extend([p50, p90, p99, p999, max, p9999]);
-                    fields.extend(all(measured.one_way_ns));
-                    fields.push(number(row.load_share));
-                    fields.extend([
-                        number(measured.mbps_per_core),
-                        number(measured.switch_work_ns()),
-                        number(measured.lowest_share),
-                    ]);
-                }
-            }
-            push(&mut text, fields);
+/// Formats a field; empty without a value.
+fn text<T: ToString>(value: Option<T>) -> String {
+    value.map_or(String::new(), |value| value.to_string())
+}
+
+impl<'a> Line<'a> {
+    /// Returns a field of all rows.
+    fn row<T: ToString + ?Sized>(
+        &self,
+        frames: fn(&'a ResultRow) -> &'a T,
+        streams: fn(&'a StreamRow) -> &'a T,
+    ) -> String {
+        match self.row {
+            Row::Frames(row) => frames(row).to_string(),
+            Row::Streams(row) => streams(row).to_string(),
         }
-        for row in &results.streams {
-            let mut values = vec![
-                ("technique", row.technique.clone()),
-                ("link", row.link.clone()),
-                ("endpoint", row.endpoint.clone()),
-                ("pairs", row.pairs.to_string()),
-                ("mtu", row.mtu.to_string()),
-                ("runtime", row.runtime.clone()),
-                ("streams", row.streams.to_string()),
-            ];
-            match &row.outcome {
-                StreamOutcome::Skipped { skipped } => values.push(("skipped", skipped.clone())),
-                StreamOutcome::Measured(measured) => {
-                    let half = measured.interval().map(|interval| interval.half.to_string());
-                    values.extend([
-                        ("trials", measured.trials.to_string()),
-                        ("goodput_bps", measured.goodput_bps.to_string()),
-                        ("interval95_bps", half.unwrap_or_default()),
-                        (
-                            "counters_agree",
-                            measured
-                                .counters_agree
-                                .map_or(String::new(), |agree| agree.to_string()),
-                        ),
-                        ("disturbed", measured.disturbed().unwrap_or_default()),
-                        ("shared_cores", measured.setting.shared_cores.to_string()),
-                        ("cores", measured.cpu.cores().to_string()),
-                    ]);
-                }
-            }
-            let mut fields = of_run(run);
-            fields.extend(COLUMNS[fields.len()..].iter().map(|column| {
-                let value = values.iter().find(|(name, _)| name == column);
-                value.map_or(String::new(), |(_, value)| value.clone())
-            }));
-            push(&mut text, fields);
+    }
+
+    /// Returns a field of rows of frames.
+    fn frames<T: ToString>(&self, of: impl Fn(&'a ResultRow) -> Option<T>) -> String {
+        match self.row {
+            Row::Frames(row) => text(of(row)),
+            Row::Streams(_) => String::new(),
+        }
+    }
+
+    /// Returns a field of rows of streams.
+    fn streams<T: ToString>(&self, of: fn(&'a StreamRow) -> Option<T>) -> String {
+        match self.row {
+            Row::Frames(_) => String::new(),
+            Row::Streams(row) => text(of(row)),
+        }
+    }
+
+    /// Returns a field of rows of frames with figures.
+    fn measured<T: ToString>(&self, of: impl Fn(&ResultRow, &Measured) -> Option<T>) -> String {
+        self.frames(|row| of(row, row.measured()?))
+    }
+
+    fn there_and_back(&self, of: fn(&Percentiles) -> Option<u64>) -> String {
+        self.measured(|_, found| of(found.latency_ns.as_ref()?))
+    }
+
+    fn one_way(&self, of: fn(&Percentiles) -> Option<u64>) -> String {
+        self.measured(|_, found| of(found.one_way_ns.as_ref()?))
+    }
+
+    /// Returns a field of all rows with figures.
+    fn either<T: ToString>(
+        &self,
+        frames: fn(&Measured) -> Option<T>,
+        streams: fn(&MeasuredStreams) -> Option<T>,
+    ) -> String {
+        match self.row {
+            Row::Frames(row) => text(row.measured().and_then(frames)),
+            Row::Streams(row) => text(row.measured().and_then(streams)),
+        }
+    }
+}
+
+pub(super) fn render(runs: &[Run]) -> String {
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let mut text = names.join(",") + "\r\n";
+    for run in runs {
+        let frames = run.results.results.iter().map(Row::Frames);
+        for row in frames.chain(run.results.streams.iter().map(Row::Streams)) {
+            let line = Line { run, row };
+            let fields: Vec<String> =
+                COLUMNS.iter().map(|(_, field)| escape::csv(&field(&line))).collect();
+            text += &(fields.join(",") + "\r\n");
         }
     }
     text
-}
-
-/// Returns the first fields of each line.
-fn of_run(run: &Run) -> Vec<String> {
-    let results = &run.results;
-    vec![
-        run.name(),
-        results.experiment.clone(),
-        results.time.clone(),
-        results.host.cpu_model.clone().unwrap_or_default(),
-        results.host.kernel.clone(),
-        results.settings.quick.to_string(),
-    ]
-}
-
-/// Adds a line.
-fn push(text: &mut String, mut fields: Vec<String>) {
-    fields.resize(COLUMNS.len(), String::new());
-    let fields: Vec<String> = fields.iter().map(|field| escape::csv(field)).collect();
-    text.push_str(&fields.join(","));
-    text.push_str("\r\n");
 }
 
 #[cfg(test)]

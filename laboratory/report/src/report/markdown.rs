@@ -1,7 +1,5 @@
 //! A report as Markdown: the summary, and every chart's table.
 
-use std::fmt::Write;
-
 use crate::escape::markdown as escape;
 use crate::figure::Table;
 use crate::papers::Beside;
@@ -16,24 +14,22 @@ impl Report {
 fn render(report: &Report) -> String {
     let mut text = String::from("# How fast containers talk to each other\n");
     for host in &report.hosts {
-        writeln!(text, "\n## {}\n", escape(&host.name)).ok();
+        text += &format!("\n## {}\n\n", escape(&host.name));
         for caveat in &host.caveats {
-            writeln!(text, "> {}\n", escape(caveat)).ok();
+            text += &format!("> {}\n\n", escape(caveat));
         }
         if !host.answers.is_empty() {
             text.push_str("| task | best technique | result | confidence |\n|---|---|---|---|\n");
         }
         for answer in &host.answers {
-            writeln!(
-                text,
-                "| {} ({}) | {} | {} | {} |",
+            text += &format!(
+                "| {} ({}) | {} | {} | {} |\n",
                 answer.question,
                 escape(&answer.condition),
                 escape(&answer.best),
                 escape(&answer.figure),
                 escape(&answer.verdict)
-            )
-            .ok();
+            );
         }
         if !host.papers.is_empty() {
             text.push_str(
@@ -43,34 +39,33 @@ fn render(report: &Report) -> String {
         }
         for Beside { experiment, paper, here } in &host.papers {
             let here: Vec<String> = here.iter().map(|line| escape(line)).collect();
-            writeln!(text, "| {} | {} | {} |", escape(experiment), escape(paper), here.join("; "))
-                .ok();
+            text +=
+                &format!("| {} | {} | {} |\n", escape(experiment), escape(paper), here.join("; "));
         }
         for section in &host.sections {
-            writeln!(text, "\n### {}\n", escape(&section.experiment)).ok();
+            text += &format!("\n### {}\n\n", escape(&section.experiment));
             if !section.about.is_empty() {
-                writeln!(text, "{}.\n", escape(&section.about)).ok();
+                text += &format!("{}.\n\n", escape(&section.about));
             }
-            writeln!(text, "{}; started {}.", escape(&section.settings), escape(&section.time))
-                .ok();
+            text += &format!("{}; started {}.\n", escape(&section.settings), escape(&section.time));
             for figure in &section.figures {
-                writeln!(text, "\n#### {}\n\n{}\n", escape(&figure.title), escape(&figure.reading))
-                    .ok();
+                text +=
+                    &format!("\n#### {}\n\n{}\n\n", escape(&figure.title), escape(&figure.reading));
                 table(&mut text, &figure.table);
                 for note in &figure.notes {
-                    writeln!(text, "\n{}", escape(note)).ok();
+                    text += &format!("\n{}\n", escape(note));
                 }
             }
             if !section.skipped.is_empty() {
                 text.push_str("\nSkipped:\n\n");
             }
             for skipped in &section.skipped {
-                writeln!(text, "* {}", escape(skipped)).ok();
+                text += &format!("* {}\n", escape(skipped));
             }
         }
         text.push_str("\n### The host\n\n| | |\n|---|---|\n");
         for (name, fact) in &host.facts {
-            writeln!(text, "| {name} | {} |", escape(fact)).ok();
+            text += &format!("| {name} | {} |\n", escape(fact));
         }
     }
     text
@@ -80,7 +75,7 @@ fn table(text: &mut String, table: &Table) {
     for column in &table.columns {
         let unit =
             if column.unit.is_empty() { String::new() } else { format!(", {}", column.unit) };
-        write!(text, "| {}{unit} ", column.title).ok();
+        *text += &format!("| {}{unit} ", column.title);
     }
     text.push_str("|\n");
     for column in &table.columns {
@@ -89,7 +84,7 @@ fn table(text: &mut String, table: &Table) {
     text.push_str("|\n");
     for row in &table.rows {
         for cell in &row.cells {
-            write!(text, "| {} ", escape(cell)).ok();
+            *text += &format!("| {} ", escape(cell));
         }
         text.push_str("|\n");
     }

@@ -1,7 +1,5 @@
 //! A report as one picture: a bar for each link, for light and dark backgrounds.
 
-use std::fmt::Write;
-
 use crate::escape::html;
 use crate::number::{plain, rate_unit};
 use crate::overview::{Overview, gigabits};
@@ -48,8 +46,7 @@ fn render(report: &Report) -> String {
     let at = |pps: f64| NAMES + track * scale.position(pps);
     let height = HEAD + ROW * rows.len() as f64 + FOOT;
     let mut out = String::new();
-    write!(
-        out,
+    out += &format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
          height=\"{height}\" role=\"img\" aria-label=\"Frames per second by link\"><style>{STYLE}</style>\
          <text class=\"title\" x=\"0\" y=\"18\">Frames of {small} B per second, {} (logarithmic)</text>\
@@ -57,33 +54,27 @@ fn render(report: &Report) -> String {
         unit.name,
         height - 8.0,
         html(&host.name)
-    )
-    .ok();
+    );
     let end = WIDTH - FIGURES;
-    write!(
-        out,
+    out += &format!(
         "<text class=\"soft\" x=\"{:.0}\" y=\"44\" text-anchor=\"end\">{small} B</text>\
          <text class=\"soft\" x=\"{WIDTH}\" y=\"44\" text-anchor=\"end\">{large} B, Gb/s</text>",
         end + 85.0
-    )
-    .ok();
+    );
     for tick in scale.ticks() {
         let x = at(tick);
         let label = plain(tick / unit.factor);
-        write!(
-            out,
+        out += &format!(
             "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"50\" y2=\"{:.0}\"/>\
              <text class=\"soft\" x=\"{x:.1}\" y=\"44\" text-anchor=\"middle\">{label}</text>",
             height - FOOT
-        )
-        .ok();
+        );
     }
     for (number, row) in rows.iter().enumerate() {
         let top = HEAD + ROW * number as f64;
         let middle = top + ROW / 2.0 + 1.0;
         let class = if row.link.starts_with("switch") { "ours" } else { "bar" };
-        write!(
-            out,
+        out += &format!(
             "<text x=\"{:.0}\" y=\"{middle:.0}\" text-anchor=\"end\">{}</text>\
              <rect class=\"{class}\" x=\"{NAMES}\" y=\"{:.0}\" width=\"{:.1}\" height=\"12\" rx=\"2\"/>\
              <text x=\"{:.0}\" y=\"{middle:.0}\" text-anchor=\"end\">{}</text>\
@@ -94,9 +85,8 @@ fn render(report: &Report) -> String {
             (at(row.small.pps) - NAMES).max(1.0),
             end + 85.0,
             unit.of(row.small.pps),
-            gigabits(row.large),
-        )
-        .ok();
+            gigabits(row.large)
+        );
     }
     out.push_str("</svg>\n");
     out

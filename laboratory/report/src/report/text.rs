@@ -1,7 +1,5 @@
 //! A report as text for a terminal: which technique suits which purpose, and a row for each link.
 
-use std::fmt::Write;
-
 use dray_text::{align, wrapped};
 
 use crate::number::{GIGABITS, digits, percent, rate_unit};
@@ -24,7 +22,7 @@ fn render(report: &Report) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        writeln!(text, "{}", host.name).ok();
+        text += &format!("{}\n", host.name);
         answers(&mut text, host);
         if let Some(overview) = &host.overview {
             links(&mut text, overview);
@@ -102,7 +100,7 @@ fn links(text: &mut String, overview: &Overview) {
          fastest of its endpoints."
     );
     if overview.rows.len() > LISTED {
-        write!(notes, " {} slower links are not listed.", overview.rows.len() - LISTED).ok();
+        notes += &format!(" {} slower links are not listed.", overview.rows.len() - LISTED);
     }
     text.push_str(&wrapped(&notes));
 }

@@ -2,6 +2,16 @@
 
 use dray_results::Measured;
 
+/// Returns the two lines above a table: names and units, whose cells are separated by bars.
+pub(super) fn head(names: &str, units: &str) -> Vec<Vec<String>> {
+    [names, units].map(|line| line.split('|').map(str::to_owned).collect()).to_vec()
+}
+
+/// Formats a value with `digits` decimals; a dash without a value.
+pub(super) fn or_dash(value: Option<f64>, digits: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
 pub(super) fn kilo(pps: f64) -> String {
     if pps < 99.95e3 { format!("{:.1}", pps / 1e3) } else { format!("{:.0}", pps / 1e3) }
 }

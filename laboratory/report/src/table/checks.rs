@@ -2,7 +2,7 @@
 
 use dray_results::{Check, ResultRow};
 
-use super::cell::kilo;
+use super::cell::{head, kilo, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::fit;
@@ -10,10 +10,10 @@ use dray_text::fit;
 /// Formats a row for each technique and size: the receive rate if the receiver only counts frames
 /// or fetches their first bytes too, and how far stricter checks fall behind the latter.
 pub(super) fn table(rows: &[ResultRow]) -> String {
-    let header = "technique|size|none|±|fetched|±|sampled|±|costs|whole|±|costs";
-    let units = "|B|kpps|%|kpps|%|kpps|%|%|kpps|%|%";
-    let split = |line: &str| line.split('|').map(str::to_owned).collect();
-    let mut cells: Vec<Vec<String>> = vec![split(header), split(units)];
+    let mut cells = head(
+        "technique|size|none|±|fetched|±|sampled|±|costs|whole|±|costs",
+        "|B|kpps|%|kpps|%|kpps|%|%|kpps|%|%",
+    );
     for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
         let mut line = vec![technique.clone(), size.to_string()];
         let found = |check: Check| {
@@ -26,8 +26,7 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
             let figures = found(check).map(|it| {
                 let rate = format!("{}{}", kilo(it.received_pps), it.mark());
                 let less = fetched.map(|fetched| 1.0 - it.received_pps / fetched);
-                let costs = less.map_or("-".to_owned(), |less| format!("{:.1}", 100.0 * less));
-                [rate, spread(it.interval()), costs]
+                [rate, spread(it.interval()), or_dash(less.map(|less| 100.0 * less), 1)]
             });
             let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
             let looks = matches!(check, Check::Sampled | Check::Whole);

@@ -2,7 +2,7 @@
 
 use dray_results::{LimitedBy, ResultRow};
 
-use super::cell::kilo;
+use super::cell::{kilo, or_dash};
 use crate::number::spread;
 use dray_text::fit;
 
@@ -43,7 +43,7 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
         line.extend([
             format!("{:.2}", bits / 1e9),
             format!("{:.2}", measured.cpu.cores()),
-            measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
+            or_dash(measured.cycles_per_frame, 0),
             trials.to_string(),
         ]);
         cells.push(line);

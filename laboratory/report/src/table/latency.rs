@@ -2,7 +2,7 @@
 
 use dray_results::{ClockFacts, Measured, Percentiles, ResultRow};
 
-use super::cell::{kilo, loss};
+use super::cell::{head, kilo, loss};
 use crate::distinct::distinct;
 use dray_text::fit;
 
@@ -11,12 +11,10 @@ pub(super) fn by_load(rows: &[ResultRow]) -> String {
     let mut text = String::new();
     for (topology, size) in distinct(rows, |row| (row.topology.clone(), row.frame_size)) {
         let way = if topology == "echo" { "there and back" } else { "one way" };
-        let header = ["technique", "load", "sent", "loss", "late", "p50", "p99", "p99.9", "p99.99"];
-        let units = ["", "", "kpps", "%", "p99 us", "us", "us", "us", "us"];
-        let [mut header, mut units] = [header, units].map(|line| line.map(str::to_owned).to_vec());
-        header.push("max".to_owned());
-        units.push("us".to_owned());
-        let mut cells = vec![header, units];
+        let mut cells = head(
+            "technique|load|sent|loss|late|p50|p99|p99.9|p99.99|max",
+            "||kpps|%|p99 us|us|us|us|us|us",
+        );
         let mine = rows.iter().filter(|row| (&row.topology, row.frame_size) == (&topology, size));
         for (row, measured) in mine.filter_map(|row| Some((row, row.measured()?))) {
             cells.push(line(row, measured));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dray_results::{Interval, Needs, Results, SetUp, stats};
 
+use super::cell::{head, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{align, fit, wrapped};
@@ -18,13 +19,11 @@ pub(super) fn table(results: &Results) -> String {
     });
     let found: Vec<(&String, &Needs)> =
         frames.chain(streams).filter_map(|(technique, needs)| Some((technique, needs?))).collect();
-    let header =
-        ["technique", "ready", "±", "link", "ports", "memory", "switch", "files", "switch", "huge"];
-    let units = ["", "ms", "%", "ms", "ms", "MiB", "MiB", "", "", "MiB"];
-    let mut cells = [header, units].map(|line| line.map(str::to_owned).to_vec()).to_vec();
-    let header = ["technique", "privileges"];
-    let units = ["", "in the container; on the host"];
-    let mut privileges = [header, units].map(|line| line.map(str::to_owned).to_vec()).to_vec();
+    let mut cells = head(
+        "technique|ready|±|link|ports|memory|switch|files|switch|huge",
+        "|ms|%|ms|ms|MiB|MiB|||MiB",
+    );
+    let mut privileges = head("technique|privileges", "|in the container; on the host");
     for technique in distinct(&found, |(technique, _)| (*technique).clone()) {
         let Some((_, needs)) = found.iter().find(|(other, _)| **other == technique) else {
             continue;
@@ -36,10 +35,8 @@ pub(super) fn table(results: &Results) -> String {
         let ready = milliseconds(SetUp::sum_s);
         let (of_roles, of_switch) = split(&needs.memory_bytes);
         let (files, files_of_switch) = split(&needs.file_descriptors);
-        let mebibytes = |bytes: Option<u64>| {
-            bytes
-                .map_or("-".to_owned(), |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
-        };
+        let mebibytes =
+            |bytes: Option<u64>| or_dash(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1);
         let count = |count: Option<usize>| count.map_or("-".to_owned(), |count| count.to_string());
         let capabilities: Vec<_> =
             needs.capabilities.iter().map(|name| name.trim_start_matches("CAP_")).collect();

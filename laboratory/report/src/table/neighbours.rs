@@ -2,7 +2,7 @@
 
 use dray_results::{Neighbour, ResultRow};
 
-use super::cell::kilo;
+use super::cell::{kilo, or_dash};
 use crate::distinct::distinct;
 use dray_text::{fit, wrapped};
 
@@ -44,14 +44,13 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
             }));
             if neighbour != Neighbour::Quiet {
                 let share = found.zip(quiet.filter(|quiet| *quiet > 0.0));
-                line.push(share.map_or("-".to_owned(), |(measured, quiet)| {
-                    format!("{:.1}", 100.0 * measured.received_pps / quiet)
-                }));
+                let share = share.map(|(measured, quiet)| 100.0 * measured.received_pps / quiet);
+                line.push(or_dash(share, 1));
             }
         }
         for neighbour in NEIGHBOURS {
             let latency = find(true, neighbour).and_then(|measured| measured.latency_ns);
-            line.push(latency.map_or("-".to_owned(), |it| format!("{:.1}", it.p99 as f64 / 1e3)));
+            line.push(or_dash(latency.map(|it| it.p99 as f64 / 1e3), 1));
         }
         cells.push(line);
     }

@@ -2,33 +2,19 @@
 
 use dray_results::{Measured, PortLoad, ResultRow, Traffic};
 
-use super::cell::{loss, mega};
+use super::cell::{head, loss, mega, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{fit, wrapped};
 
 /// Formats a row for each result, and below them the cost of silent ports.
 pub(super) fn table(rows: &[ResultRow]) -> String {
-    let header = [
-        "technique",
-        "traffic",
-        "ports",
-        "stations",
-        "received",
-        "±",
-        "loss",
-        "work",
-        "work",
-        "lowest",
-        "memory",
-    ];
-    let units = ["", "", "", "", "Mpps", "%", "%", "ns", "cycles", "of mean", "KiB/port"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let mut cells = head(
+        "technique|traffic|ports|stations|received|±|loss|work|work|lowest|memory",
+        "||||Mpps|%|%|ns|cycles|of mean|KiB/port",
+    );
     let found: Vec<(&ResultRow, PortLoad, &Measured)> =
         rows.iter().filter_map(|row| Some((row, row.ports?, row.measured()?))).collect();
-    let number = |value: Option<f64>, digits| {
-        value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))
-    };
     for (row, load, measured) in &found {
         cells.push(vec![
             row.technique.clone(),
@@ -44,10 +30,10 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
             format!("{}{}", mega(measured.received_pps), measured.mark()),
             spread(measured.interval()),
             loss(measured),
-            number(measured.switch_work_ns(), 1),
-            number(measured.switch_work_cycles(), 0),
-            number(measured.lowest_share, 2),
-            number(memory(load, measured).map(|bytes| bytes / 1024.0), 0),
+            or_dash(measured.switch_work_ns(), 1),
+            or_dash(measured.switch_work_cycles(), 0),
+            or_dash(measured.lowest_share, 2),
+            or_dash(memory(load, measured).map(|bytes| bytes / 1024.0), 0),
         ]);
     }
     let mut text = fit(&cells, 2, 4, &[1]);

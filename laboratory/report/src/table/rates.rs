@@ -2,28 +2,16 @@
 
 use dray_results::{Isolation, Measured, Outcome, ResultRow, Verdict};
 
-use super::cell::{kilo, loss, mega};
+use super::cell::{head, kilo, loss, mega, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{fit, list_of};
 
 pub(super) fn list(rows: &[ResultRow]) -> String {
-    let header = [
-        "technique",
-        "size",
-        "sent",
-        "received",
-        "±",
-        "loss",
-        "Gb/s",
-        "cores",
-        "poll",
-        "sys",
-        "soft",
-        "cycles",
-    ];
-    let units = ["", "B", "kpps", "kpps", "%", "%", "", "", "%", "%", "%", "/frame"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let mut cells = head(
+        "technique|size|sent|received|±|loss|Gb/s|cores|poll|sys|soft|cycles",
+        "|B|kpps|kpps|%|%|||%|%|%|/frame",
+    );
     for row in rows {
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         match &row.outcome {
@@ -63,7 +51,7 @@ fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
         cpu.total.polling_s.map_or("-".to_owned(), part),
         part(cpu.total.system_s),
         part(cpu.total.softirq_s),
-        measured.cycles_per_frame.map_or("-".to_owned(), |cycles| format!("{cycles:.0}")),
+        or_dash(measured.cycles_per_frame, 0),
     ]
 }
 

@@ -2,14 +2,13 @@
 
 use dray_results::{Percentiles, ResultRow};
 
-use super::cell::{kilo, loss};
+use super::cell::{head, kilo, loss};
 use dray_text::fit;
 
 /// Formats a row for each technique and size: round trips per second, and their times.
 pub(super) fn table(rows: &[ResultRow]) -> String {
-    let header = ["technique", "size", "round trips", "loss", "p50", "p90", "p99", "p99.9", "max"];
-    let units = ["", "B", "k/s", "%", "us", "us", "us", "us", "us"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let mut cells =
+        head("technique|size|round trips|loss|p50|p90|p99|p99.9|max", "|B|k/s|%|us|us|us|us|us");
     for row in rows {
         let mut line = vec![row.technique.clone(), row.frame_size.to_string()];
         if let Some(measured) = row.measured() {

@@ -4,19 +4,17 @@ use dray_results::{Measured, MeasuredStreams, ResultRow, Results, StreamRow};
 use dray_wire::HEADERS_LEN;
 use dray_wire::ethernet::ETHERNET_LEN;
 
-use super::cell::loss;
+use super::cell::{head, loss, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{fit, list_of};
 
 /// Formats a row for each result, with all of its figures.
 pub(super) fn list(rows: &[StreamRow]) -> String {
-    let header = [
-        "streams", "MTU", "pairs", "each", "goodput", "±", "again", "cores", "user", "sys", "soft",
-        "cycles",
-    ];
-    let units = ["", "B", "", "", "Gb/s", "%", "", "", "%", "%", "%", "/byte"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let mut cells = head(
+        "streams|MTU|pairs|each|goodput|±|again|cores|user|sys|soft|cycles",
+        "|B|||Gb/s|%|||%|%|%|/byte",
+    );
     for row in rows {
         // The notes below say why a row has no figures.
         let Some(measured) = row.measured() else { continue };
@@ -39,7 +37,7 @@ fn figures(measured: &MeasuredStreams) -> [String; 8] {
         part(cpu.total.user_s),
         part(cpu.total.system_s),
         part(cpu.total.softirq_s),
-        measured.cycles_per_byte.map_or("-".to_owned(), |cycles| format!("{cycles:.2}")),
+        or_dash(measured.cycles_per_byte, 2),
     ]
 }
 

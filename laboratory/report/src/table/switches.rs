@@ -2,7 +2,7 @@
 
 use dray_results::{Interval, LimitRow, ResultRow, Results};
 
-use super::cell::mega;
+use super::cell::{head, mega, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{align, fit, wrapped};
@@ -70,9 +70,6 @@ pub(super) fn table(results: &Results) -> String {
             let ratio = find(ours, &endpoint, stations, *size)
                 .filter(|_| it.received_pps > 0.0)
                 .map(|ours| ours.received_pps / it.received_pps);
-            let or_dash = |figure: Option<f64>, digits: usize| {
-                figure.map_or("-".to_owned(), |figure| format!("{figure:.digits$}"))
-            };
             line.extend([
                 format!("{}{}", mega(it.received_pps), it.mark()),
                 spread(it.interval()),
@@ -102,19 +99,15 @@ pub(super) fn table(results: &Results) -> String {
 
 /// Formats the limit of the machine, with a row for each size.
 pub(super) fn limits(limits: &[LimitRow]) -> String {
-    let line = |cells: [String; 5]| cells.to_vec();
-    let mut cells = vec![
-        line(["limit of the machine", "size", "best", "±", "Gb/s"].map(str::to_owned)),
-        line(["", "B", "Mpps", "%", ""].map(str::to_owned)),
-    ];
+    let mut cells = head("limit of the machine|size|best|±|Gb/s", "|B|Mpps|%|");
     for limit in limits {
-        cells.push(line([
+        cells.push(vec![
             "one copy, two CPUs".to_owned(),
             limit.frame_size.to_string(),
             mega(limit.pps),
             spread(Interval::of(&limit.samples_pps)),
             format!("{:.1}", limit.pps * limit.frame_size as f64 * 8.0 / 1e9),
-        ]));
+        ]);
     }
     align(&cells, 2, 1)
 }

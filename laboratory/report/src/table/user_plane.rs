@@ -3,7 +3,7 @@
 use dray_results::ResultRow;
 use dray_wire::gtpu::Direction;
 
-use super::cell::{kilo, loss};
+use super::cell::{head, kilo, loss, or_dash};
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{fit, wrapped};
@@ -11,23 +11,10 @@ use dray_text::{fit, wrapped};
 /// Formats a row for each result.
 pub(super) fn render(rows: &[ResultRow]) -> String {
     let loads = distinct(rows, |row| row.upf.map(|load| (load.sessions, load.pdrs)));
-    let header = [
-        "technique",
-        "way",
-        "sessions",
-        "PDRs",
-        "offered",
-        "sent",
-        "received",
-        "±",
-        "loss",
-        "cores",
-        "Mb/s",
-        "paper",
-    ];
-    let units =
-        ["", "", "", "each", "kpps", "kpps", "kpps", "%", "%", "of UPF", "per core", "Mb/s"];
-    let mut cells = vec![header.map(str::to_owned).to_vec(), units.map(str::to_owned).to_vec()];
+    let mut cells = head(
+        "technique|way|sessions|PDRs|offered|sent|received|±|loss|cores|Mb/s|paper",
+        "|||each|kpps|kpps|kpps|%|%|of UPF|per core|Mb/s",
+    );
     for row in rows {
         // The notes below say why.
         let (Some(load), Some(measured)) = (row.upf, row.measured()) else { continue };
@@ -42,8 +29,6 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             None => measured.interval(),
         };
         let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
-        let per_core =
-            measured.upf_pps_per_core().map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps)));
         cells.push(vec![
             row.technique.clone(),
             if load.direction == Direction::Uplink { "up" } else { "down" }.to_owned(),
@@ -54,9 +39,9 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
             format!("{}{}", kilo(received), measured.mark()),
             spread(interval),
             loss(measured),
-            measured.upf_cores().map_or("-".to_owned(), |cores| format!("{cores:.2}")),
-            per_core,
-            row.paper_pps.map_or("-".to_owned(), |pps| format!("{:.0}", mbps(pps))),
+            or_dash(measured.upf_cores(), 2),
+            or_dash(measured.upf_pps_per_core().map(mbps), 0),
+            or_dash(row.paper_pps.map(mbps), 0),
         ]);
     }
     // Values common to all rows are printed once.

@@ -21,8 +21,11 @@ struct Line<'a> {
     row: Row<'a>,
 }
 
-/// Every column: its name, and its field of a line.
-const COLUMNS: &[(&str, fn(&Line) -> String)] = &[
+/// Returns the field of a line in one column.
+type Field = fn(&Line) -> String;
+
+/// Every column: its name and its fields.
+const COLUMNS: &[(&str, Field)] = &[
     ("file", |it| it.run.name()),
     ("experiment", |it| it.run.results.experiment.clone()),
     ("time", |it| it.run.results.time.clone()),

@@ -111,6 +111,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Writes a command's result as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
 /// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -1,10 +1,11 @@
-//! Selects the control socket of a running `dray switch` or `dray upf`.
+//! Requests to a running `dray switch` or `dray upf`, by its control socket.
 
 use std::path::PathBuf;
 
-use dray_daemon::default_control;
+use dray_daemon::{ClientError, default_control};
+use serde::Serialize;
 
-use crate::common::Failure;
+use crate::common::{Failure, print, print_json};
 
 /// Options of the commands that talk to a running program.
 #[derive(clap::Args)]
@@ -31,5 +32,34 @@ impl Control {
             return crate::laboratory::control_in_lab(lab, usual, program);
         }
         Ok(self.control.clone().unwrap_or_else(|| default_control(usual)))
+    }
+}
+
+/// Options of a command that shows what the program replies.
+#[derive(clap::Args)]
+pub(crate) struct Ask {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Write JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Ask {
+    /// Prints a reply: as JSON, or as the text that `text` returns.
+    pub(crate) fn show<T: Serialize>(
+        &self,
+        reply: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json { print_json(reply) } else { print(&text(reply)) }
+    }
+}
+
+/// A request that the program rejects as invalid is wrong usage of the command.
+pub(crate) fn refused(error: ClientError) -> Failure {
+    match error {
+        ClientError::Refused { status: 400, .. } => Failure::usage(error),
+        other => other.into(),
     }
 }

@@ -1,6 +1,6 @@
 //! `dray doctor`: what this host offers.
 
-use crate::common::{Failure, print};
+use crate::common::{Failure, print, print_json};
 
 /// Show what this host offers, what it lacks, what that costs and how to get it.
 ///
@@ -19,9 +19,5 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let findings = dray_lab::doctor::examine();
-    if arguments.json {
-        print(&(serde_json::to_string_pretty(&findings)? + "\n"))
-    } else {
-        print(&dray_lab::doctor::render(&findings))
-    }
+    if arguments.json { print_json(&findings) } else { print(&dray_lab::doctor::render(&findings)) }
 }

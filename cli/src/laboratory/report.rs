@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use dray_report::{Comparison, Report, Run};
 
-use crate::common::{Failure, print, usage};
+use crate::common::{Failure, print, print_json, usage};
 use crate::laboratory::output::Output;
 
 /// Create a report of results: one page that opens in any browser, without a network.
@@ -129,7 +129,7 @@ pub(crate) fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
     let (before, after) = (Run::read(&arguments.before)?, Run::read(&arguments.after)?);
     let comparison = Comparison::new(&before, &after)?;
     if arguments.json {
-        return print(&(serde_json::to_string_pretty(&comparison)? + "\n"));
+        return print_json(&comparison);
     }
     print(&comparison.render())
 }

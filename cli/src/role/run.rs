@@ -13,7 +13,7 @@ use dray_traffic::{Job, Report, RoleError, Signal};
 use super::Common;
 use super::describe::{describe, nothing_came, rates, too_few};
 use super::waiting::{Waiting, frames_of};
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_signals, print, print_json};
 
 /// Runs the role on a thread of its own and signals it when to end.
 pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
@@ -69,7 +69,7 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
         eprintln!("{left} transmitted frames were not taken within {seconds} s and are lost");
     }
     if common.json {
-        print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        print_json(&report)?;
     } else {
         print(&describe(&report))?;
     }

@@ -8,12 +8,11 @@ mod watch;
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::PortStatus;
-use dray_switch::client::{Client, ClientError};
+use dray_switch::client::Client;
 use dray_switch::config::{CONTROL, Name};
-use serde::Serialize;
 
-use crate::common::{Failure, print};
-use crate::control::Control;
+use crate::common::Failure;
+use crate::control::{Ask, Control, refused};
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
@@ -73,15 +72,6 @@ Examples:
 }
 
 #[derive(clap::Args)]
-struct Ask {
-    #[command(flatten)]
-    control: Control,
-    /// Write JSON instead of text.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(clap::Args)]
 struct AddPort {
     /// Name of the port in the switch.
     name: Name,
@@ -118,25 +108,6 @@ fn client(control: &Control) -> Result<Client, Failure> {
     Ok(Client::new(&control.socket(CONTROL, "dray switch")?))
 }
 
-impl Ask {
-    fn client(&self) -> Result<Client, Failure> {
-        client(&self.control)
-    }
-
-    /// Prints the reply: as JSON, or as the text that `text` returns.
-    fn show<T: Serialize>(
-        &self,
-        value: &T,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
-        if self.json {
-            print(&(serde_json::to_string_pretty(value)? + "\n"))
-        } else {
-            print(&text(value))
-        }
-    }
-}
-
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         None => daemon::run(arguments.daemon),
@@ -151,28 +122,24 @@ fn talk(command: Command) -> Result<(), Failure> {
             client(&control)?.remove_port(&name).map_err(refused)
         }
         Command::Ports(ask) => {
-            let ports: Vec<PortStatus> = ask.client()?.ports().map_err(refused)?;
+            let ports: Vec<PortStatus> = client(&ask.control)?.ports().map_err(refused)?;
             ask.show(&ports, |ports| show::ports(ports))
         }
         Command::Stats(stats) => stats.run(),
-        Command::Fdb(Fdb { flush: true, ask, .. }) => ask.client()?.flush_table().map_err(refused),
+        Command::Fdb(Fdb { flush: true, ask, .. }) => {
+            client(&ask.control)?.flush_table().map_err(refused)
+        }
         Command::Fdb(Fdb { port, ask, .. }) => {
-            let stations = ask.client()?.table(port.as_ref()).map_err(refused)?;
+            let stations = client(&ask.control)?.table(port.as_ref()).map_err(refused)?;
             ask.show(&stations, |stations| show::stations(stations))
         }
-        Command::Status(ask) => ask.show(&ask.client()?.status().map_err(refused)?, show::status),
+        Command::Status(ask) => {
+            ask.show(&client(&ask.control)?.status().map_err(refused)?, show::status)
+        }
     }
 }
 
 fn add_port(AddPort { name, uri, keys, control }: AddPort) -> Result<(), Failure> {
     let port = keys.of_port(name, uri).map_err(Failure::usage)?;
     client(&control)?.add_port(&port).map(drop).map_err(refused)
-}
-
-/// A request that the switch rejects as invalid is wrong usage of the command.
-fn refused(error: ClientError) -> Failure {
-    match error {
-        ClientError::Refused { status: 400, .. } => Failure::usage(error),
-        other => other.into(),
-    }
 }

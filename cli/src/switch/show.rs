@@ -5,7 +5,7 @@ use std::time::Duration;
 use dray_daemon::default_control;
 use dray_switch::config::CONTROL;
 use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
-use dray_text::align;
+use dray_text::table;
 
 /// Returns what a switch says at its start.
 pub(super) fn started(config: &SwitchConfig) -> String {
@@ -23,7 +23,7 @@ pub(super) fn started(config: &SwitchConfig) -> String {
         .map(|port| vec![port.name.to_string(), port.uri.kind().to_owned(), port.uri.to_string()]);
     let ports = match config.ports.as_slice() {
         [] => "no ports yet\n".to_owned(),
-        _ => table(&["port", "what", "where"], rows.collect(), 3),
+        _ => table(&["port", "what", "where"], rows, 3),
     };
     let control = config.control.path.display();
     let option = match config.control.path == default_control(CONTROL) {
@@ -97,7 +97,7 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
         let numbers = numbers.iter().map(u64::to_string);
         [port.name.to_string()].into_iter().chain(numbers).collect()
     });
-    let mut text = table(&header, rows.collect(), 1);
+    let mut text = table(&header, rows, 1);
     for port in stats {
         let drops = port.counters.drops.iter();
         let reasons: Vec<_> =
@@ -138,7 +138,7 @@ pub(super) fn rates(now: &[PortStats], before: &[PortStats], time: Duration) -> 
         let numbers = [c.rx_frames, 8 * c.rx_bytes, c.tx_frames, 8 * c.tx_bytes, c.drops.total()];
         [port.name.to_string()].into_iter().chain(numbers.map(rate)).collect()
     });
-    let mut text = table(&header, rows.collect(), 1);
+    let mut text = table(&header, rows, 1);
     for port in &counted {
         let drops = port.counters.drops.iter();
         let reasons: Vec<_> =
@@ -172,7 +172,7 @@ pub(super) fn stations(stations: &[TableEntry]) -> String {
         let age = if *pinned { "pinned".to_owned() } else { age_s.to_string() };
         vec![mac.to_string(), port.to_string(), vlan.to_string(), age]
     });
-    table(&["address", "port", "vlan", "age s"], rows.collect(), 2)
+    table(&["address", "port", "vlan", "age s"], rows, 2)
 }
 
 pub(super) fn status(status: &Status) -> String {
@@ -189,14 +189,8 @@ pub(super) fn status(status: &Status) -> String {
         "dray {version}, up {uptime_s:.0} s; mode {}, flow {}; {ports} ports, {stations} stations\n\n{}",
         format!("{mode:?}").to_lowercase(),
         format!("{flow:?}").to_lowercase(),
-        table(&["cpu", "ports", "load %", "sleeps"], rows.collect(), 0),
+        table(&["cpu", "ports", "load %", "sleeps"], rows, 0),
     )
-}
-
-fn table(header: &[&str], rows: Vec<Vec<String>>, left: usize) -> String {
-    let header = header.iter().map(ToString::to_string).collect();
-    let lines: Vec<_> = [header].into_iter().chain(rows).collect();
-    align(&lines, 1, left)
 }
 
 #[cfg(test)]

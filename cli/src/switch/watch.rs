@@ -8,8 +8,9 @@ use dray_datapath::Cancel;
 use dray_switch::PortStats;
 use dray_switch::config::Name;
 
-use super::{Ask, refused, show};
+use super::{client, show};
 use crate::common::{Failure, cancel_on_signals};
+use crate::control::{Ask, refused};
 use crate::parse;
 
 /// Clears a terminal and moves its cursor to the first line.
@@ -43,7 +44,7 @@ pub(super) struct Stats {
 
 impl Stats {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let client = self.ask.client()?;
+        let client = client(&self.ask.control)?;
         if self.reset {
             return client.reset_stats().map_err(refused);
         }
@@ -64,7 +65,7 @@ impl Stats {
 
     /// Prints the rates of each interval until the command is cancelled.
     fn watch(&self, interval: Duration) -> Result<(), Failure> {
-        let (client, cancel) = (self.ask.client()?, cancel_on_signals()?);
+        let (client, cancel) = (client(&self.ask.control)?, cancel_on_signals()?);
         let clear = if stdout().is_terminal() { CLEAR } else { "" };
         let take = || -> Result<_, Failure> {
             let stats = self.of_port(client.stats().map_err(refused)?)?;

@@ -12,7 +12,7 @@ use dray_upf::{Running, Upf};
 
 use super::ports::Ports;
 use super::show;
-use crate::common::{Failure, cancel_on_signals, print, usage};
+use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
@@ -110,7 +110,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     }
     let stats = Stats::from(&**running.upf());
     match json {
-        true => print(&(serde_json::to_string_pretty(&stats)? + "\n")),
+        true => print_json(&stats),
         false => print(&show::ended(&stats, started.elapsed())),
     }
 }

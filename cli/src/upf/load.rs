@@ -14,7 +14,7 @@ use dray_wire::gtpu::Direction;
 use serde::Serialize;
 
 use super::ports::Ports;
-use crate::common::{Failure, cancel_on_signals, print, usage};
+use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
 use crate::parse;
 use crate::role::describe::{arrived, percentiles};
 
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let ways = Ways::new(&report, &watcher, size);
     let wanted = [settings.uplink, settings.downlink];
     match json {
-        true => print(&(serde_json::to_string_pretty(&ways)? + "\n"))?,
+        true => print_json(&ways)?,
         false => print(&ways.describe(&watcher, wanted))?,
     }
     match ways.wrong(wanted, allow_loss) {

@@ -11,6 +11,7 @@ use clap::Subcommand;
 
 use self::ports::Ports;
 use crate::common::{Failure, usage};
+use crate::control::Ask;
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
@@ -61,10 +62,10 @@ enum Command {
     Sessions(talk::Sessions),
     /// Show the counters of both directions.
     #[command(after_help = "Examples:\n  dray upf stats\n  dray upf stats --json")]
-    Stats(talk::Ask),
+    Stats(Ask),
     /// Show uptime and number of sessions.
     #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
-    Status(talk::Ask),
+    Status(Ask),
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {

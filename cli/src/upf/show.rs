@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_daemon::default_control;
-use dray_text::{align, wrapped};
+use dray_text::{table, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
 use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
 
@@ -21,11 +21,7 @@ pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control
             let addresses: Vec<_> = of.addresses.iter().map(ToString::to_string).collect();
             vec![name.to_owned(), addresses.join(", "), uri.kind().to_owned(), uri.to_string()]
         };
-    let rows = [
-        ["port", "addresses", "what", "where"].map(str::to_owned).to_vec(),
-        interface("N3", &ports.n3, &config.n3),
-        interface("N6", &ports.n6, &config.n6),
-    ];
+    let rows = [interface("N3", &ports.n3, &config.n3), interface("N6", &ports.n6, &config.n6)];
     let mut on: Vec<String> = Vec::new();
     for cpu in cpus.iter().map(usize::to_string) {
         if !on.contains(&cpu) {
@@ -44,7 +40,7 @@ pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control
     format!(
         "dray upf: {sessions} sessions, {workers} workers on {on}\n{}control socket: {}\n\
          next, from another terminal: dray upf sessions ls{option}\n",
-        align(&rows, 1, 4),
+        table(&["port", "addresses", "what", "where"], rows, 4),
         control.display(),
     )
 }

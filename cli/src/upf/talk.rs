@@ -6,20 +6,10 @@ use clap::Subcommand;
 use dray_daemon::ClientError;
 use dray_upf::api::{CONTROL, Client, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
-use serde::Serialize;
 
 use super::show;
-use crate::common::{Failure, print, usage};
-use crate::control::Control;
-
-#[derive(clap::Args)]
-pub(super) struct Ask {
-    #[command(flatten)]
-    control: Control,
-    /// Write JSON instead of text.
-    #[arg(long)]
-    json: bool,
-}
+use crate::common::{Failure, usage};
+use crate::control::{Ask, Control, refused};
 
 #[derive(Subcommand)]
 pub(super) enum Sessions {
@@ -80,20 +70,6 @@ fn client(control: &Control) -> Result<Client, Failure> {
     Ok(Client::new(&control.socket(CONTROL, "dray upf")?))
 }
 
-impl Ask {
-    /// Prints the reply: as JSON, or as the text that `text` returns.
-    fn show<T: Serialize>(
-        &self,
-        value: &T,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
-        match self.json {
-            true => print(&(serde_json::to_string_pretty(value)? + "\n")),
-            false => print(&text(value)),
-        }
-    }
-}
-
 /// Reads the sessions of a file.
 fn load(path: &std::path::Path) -> Result<Vec<SessionConfig>, Failure> {
     let sessions = SessionsFile::load(path).map_err(Failure::usage)?.into_sessions();
@@ -141,12 +117,4 @@ pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     let status = client(&ask.control)?.status().map_err(refused)?;
     ask.show(&status, show::status)
-}
-
-/// A request that the daemon rejects as invalid is wrong usage of the command.
-fn refused(error: ClientError) -> Failure {
-    match error {
-        ClientError::Refused { status: 400, .. } => Failure::usage(error),
-        other => other.into(),
-    }
 }

@@ -92,6 +92,13 @@ pub fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
     if cells.len() > 2 { fit(cells, left, front, &[1]) } else { String::new() }
 }
 
+/// Formats a table with one line of names above its rows; the first `left` columns are left-aligned.
+pub fn table(names: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> String {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    let cells: Vec<Vec<String>> = std::iter::once(names).chain(rows).collect();
+    align(&cells, 1, left)
+}
+
 /// Formats lines of cells as text: the first `left` columns left-aligned, the others right-aligned,
 /// and a rule under the first `headers` lines. The last cell of a shorter line runs on over the
 /// columns behind it.

@@ -17,7 +17,7 @@ use dray_lab::{placement, standing};
 
 pub(crate) use self::find::control_in_lab;
 use self::find::find;
-use crate::common::{CheckCommand, Failure, print};
+use crate::common::{CheckCommand, Failure, print, print_json};
 
 /// Work with the lab's containers by hand.
 #[derive(clap::Args)]
@@ -155,11 +155,7 @@ fn ls(arguments: &Ls) -> Result<(), Failure> {
             Err(error) => eprintln!("dray: {error}"),
         }
     }
-    if arguments.json {
-        print(&(serde_json::to_string_pretty(&states)? + "\n"))
-    } else {
-        print(&show::labs(&states))
-    }
+    if arguments.json { print_json(&states) } else { print(&show::labs(&states)) }
 }
 
 fn graph(arguments: &Graph, check: CheckCommand) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! Labs as text.
 
 use dray_lab::standing::{CommandEnd, ContainerState, LabState, PortState};
-use dray_text::align;
+use dray_text::table;
 
 const TITLES: [&str; 7] = ["container", "state", "cpus", "port", "link", "address", "mac"];
 
@@ -15,10 +15,7 @@ pub(super) fn labs(labs: &[LabState]) -> String {
 
 fn lab(lab: &LabState) -> String {
     let mut text = format!("lab {}: {}, keeper {}\n", lab.name, lab.file, lab.keeper);
-    let header = TITLES.map(str::to_owned).to_vec();
-    let rows = lab.containers.iter().flat_map(rows);
-    let lines: Vec<_> = [header].into_iter().chain(rows).collect();
-    text += &align(&lines, 1, TITLES.len());
+    text += &table(&TITLES, lab.containers.iter().flat_map(rows), TITLES.len());
     for container in &lab.containers {
         if let Some(program) = &container.program {
             let state = program.ended.as_deref().unwrap_or("running");

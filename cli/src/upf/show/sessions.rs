@@ -1,6 +1,6 @@
 //! Text about sessions.
 
-use dray_text::align;
+use dray_text::table;
 use dray_upf::config::{Action, Far, Gate, Pdr, Qer, SessionConfig, Tunnel, Urr, Volume};
 use dray_upf::{Counted, SessionState, SessionStatus, UsageStatus};
 use dray_wire::gtpu::Direction;
@@ -191,64 +191,4 @@ fn word(state: SessionState) -> &'static str {
 fn listed(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<_> = parts.collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
-}
-
-fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, left: usize) -> String {
-    let header = header.iter().map(|name| (*name).to_owned()).collect();
-    align(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), 1, left)
-}
-
-#[cfg(test)]
-mod tests {
-    use dray_upf::config::SessionsFile;
-
-    use super::*;
-
-    const CONFIG: &str = r#"
-{"sessions": [{"seid": 7, "ue": ["10.45.0.7"],
- "pdrs": [{"id": 1, "precedence": 9, "from": "access", "teid": "0x9001", "far": 1, "urrs": [3]},
-  {"id": 2, "precedence": 9, "from": "core", "far": 2, "qers": [5], "urrs": [3],
-   "filters": ["permit out 17 from 198.51.100.0/24 443 to assigned"], "tos": [4, 252]}],
- "fars": [{"id": 1, "action": "forward"},
-  {"id": 2, "action": "forward", "tunnel": {"gnb": "10.0.3.2", "teid": 513, "dscp": 46}}],
- "qers": [{"id": 5, "qfi": 9, "gate_uplink": "closed", "mbr_downlink_kbps": 2000}],
- "urrs": [{"id": 3, "quota": {"downlink": 5000}}]}]}"#;
-
-    #[test]
-    fn session_text_has_rules_tunnels_and_usage() {
-        let file: SessionsFile = serde_json::from_str(CONFIG).unwrap();
-        let config = file.sessions[0].clone();
-        let counted = Counted { downlink_packets: 5, downlink_octets: 5000, ..Counted::default() };
-        let status = SessionStatus {
-            seid: 7,
-            state: SessionState::Buffering,
-            ue: vec!["10.45.0.7".to_owned()],
-            teids: vec![0x9001],
-            tunnels: config.fars[1].tunnel.into_iter().collect(),
-            waiting: 3,
-            usage: vec![UsageStatus { urr: 3, counted }],
-            config: Some(config),
-        };
-        let text = session(&status);
-        let rows: Vec<Vec<&str>> =
-            text.lines().map(|line| line.split_whitespace().collect()).collect();
-        for row in [
-            "session 7: buffering, 3 packets waiting",
-            "user: 10.45.0.7",
-            "tunnels from gNBs: 0x9001",
-            "tunnels to gNBs: 10.0.3.2 0x201 (DSCP 46)",
-            "1 9 access 0x9001 1 - 3 all",
-            "2 9 core - 2 5 3 permit out 17 from 198.51.100.0/24 443 to assigned, tos 0x4/0xfc",
-            "2 forward 10.0.3.2 0x201 (DSCP 46)",
-            "5 9 closed open - 2000",
-            "3 - downlink 5000 (used up) 0 0 5 5000",
-        ] {
-            let cells: Vec<_> = row.split(' ').collect();
-            assert!(rows.contains(&cells), "{row:?} in\n{text}");
-        }
-        let listed = sessions(&[SessionStatus { config: None, ..status }]);
-        let row = "7 10.45.0.7 buffering 0x9001 10.0.3.2 0x201 (DSCP 46) 3 0 0 5 5000";
-        let last: Vec<_> = listed.lines().last().unwrap().split_whitespace().collect();
-        assert_eq!(last.join(" "), row);
-    }
 }

@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 DRAY := target/release/dray
 LIBDRAY := target/release/libdray.so
+# Where `make ns-3` puts its program, which finds libdray beside it.
+NS3 := $(CURDIR)/target/ns3
 # Where `make install` puts files: below $(DESTDIR)$(PREFIX).
 PREFIX := /usr/local
 DESTDIR :=
@@ -13,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install build-lib install-lib check test test-vm coverage bench bench-tools fuzz profile clean
+.PHONY: help demo build install build-lib install-lib ns-3 check test test-vm coverage bench bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -52,6 +54,16 @@ install-lib: ## Install the built libdray, its header, pkg-config file and man p
 	install -D -m 644 dataplane/capi/libdray.3 $(DESTDIR)$(PREFIX)/share/man/man3/libdray.3
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|' dataplane/capi/dray.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/dray.pc
+
+# Tests build the library otherwise.
+ns-3: $(if $(filter target/release/%,$(LIBDRAY)),build-lib) ## Build ns3::DrayNetDevice and dray-ns3, which `dray bench` runs (docs/ns-3.md)
+	@scripts/setup.sh ns-3
+	@$(MAKE) --no-print-directory -s install-lib PREFIX=$(NS3) DESTDIR=
+	@PKG_CONFIG_PATH=$(NS3)/lib/pkgconfig cmake -S contrib/ns-3 -B $(NS3)/build \
+		-DCMAKE_INSTALL_PREFIX=$(NS3) -DCMAKE_INSTALL_LIBDIR=lib >/dev/null
+	@cmake --build $(NS3)/build >/dev/null
+	@cmake --install $(NS3)/build >/dev/null
+	@echo "$(NS3)/bin/dray-ns3 --help" >&2
 
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs and lists the missing Debian packages for a purpose.
-# Usage: setup.sh build|demo|test|bench|fuzz|profile
+# Usage: setup.sh build|demo|ns-3|test|bench|fuzz|profile
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|demo|test|bench|fuzz|profile}
+purpose=${1:?usage: setup.sh build|demo|ns-3|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE pairs for needed commands.
 # rustc links with a C compiler; clang compiles XDP programs for the kernel's virtual machine.
@@ -16,11 +16,12 @@ engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping tshark:tshark newuidmap:uidmap $browser" ;;
+    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping tshark:tshark newuidmap:uidmap $browser" ;;
+    ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
-    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, test, bench, fuzz or profile" >&2 && exit 2 ;;
+    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, ns-3, test, bench, fuzz or profile" >&2 && exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then
@@ -36,6 +37,10 @@ done
 # Linking also needs the C library's start files, which are in a separate package.
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
+fi
+# ns-3 (60 MB) is a library.
+if [[ $purpose =~ ^(ns-3|test)$ ]] && [ ! -e /usr/include/ns3/fd-net-device-module.h ]; then
+    missing+=(libns3-dev)
 fi
 # A module for Debian's Python.
 if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then

@@ -42,6 +42,9 @@ export CARGO_INCREMENTAL=0
 step cargo fmt --all --check
 step scripts/import-cycles.py
 step cargo test --workspace --locked --no-run --quiet
+# Simulations at the ends of links.
+step cargo build --package dray-capi --lib --locked --quiet
+step make --no-print-directory --silent ns-3 LIBDRAY=target/debug/libdray.so
 # Machines wait most of the time, and examine only themselves: the builds that test nothing in containers
 # run beside them, in a process group with lower priority.
 set -m

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install build-lib install-lib ns-3 check test test-vm coverage bench bench-tools fuzz profile clean
+.PHONY: help demo build install build-lib install-lib ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -89,6 +89,10 @@ coverage: ## Run the coverage tests and write docs/coverage.md
 bench: build ## Measure the figures of the release notes: papers' tables, containers, pacing
 	@scripts/setup.sh bench
 	@scripts/bench.sh
+
+papers: build ## Measure the five papers' experiments, or resume, and write results/papers.md (a night)
+	@scripts/setup.sh bench
+	@scripts/papers.sh
 
 bench-tools: build ## Compare figures with those of iperf3, sockperf and testpmd
 	@scripts/setup.sh bench

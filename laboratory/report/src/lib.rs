@@ -9,6 +9,7 @@
 
 mod chart;
 mod charts;
+mod claims;
 mod compare;
 mod distinct;
 mod escape;

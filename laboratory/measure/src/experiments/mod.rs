@@ -184,6 +184,16 @@ mod tests {
     }
 
     #[test]
+    fn make_papers_measures_every_experiment_of_papers() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/papers.sh");
+        let text = std::fs::read_to_string(path).unwrap();
+        for experiment in of_papers() {
+            let part = |line: &str| line.split_whitespace().nth(1) == Some(experiment.name);
+            assert!(text.lines().any(part), "scripts/papers.sh lacks {}", experiment.name);
+        }
+    }
+
+    #[test]
     fn every_experiment_has_full_and_quick_plan() {
         for experiment in EXPERIMENTS {
             for quick in [false, true] {

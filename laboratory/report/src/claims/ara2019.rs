@@ -1,0 +1,258 @@
+//! Claims of Ara et al. 2019.
+
+use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::claims::pick::{Pick, Quantity};
+use crate::claims::rule::Rule;
+
+pub(super) const PAPER: Paper = Paper {
+    name: "ara2019",
+    title: "Ara, Abeni, Cucinotta, Vitucci: On the use of kernel bypass mechanisms for \
+            high-performance inter-container communications",
+    conditions: "Xeon E5-2640 v4, Linux 4.15; one point: 60 s, the mean of 20 per-second rates after \
+                 the first 20",
+    exhibits: &[
+        Exhibit {
+            name: "Figure 1",
+            shows: "approaches to networking between containers: the kernel, DPDK with vhost-user, \
+                    SR-IOV",
+            content: Content::Drawing(
+                "(a) `bridge`, (b) `switch`, `testpmd`, `ovs-dpdk`, `vpp` and `snabb`, (c) `sriov`: \
+                 [links](links.md)",
+            ),
+        },
+        Exhibit {
+            name: "Table 1",
+            shows: "highest throughput of sockets over a bridge, 64 B, bursts of 64",
+            content: Content::Claims(TABLE1),
+        },
+        Exhibit {
+            name: "Figure 2a",
+            shows: "receive rate against sending rate, 64 B, bursts of 16",
+            content: Content::Claims(FIG2A),
+        },
+        Exhibit {
+            name: "Figure 2b",
+            shows: "receive rate against sending rate, 512 B, bursts of 16",
+            content: Content::Claims(FIG2B),
+        },
+        Exhibit {
+            name: "Figure 3",
+            shows: "highest throughput by technique and packet size",
+            content: Content::Claims(FIG3),
+        },
+    ],
+    open: &[
+        Open {
+            question: "Alternative bridging techniques for the sockets of table 1",
+            here: "every link of the kernel with every kind of socket: `dray bench all` \
+                   ([techniques](techniques.md), [what works where](coverage.md))",
+        },
+        Open {
+            question: "The latency dimension",
+            here: "`dray bench latency` and `rtt`: one-way and round-trip times against load \
+                   ([measurement](measurement.md))",
+        },
+        Open {
+            question: "Transmission through a real network",
+            here: "ports on network cards ([ports](ports.md)) and VXLAN between hosts \
+                   (`claassen2016-switched-*`); two machines were not measured",
+        },
+        Open {
+            question: "Netmap, VALE and NetVM",
+            here: "netmap ports and the links `vale` and `netmap-pipe` ([netmap](netmap.md)), \
+                   functional in a virtual machine, not measured; NetVM: nothing",
+        },
+        Open {
+            question: "The effect on a realistic use case of network functions",
+            here: "the user plane function of a 5G core ([upf](upf.md)): `shyamkumar2022-fig6`, \
+                   `upf-scale`",
+        },
+    ],
+};
+
+const TABLE: &str = "ara2019-table1";
+
+const fn socket(technique: &'static str) -> Pick {
+    Pick::new(TABLE, technique).size(64).burst(64)
+}
+
+const UDP: Pick = socket("bridge/udp");
+const UDP_MMSG: Pick = socket("bridge/udp-mmsg");
+const RAW: Pick = socket("bridge/raw");
+const RAW_MMSG: Pick = socket("bridge/raw-mmsg");
+
+/// Rule for a ratio that the paper's figures give: within a quarter of it.
+const fn about(of: Pick, by: Pick, ratio: f64) -> Rule {
+    Rule::Ratio { of, by, low: 0.75 * ratio, high: 1.25 * ratio }
+}
+
+const TABLE1: &[Claim] = &[
+    Claim::new(
+        "raw sockets in batches, raw, UDP in batches, UDP: each faster than the next",
+        "594, 471, 276, 227 kpps",
+        Rule::Order(&[RAW_MMSG, RAW, UDP_MMSG, UDP]),
+    ),
+    Claim::new(
+        "bypassing the network stack raises the rate, in batches",
+        "276 to 594 kpps: 2.15 x",
+        about(RAW_MMSG, UDP_MMSG, 594.0 / 276.0),
+    ),
+    Claim::new(
+        "batches raise the rate of UDP sockets",
+        "227 to 276 kpps: 1.22 x",
+        about(UDP_MMSG, UDP, 276.0 / 227.0),
+    ),
+    Claim::new(
+        "batches raise the rate of raw sockets",
+        "471 to 594 kpps: 1.26 x",
+        about(RAW_MMSG, RAW, 594.0 / 471.0),
+    ),
+    Claim::new(
+        "no kind of socket reaches 1 Mpps",
+        "at most 594 kpps",
+        Rule::Within { of: RAW_MMSG, low: 0.0, high: 1e6 },
+    ),
+    Claim::new(
+        "the rate is lower with smaller bursts",
+        "not stated",
+        Rule::Order(&[RAW_MMSG, Pick::new(TABLE, "bridge/raw-mmsg").size(64).burst(16)]),
+    ),
+];
+
+const fn paced(technique: &'static str, size: usize) -> Pick {
+    Pick::new("ara2019-fig2", technique).size(size).burst(16)
+}
+
+const DRAWN: &str = "drawn only, lost in the text";
+const FUNCTIONS: Rule = Rule::Unmeasured(
+    "no experiment has DPDK on virtual functions, for want of a network card with SR-IOV; functional \
+     in a virtual machine (`tests/vm/functions.rs`)",
+);
+
+const FIG2A: &[Claim] = &[
+    Claim::new(
+        "testpmd: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("testpmd/pairs", 64)),
+    ),
+    Claim::new(
+        "Snabb: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("snabb/pairs", 64)),
+    ),
+    Claim::new(
+        "VPP: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("vpp/learning", 64)),
+    ),
+    Claim::new(
+        "OVS with DPDK: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("ovs-dpdk/learning", 64)),
+    ),
+    Claim::new(
+        "dray's switch: the desired rate arrives up to a maximum, above which frames are dropped",
+        "no switch of the paper's",
+        Rule::Saturates(paced("switch/learning", 64)),
+    ),
+    Claim::new("SR-IOV: the same", DRAWN, FUNCTIONS),
+    Claim::new(
+        "runs are steady: standard deviation of per-second rates below 2.5 %",
+        "below 2.5 %, about 0.5 % on average",
+        Rule::Within {
+            of: Pick::new("ara2019-fig3", "testpmd/pairs")
+                .size(64)
+                .burst(16)
+                .of(Quantity::Deviation),
+            low: 0.0,
+            high: 0.025,
+        },
+    ),
+];
+
+const FIG2B: &[Claim] = &[
+    Claim::new(
+        "testpmd: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("testpmd/pairs", 512)),
+    ),
+    Claim::new(
+        "Snabb: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("snabb/pairs", 512)),
+    ),
+    Claim::new(
+        "VPP: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("vpp/learning", 512)),
+    ),
+    Claim::new(
+        "OVS with DPDK: the desired rate arrives up to a maximum, above which frames are dropped",
+        DRAWN,
+        Rule::Saturates(paced("ovs-dpdk/learning", 512)),
+    ),
+    Claim::new(
+        "dray's switch: the desired rate arrives up to a maximum, above which frames are dropped",
+        "no switch of the paper's",
+        Rule::Saturates(paced("switch/learning", 512)),
+    ),
+    Claim::new("SR-IOV: the same", DRAWN, FUNCTIONS),
+];
+
+const fn at(technique: &'static str, size: usize) -> Pick {
+    Pick::new("ara2019-fig3", technique).size(size).burst(16)
+}
+
+const fn burst(technique: &'static str, frames: usize) -> Pick {
+    Pick::new("ara2019-fig3", technique).size(64).burst(frames)
+}
+
+const TESTPMD: Pick = at("testpmd/pairs", 64);
+const SNABB: Pick = at("snabb/pairs", 64);
+const VPP: Pick = at("vpp/learning", 64);
+const OVS: Pick = at("ovs-dpdk/learning", 64);
+
+const fn over_5_mpps(of: Pick) -> Rule {
+    Rule::Within { of, low: 5e6, high: f64::INFINITY }
+}
+
+const FIG3: &[Claim] = &[
+    Claim::new(
+        "every DPDK technique carries over 5 Mpps at 64 B: testpmd",
+        "over 5 Mpps",
+        over_5_mpps(TESTPMD),
+    ),
+    Claim::new("the same: Snabb", "over 5 Mpps", over_5_mpps(SNABB)),
+    Claim::new("the same: VPP", "over 5 Mpps", over_5_mpps(VPP)),
+    Claim::new("the same: OVS with DPDK", "over 5 Mpps", over_5_mpps(OVS)),
+    Claim::new(
+        "kernel bypass is far above sockets",
+        "over 5 Mpps against 594 kpps: at least 8.4 x",
+        Rule::Ratio { of: OVS, by: RAW_MMSG, low: 5000.0 / 594.0, high: f64::INFINITY },
+    ),
+    Claim::new("SR-IOV is the fastest, above testpmd", DRAWN, FUNCTIONS),
+    Claim::new("testpmd is above OVS", DRAWN, Rule::Order(&[TESTPMD, OVS])),
+    Claim::new("testpmd is above Snabb", DRAWN, Rule::Order(&[TESTPMD, SNABB])),
+    Claim::new(
+        "Snabb is the best of the software switches, above VPP",
+        DRAWN,
+        Rule::Order(&[SNABB, VPP]),
+    ),
+    Claim::new("VPP is above OVS below 512 B", DRAWN, Rule::Order(&[VPP, OVS])),
+    Claim::new(
+        "bursts of 16, 32 and 64 make no measurable difference: testpmd",
+        "no difference; runs within 2.5 %",
+        Rule::Same {
+            figures: &[TESTPMD, burst("testpmd/pairs", 32), burst("testpmd/pairs", 64)],
+            tolerance: 0.025,
+        },
+    ),
+    Claim::new(
+        "the same: OVS with DPDK",
+        "no difference; runs within 2.5 %",
+        Rule::Same {
+            figures: &[OVS, burst("ovs-dpdk/learning", 32), burst("ovs-dpdk/learning", 64)],
+            tolerance: 0.025,
+        },
+    ),
+];

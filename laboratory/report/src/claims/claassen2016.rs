@@ -1,0 +1,242 @@
+//! Claims of Claassen et al. 2016.
+
+use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::claims::pick::{Axis, Pick, Quantity};
+use crate::claims::rule::Rule;
+
+pub(super) const PAPER: Paper = Paper {
+    name: "claassen2016",
+    title: "Claassen, Koning, Grosso: Linux containers networking: performance and scalability of \
+            kernel modules",
+    conditions: "Xeon E5620, CoreOS, iperf3; ten repeats, standard error",
+    exhibits: &[
+        Exhibit {
+            name: "Figure 1",
+            shows: "veth pairs, and veth pairs on a bridge",
+            content: Content::Drawing("links `veth` and `bridge`: [links](links.md)"),
+        },
+        Exhibit {
+            name: "Figure 2",
+            shows: "macvlan",
+            content: Content::Drawing(
+                "links `macvlan/bridge`, `/private`, `/vepa` and `/passthru`: [links](links.md)",
+            ),
+        },
+        Exhibit {
+            name: "Figure 3",
+            shows: "the machines: three nodes on a 10 Gb/s switch",
+            content: Content::Drawing(
+                "one host; VXLAN stands in for the network: [links](links.md)",
+            ),
+        },
+        Exhibit {
+            name: "Figure 4",
+            shows: "the local setup: pairs of containers on one node",
+            content: Content::Drawing(
+                "`claassen2016-local-tcp`, `claassen2016-local-udp`, `--pairs`",
+            ),
+        },
+        Exhibit {
+            name: "Figure 5",
+            shows: "the switched setup: each container of a pair on another node",
+            content: Content::Drawing(
+                "`claassen2016-switched-tcp`, `claassen2016-switched-udp`, over VXLAN on one host",
+            ),
+        },
+        Exhibit {
+            name: "Figure 6",
+            shows: "local TCP, MTU 1500 and 9000",
+            content: Content::Claims(FIG6),
+        },
+        Exhibit {
+            name: "Figure 7",
+            shows: "local UDP, MTU 1500 and 9000",
+            content: Content::Claims(FIG7),
+        },
+        Exhibit {
+            name: "Figure 8",
+            shows: "switched TCP, MTU 1500 and 9000",
+            content: Content::Claims(FIG8),
+        },
+        Exhibit {
+            name: "Figure 9",
+            shows: "switched UDP, MTU 1500 and 9000",
+            content: Content::Claims(FIG9),
+        },
+    ],
+    open: &[
+        Open {
+            question: "Why UDP is so slow: iperf3's own work, or missing offloads?",
+            here: "`dray bench streams` and `claassen2016-local-*` measure both with one sender and \
+                   receiver, with cycles for each byte; `make bench-tools` holds iperf3 against them \
+                   ([streams](streams.md))",
+        },
+        Open {
+            question: "ipvlan in L2 mode",
+            here: "links `ipvlan/l2`, `/l3` and `/l3s`, functional in a virtual machine \
+                   ([what works where](coverage.md)), not measured",
+        },
+        Open {
+            question: "Overlay networks",
+            here: "link `vxlan`, the user plane function's GTP-U tunnels ([links](links.md), \
+                   [upf](upf.md))",
+        },
+        Open {
+            question: "Open vSwitch with several threads",
+            here: "links `ovs/kernel`, `ovs/userspace`, `ovs/afxdp` and `ovs-dpdk`: `dray bench \
+                   --technique ovs --pairs 1,4,16`",
+        },
+    ],
+};
+
+const fn tcp(technique: &'static str) -> Pick {
+    Pick::new("claassen2016-local-tcp", technique).of(Quantity::Bits)
+}
+
+const fn udp(technique: &'static str) -> Pick {
+    Pick::new("claassen2016-local-udp", technique).of(Quantity::Bits)
+}
+
+const fn switched_tcp(mtu: u32) -> Pick {
+    Pick::new("claassen2016-switched-tcp", "vxlan/tcp").of(Quantity::Bits).mtu(mtu)
+}
+
+const fn switched_udp(mtu: u32) -> Pick {
+    Pick::new("claassen2016-switched-udp", "vxlan/udp").of(Quantity::Bits).mtu(mtu)
+}
+
+const BRIDGE: Pick = tcp("bridge/tcp").mtu(1500);
+const MACVLAN: Pick = tcp("macvlan/bridge/tcp").mtu(1500);
+const IPVLAN: Pick = tcp("ipvlan/l3/tcp").mtu(1500);
+const BRIDGE_UDP: Pick = udp("bridge/udp").mtu(1500);
+const MACVLAN_UDP: Pick = udp("macvlan/bridge/udp").mtu(1500);
+const DRAWN: &str = "drawn only, lost in the text";
+
+const fn slower(pairs: usize) -> Rule {
+    let (of, by) = (MACVLAN.pairs(pairs), BRIDGE.pairs(pairs));
+    Rule::Ratio { of, by, low: 2.5, high: f64::INFINITY }
+}
+
+/// A reason for links that carry the same: what a byte costs over each.
+const COSTS_ALIKE: &[(Rule, &str)] = &[(
+    Rule::Ratio {
+        of: BRIDGE.pairs(1).of(Quantity::Cycles),
+        by: MACVLAN.pairs(1).of(Quantity::Cycles),
+        low: 0.6,
+        high: 1.6,
+    },
+    "a byte costs about as many cycles over the bridge as over macvlan, so what is left of the \
+     difference between the two is small beside the cost of TCP itself",
+)];
+
+const fn same_by_mtu(technique: &'static str) -> Rule {
+    Rule::Ratio {
+        of: tcp(technique).pairs(1).mtu(9000),
+        by: tcp(technique).pairs(1).mtu(1500),
+        low: 0.8,
+        high: 1.25,
+    }
+}
+
+const FIG6: &[Claim] = &[
+    Claim::new(
+        "ipvlan in L3 mode is best, above macvlan, 1 pair",
+        DRAWN,
+        Rule::Order(&[IPVLAN.pairs(1), MACVLAN.pairs(1)]),
+    ),
+    Claim::new(
+        "veth on a bridge carries 2.5 to 3 times less than macvlan, 1 pair",
+        "2.5 to 3 x",
+        slower(1),
+    )
+    .because(COSTS_ALIKE),
+    Claim::new("the same, 16 pairs", "2.5 to 3 x", slower(16)).because(COSTS_ALIKE),
+    Claim::new(
+        "veth on a bridge carries 2.5 to 3 times less than ipvlan",
+        "2.5 to 3 x",
+        Rule::Ratio { of: IPVLAN.pairs(1), by: BRIDGE.pairs(1), low: 2.5, high: f64::INFINITY },
+    ),
+    Claim::new(
+        "MTU 1500 and 9000 behave alike: macvlan, 1 pair",
+        "no significant difference",
+        same_by_mtu("macvlan/bridge/tcp"),
+    ),
+    Claim::new(
+        "the same: veth on a bridge, 1 pair",
+        "no significant difference",
+        same_by_mtu("bridge/tcp"),
+    ),
+    Claim::new(
+        "it scales: 128 pairs together carry at least half of what one does, macvlan",
+        DRAWN,
+        Rule::Ratio { of: MACVLAN.pairs(128), by: MACVLAN.pairs(1), low: 0.5, high: f64::INFINITY },
+    ),
+];
+
+const FIG7: &[Claim] = &[
+    Claim::new(
+        "macvlan is best, above veth on a bridge, 1 pair",
+        DRAWN,
+        Rule::Order(&[MACVLAN_UDP.pairs(1), BRIDGE_UDP.pairs(1)]),
+    ),
+    Claim::new(
+        "macvlan is best, above ipvlan",
+        DRAWN,
+        Rule::Order(&[MACVLAN_UDP.pairs(1), udp("ipvlan/l3/udp").mtu(1500).pairs(1)]),
+    ),
+    Claim::new(
+        "macvlan carries 3.5 times less than with TCP, 1 pair",
+        "3.5 x",
+        Rule::Ratio { of: MACVLAN.pairs(1), by: MACVLAN_UDP.pairs(1), low: 2.6, high: 4.4 },
+    ),
+    Claim::new(
+        "the rate of veth on a bridge falls from 2 pairs on",
+        "exponentially",
+        Rule::Falls { of: BRIDGE_UDP, along: Axis::Pairs, from: 2 },
+    ),
+];
+
+const TWO_HOSTS: Rule = Rule::Unmeasured(
+    "it needs two machines on a network; here both ends are on one host, over VXLAN",
+);
+const VXLAN: &str =
+    "VXLAN on one host in place of a 10 Gb/s network, which limited the paper's rates";
+
+const FIG8: &[Claim] = &[
+    Claim::new("the three modules carry the same", DRAWN, TWO_HOSTS),
+    Claim::new(
+        "MTU 9000 carries more than MTU 1500, 1 pair",
+        "2 Gb/s more",
+        Rule::Order(&[switched_tcp(9000).pairs(1), switched_tcp(1500).pairs(1)]),
+    )
+    .instead(VXLAN),
+    Claim::new(
+        "throughput falls exponentially with exponentially more pairs: that of each pair, so the sum \
+         of 16 pairs stays within a factor of 2 of one pair's",
+        DRAWN,
+        Rule::Ratio {
+            of: switched_tcp(1500).pairs(16),
+            by: switched_tcp(1500).pairs(1),
+            low: 0.5,
+            high: 2.0,
+        },
+    )
+    .instead(VXLAN),
+];
+
+const FIG9: &[Claim] = &[
+    Claim::new("with MTU 1500 macvlan is above ipvlan and veth", DRAWN, TWO_HOSTS),
+    Claim::new("with MTU 9000 the three are close", DRAWN, TWO_HOSTS),
+    Claim::new(
+        "throughput falls when fewer frames are sent: that of each pair, so the sum of 16 pairs stays \
+         within a factor of 2 of one pair's, MTU 9000",
+        DRAWN,
+        Rule::Ratio {
+            of: switched_udp(9000).pairs(16),
+            by: switched_udp(9000).pairs(1),
+            low: 0.5,
+            high: 2.0,
+        },
+    )
+    .instead(VXLAN),
+];

@@ -1,0 +1,235 @@
+//! Claims of Liang and Tan 2016, which are slides: a name of a table or figure is a slide's title.
+
+use dray_results::Neighbour;
+
+use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::claims::pick::{Pick, Quantity};
+use crate::claims::rule::Rule;
+
+pub(super) const PAPER: Paper = Paper {
+    name: "liang2016",
+    title: "Liang, Tan: Scalable high-performance user space networking for containers (slides)",
+    conditions: "Machine not stated",
+    exhibits: &[
+        Exhibit {
+            name: "NFV and Container",
+            shows: "network functions in containers",
+            content: Content::Drawing("`dray upf` in containers: [upf](upf.md)"),
+        },
+        Exhibit {
+            name: "I/O Virtualization Model for NFVi",
+            shows: "models of I/O virtualization",
+            content: Content::Drawing("[techniques](techniques.md)"),
+        },
+        Exhibit {
+            name: "Accelerate Container-based VNF",
+            shows: "kinds of network functions, and challenges",
+            content: Content::Drawing("isolation: [hostile peers](hostile-peers.md)"),
+        },
+        Exhibit {
+            name: "DPDK SR-IOV PMD for Container",
+            shows: "a virtual function with a driver in user space",
+            content: Content::Drawing(
+                "link `sriov`; DPDK's driver behind an IOMMU: `tests/vm/functions.rs`",
+            ),
+        },
+        Exhibit {
+            name: "Deterministic CPU environment",
+            shows: "isolated CPUs and affinity (listing)",
+            content: Content::Drawing(
+                "roles on isolated CPUs first: [measurement](measurement.md)",
+            ),
+        },
+        Exhibit {
+            name: "Deterministic cache environment (table)",
+            shows: "cache allocation beside a noisy neighbour, DPDK IP pipeline, 64 B, 16 million flows",
+            content: Content::Claims(&[
+                Claim::new(
+                    "confining a noisy neighbour's cache raises throughput",
+                    "9.8 to 15 Mpps: 1.53 x",
+                    Rule::Ratio {
+                        of: beside(Neighbour::Confined),
+                        by: beside(Neighbour::Noisy),
+                        low: 1.15,
+                        high: 1.9,
+                    },
+                )
+                .instead("our switch in place of DPDK's IP pipeline"),
+                Claim::new(
+                    "a noisy neighbour costs throughput",
+                    "9.8 Mpps beside one",
+                    Rule::Order(&[beside(Neighbour::Quiet), beside(Neighbour::Noisy)]),
+                )
+                .instead("our switch in place of DPDK's IP pipeline"),
+            ]),
+        },
+        Exhibit {
+            name: "Userland SR-IOV in Container",
+            shows: "virtual functions: pros and cons",
+            content: Content::Claims(&[Claim::new(
+                "line rate even with small packets, low latency",
+                "not stated",
+                Rule::Unmeasured(
+                    "no experiment has DPDK on virtual functions, for want of a network card with SR-IOV; \
+                     functional in a virtual machine (`tests/vm/functions.rs`)",
+                ),
+            )]),
+        },
+        Exhibit {
+            name: "DPDK virtio_user for Container",
+            shows: "virtio as a channel between processes",
+            content: Content::Drawing("ports `virtio:` and `vhost:`: [ports](ports.md)"),
+        },
+        Exhibit {
+            name: "virtio approach for IPC",
+            shows: "virtio devices of guests, and of processes",
+            content: Content::Drawing(
+                "QEMU guests and containers on one switch: [switch](switch.md)",
+            ),
+        },
+        Exhibit {
+            name: "virtio_user intro (1)",
+            shows: "virtio-user and the vhost-user adapter",
+            content: Content::Drawing("own driver and device: [ports](ports.md)"),
+        },
+        Exhibit {
+            name: "virtio_user intro (2)",
+            shows: "translation of addresses",
+            content: Content::Drawing(
+                "regions checked once, when a peer shares them: [security](../SECURITY.md)",
+            ),
+        },
+        Exhibit {
+            name: "Setup virtio_user with OVS-DPDK",
+            shows: "command lines (listing)",
+            content: Content::Drawing("tested as printed: [recipes](recipes.md)"),
+        },
+        Exhibit {
+            name: "Performance evaluation: latency",
+            shows: "latency of native Linux, SR-IOV and virtio-user",
+            content: Content::Claims(&[
+                Claim::new(
+                    "native Linux is at the level of milliseconds, near its highest rate",
+                    "ms level",
+                    Rule::Within { of: one_way("bridge/udp", 0.9), low: 1e6, high: f64::INFINITY },
+                ),
+                Claim::new(
+                    "the same at 10 % of its highest rate",
+                    "ms level",
+                    Rule::Within { of: one_way("bridge/udp", 0.1), low: 1e6, high: f64::INFINITY },
+                ),
+                Claim::new(
+                    "shared memory is at the level of microseconds, near its highest rate",
+                    "us level",
+                    Rule::Within { of: one_way("switch/learning", 0.9), low: 0.0, high: 1e6 },
+                )
+                .instead("our switch in place of one with DPDK"),
+                Claim::new(
+                    "native Linux takes longer than shared memory",
+                    "ms against us",
+                    Rule::Order(&[one_way("bridge/udp", 0.1), one_way("switch/learning", 0.1)]),
+                ),
+                Claim::new(
+                    "SR-IOV is at the level of microseconds",
+                    "us level",
+                    Rule::Unmeasured(
+                        "no experiment has it, for want of a network card with SR-IOV",
+                    ),
+                ),
+            ]),
+        },
+        Exhibit {
+            name: "Performance evaluation: throughput",
+            shows: "throughput of native Linux, SR-IOV and virtio-user",
+            content: Content::Claims(&[Claim::new(
+                "virtio-user is above native Linux",
+                DRAWN,
+                Rule::Order(&[
+                    Pick::new("ara2019-fig3", "ovs-dpdk/learning").size(64).burst(16),
+                    Pick::new("ara2019-table1", "bridge/udp-mmsg").size(64).burst(64),
+                ]),
+            )]),
+        },
+        Exhibit {
+            name: "Run DPDK in Container Securely",
+            shows: "privileges of DPDK in a container",
+            content: Content::Claims(&[
+                Claim::new(
+                    "virtio needs no privileges in the container, as it needs no physical addresses",
+                    "no --privileged",
+                    Rule::Within {
+                        of: needs("switch/patch", Quantity::Capabilities),
+                        low: 0.0,
+                        high: 0.0,
+                    },
+                ),
+                Claim::new(
+                    "DPDK's virtio needs huge pages, a file system of its own for each container",
+                    "1024 MiB in the example",
+                    Rule::Within {
+                        of: needs("ovs-dpdk/learning", Quantity::HugePages),
+                        low: 1.0,
+                        high: f64::INFINITY,
+                    },
+                ),
+                Claim::new(
+                    "the same for dray's driver and switch",
+                    "1024 MiB in the example",
+                    Rule::Within {
+                        of: needs("switch/patch", Quantity::HugePages),
+                        low: 1.0,
+                        high: f64::INFINITY,
+                    },
+                )
+                .because(&[(
+                    Rule::Within {
+                        of: needs("switch/patch", Quantity::HugePages),
+                        low: 0.0,
+                        high: 0.0,
+                    },
+                    "dray's driver shares ordinary memory (memfd) with the switch: huge pages are \
+                     DPDK's need, not virtio's",
+                )]),
+            ]),
+        },
+    ],
+    open: &[
+        Open {
+            question: "A single file behind the memory",
+            here: "dray's driver shares one memfd with its peer, and no huge pages ([ports](ports.md))",
+        },
+        Open {
+            question: "The container's legacy network interface in DPDK",
+            here: "AF_XDP and raw ports on any interface of the container ([af-xdp](af-xdp.md), \
+                   [ports](ports.md))",
+        },
+        Open {
+            question: "Interrupt mode of virtio, to scale",
+            here: "ports that sleep until their peer rings (`wait=block`), and workers that sleep when idle \
+                   ([switch](switch.md)); many silent ports: `switch-scale`",
+        },
+        Open {
+            question: "The long path of a virtual function's interrupts to user space",
+            here: "nothing: it needs a network card with SR-IOV",
+        },
+        Open {
+            question: "Integration with popular orchestrators",
+            here: "containers of Docker, Podman and LXC ([runtimes](runtimes.md)); no plugin for \
+                   Kubernetes",
+        },
+    ],
+};
+
+const DRAWN: &str = "drawn only, lost in the text";
+
+const fn beside(neighbour: Neighbour) -> Pick {
+    Pick::new("liang2016-noisy-neighbour", "switch/patch").topology("chain").beside(neighbour)
+}
+
+const fn one_way(technique: &'static str, share: f64) -> Pick {
+    Pick::new("liang2016-latency", technique).topology("chain").of(Quantity::OneWay).share(share)
+}
+
+const fn needs(technique: &'static str, of: Quantity) -> Pick {
+    Pick::new("liang2016-setup", technique).of(of)
+}

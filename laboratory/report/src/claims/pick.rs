@@ -1,0 +1,482 @@
+//! Selection of figures from results: which row, and which of its figures.
+
+use dray_results::{
+    Distance, HostFacts, Interval, Lines, Measured, MeasuredStreams, Neighbour, Outcome, ResultRow,
+    SettingOfRun, StreamOutcome, StreamRow, UpfLoad,
+};
+use dray_wire::gtpu::Direction;
+
+use crate::charts::rows::bits;
+use crate::escape::markdown;
+use crate::host::host_differences;
+use crate::input::Run;
+use crate::number::{GIGABITS, digits, percent, plus_minus, rate, time};
+
+/// Selects rows of results by experiment, technique and conditions, and one of their figures. A
+/// condition that is not given matches every row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    experiment: &'static str,
+    technique: &'static str,
+    of: Quantity,
+    size: Option<usize>,
+    burst: Option<usize>,
+    mtu: Option<u32>,
+    pairs: Option<usize>,
+    topology: Option<&'static str>,
+    forwarders: Option<usize>,
+    load: Load,
+    neighbour: Option<Neighbour>,
+    way: Option<Direction>,
+}
+
+/// A figure of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    /// Frames received per second.
+    Received,
+    /// Highest rate without loss, as a search found it.
+    LossFree,
+    /// Frames sent per second.
+    Sent,
+    /// Bits per second: of frames received, or of a stream's payload.
+    Bits,
+    /// Bits per second of frames received, for each core on which the user plane function was busy.
+    BitsPerUpfCore,
+    /// Share of frames lost.
+    Loss,
+    /// Standard deviation of the samples, as a share of their mean.
+    Deviation,
+    /// Cores busy with soft interrupts.
+    Softirq,
+    /// Cycles of all roles for each frame, or each byte of a stream.
+    Cycles,
+    /// Median of the one-way time.
+    OneWay,
+    /// Number of capabilities that a program at an end of the link needs.
+    Capabilities,
+    /// Huge pages of the set-up, in MiB.
+    HugePages,
+}
+
+/// Offered rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Load {
+    Any,
+    /// This many frames per second.
+    Offered(f64),
+    /// This share of the loss-free rate.
+    Share(f64),
+}
+
+/// Axis of a series of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// Number of concurrent pairs.
+    Pairs,
+    /// Number of forwarders.
+    Forwarders,
+}
+
+impl Axis {
+    /// Name of a step on this axis.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pairs => "pairs",
+            Self::Forwarders => "forwarders",
+        }
+    }
+}
+
+impl Pick {
+    /// Selects the received rate of `technique` in the results of `experiment`.
+    pub(crate) const fn new(experiment: &'static str, technique: &'static str) -> Self {
+        Self {
+            experiment,
+            technique,
+            of: Quantity::Received,
+            size: None,
+            burst: None,
+            mtu: None,
+            pairs: None,
+            topology: None,
+            forwarders: None,
+            load: Load::Any,
+            neighbour: None,
+            way: None,
+        }
+    }
+
+    /// Returns the experiment.
+    #[cfg(test)]
+    pub(crate) fn experiment(&self) -> &'static str {
+        self.experiment
+    }
+
+    pub(crate) const fn of(self, of: Quantity) -> Self {
+        Self { of, ..self }
+    }
+
+    pub(crate) const fn size(self, bytes: usize) -> Self {
+        Self { size: Some(bytes), ..self }
+    }
+
+    pub(crate) const fn burst(self, frames: usize) -> Self {
+        Self { burst: Some(frames), ..self }
+    }
+
+    pub(crate) const fn mtu(self, bytes: u32) -> Self {
+        Self { mtu: Some(bytes), ..self }
+    }
+
+    pub(crate) const fn pairs(self, count: usize) -> Self {
+        Self { pairs: Some(count), ..self }
+    }
+
+    /// Selects this many forwarders in a `chain` or a `fan`.
+    pub(crate) const fn forwarders(self, topology: &'static str, count: usize) -> Self {
+        Self { forwarders: Some(count), topology: Some(topology), ..self }
+    }
+
+    pub(crate) const fn topology(self, topology: &'static str) -> Self {
+        Self { topology: Some(topology), ..self }
+    }
+
+    pub(crate) const fn offered(self, pps: f64) -> Self {
+        Self { load: Load::Offered(pps), ..self }
+    }
+
+    pub(crate) const fn share(self, of_loss_free: f64) -> Self {
+        Self { load: Load::Share(of_loss_free), ..self }
+    }
+
+    pub(crate) const fn beside(self, neighbour: Neighbour) -> Self {
+        Self { neighbour: Some(neighbour), ..self }
+    }
+
+    pub(crate) const fn way(self, way: Direction) -> Self {
+        Self { way: Some(way), ..self }
+    }
+
+    /// Describes the rows.
+    pub(crate) fn label(&self) -> String {
+        let mut label = format!("`{}`", self.technique);
+        let mut add = |text: String| label.push_str(&format!(", {text}"));
+        if let Some(count) = self.pairs {
+            add(if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") });
+        }
+        if let Some(count) = self.forwarders {
+            let side_by_side = if self.topology == Some("fan") { " side by side" } else { "" };
+            let noun = if count == 1 { "forwarder" } else { "forwarders" };
+            add(format!("{count} {noun}{side_by_side}"));
+        }
+        if let Some(size) = self.size {
+            add(format!("{size} B"));
+        }
+        if let Some(burst) = self.burst {
+            add(format!("burst {burst}"));
+        }
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu != 1500) {
+            add(format!("MTU {mtu}"));
+        }
+        match self.load {
+            Load::Offered(pps) => add(format!("{} offered", rate(pps))),
+            Load::Share(share) => add(format!("at {:.0} % of its loss-free rate", 100.0 * share)),
+            Load::Any => {}
+        }
+        if let Some(neighbour) = self.neighbour {
+            add(format!("{neighbour} neighbour"));
+        }
+        label
+    }
+
+    /// Returns true if a frames' row fits.
+    fn fits(&self, row: &ResultRow) -> bool {
+        let load = match self.load {
+            Load::Any => true,
+            Load::Offered(pps) => row.offered_pps == Some(pps),
+            Load::Share(share) => row.load_share == Some(share),
+        };
+        let is = |wanted: Option<usize>, has: usize| wanted.is_none_or(|wanted| wanted == has);
+        load && row.technique == self.technique
+            && is(self.size, row.frame_size)
+            && is(self.burst, row.burst)
+            && is(self.pairs, row.pairs)
+            && is(self.forwarders, row.forwarders)
+            && self.mtu.is_none_or(|mtu| mtu == row.mtu)
+            && self.topology.is_none_or(|topology| topology == row.topology)
+            && (self.neighbour.is_none() || self.neighbour == row.neighbour)
+            && self
+                .way
+                .is_none_or(|way| row.upf.is_some_and(|UpfLoad { direction, .. }| direction == way))
+    }
+
+    /// Returns true if a row of streams fits.
+    fn fits_stream(&self, row: &StreamRow) -> bool {
+        row.technique == self.technique
+            && self.pairs.is_none_or(|pairs| pairs == row.pairs)
+            && self.mtu.is_none_or(|mtu| mtu == row.mtu)
+    }
+
+    /// Returns all figures that fit, with the value of `along` for each.
+    pub(crate) fn find_all(&self, runs: &[Run], along: impl Fn(Place) -> f64) -> Vec<(f64, Found)> {
+        let mut found: Vec<(f64, Found)> = Vec::new();
+        for run in runs.iter().filter(|run| run.results.experiment == self.experiment) {
+            let rows = run.results.results.iter().filter(|row| self.fits(row));
+            for (row, measured) in rows.filter_map(|row| Some((row, row.measured()?))) {
+                let Some(figure) = self.frames(run, row, measured) else { continue };
+                found.push((along(Place::Frames(row, measured)), figure));
+            }
+            let rows = run.results.streams.iter().filter(|row| self.fits_stream(row));
+            for (row, measured) in rows.filter_map(|row| Some((row, row.measured()?))) {
+                let Some(figure) = self.streams(run, measured) else { continue };
+                found.push((along(Place::Streams(row)), figure));
+            }
+        }
+        found
+    }
+
+    /// Returns the figure that fits, the one measured for the longest time if there are several, or
+    /// why there is none.
+    pub(crate) fn find(&self, runs: &[Run]) -> Result<Found, String> {
+        let all = self.find_all(runs, |_| 0.0).into_iter().map(|(_, found)| found);
+        let longest =
+            all.reduce(|best, next| if next.length_s() > best.length_s() { next } else { best });
+        longest.ok_or_else(|| self.missing(runs))
+    }
+
+    /// Says why no figure fits.
+    pub(crate) fn missing(&self, runs: &[Run]) -> String {
+        let mut mine =
+            runs.iter().filter(|run| run.results.experiment == self.experiment).peekable();
+        if mine.peek().is_none() {
+            return format!("no results of `{}`", self.experiment);
+        }
+        let mut cut = None;
+        for run in mine {
+            let rows = run.results.results.iter().filter(|row| self.fits(row));
+            let skipped = rows.filter_map(|row| match &row.outcome {
+                Outcome::Skipped { skipped } => Some(skipped),
+                _ => None,
+            });
+            let rows = run.results.streams.iter().filter(|row| self.fits_stream(row));
+            let mut skipped = skipped.chain(rows.filter_map(|row| match &row.outcome {
+                StreamOutcome::Skipped { skipped } => Some(skipped),
+                StreamOutcome::Measured(_) => None,
+            }));
+            if let Some(skipped) = skipped.next() {
+                return format!("{}: {}", self.label(), markdown(skipped));
+            }
+            if let Some(incomplete) = &run.results.incomplete {
+                let (done, all) = (incomplete.trials_done, incomplete.trials);
+                cut = Some(format!(
+                    "the run of `{}` was cut after {done} of {all} trials, before {}",
+                    self.experiment,
+                    self.label()
+                ));
+            }
+        }
+        cut.unwrap_or_else(|| {
+            format!("the run of `{}` did not include {}", self.experiment, self.label())
+        })
+    }
+
+    fn frames(&self, run: &Run, row: &ResultRow, measured: &Measured) -> Option<Found> {
+        let received = |factor: f64| {
+            let interval = measured.interval().map(|interval| interval.scaled(factor));
+            (measured.received_pps * factor, interval)
+        };
+        let alone = |value: f64| (value, None);
+        let (value, interval) = match self.of {
+            Quantity::Received => received(1.0),
+            Quantity::LossFree => {
+                let found = measured.drop_rates.first()?;
+                // One search has no interval, but bounds.
+                let bounds = Interval { mean: found.pps, half: found.pps * found.width };
+                (found.pps, found.interval().or(Some(bounds)))
+            }
+            Quantity::Sent => alone(measured.sent_pps),
+            Quantity::Bits => received(bits(row, 1.0)),
+            Quantity::BitsPerUpfCore => received(bits(row, 1.0) / measured.upf_cores()?),
+            Quantity::Loss => alone(measured.loss_ratio),
+            Quantity::Deviation => alone(measured.stddev_pps / measured.received_pps),
+            Quantity::Softirq => alone(measured.cpu.total.softirq_s / measured.cpu.elapsed_s),
+            Quantity::Cycles => alone(measured.cycles_per_frame?),
+            Quantity::OneWay => alone(measured.one_way_ns?.p50 as f64),
+            Quantity::Capabilities => {
+                alone(measured.setting.needs.as_ref()?.capabilities.len() as f64)
+            }
+            Quantity::HugePages => alone(measured.setting.needs.as_ref()?.hugepages_mib.into()),
+        };
+        let found = self.found(run, &measured.setting, measured.trials, value, interval);
+        let found = Found { mark: measured.mark(), ..found };
+        // A search has trials of its own length.
+        Some(match (self.of, measured.drop_rates.first()) {
+            (Quantity::LossFree, Some(search)) => Found {
+                trials: search.searches.len(),
+                measure_s: search.trial_s,
+                is_search: true,
+                ..found
+            },
+            _ => found,
+        })
+    }
+
+    fn streams(&self, run: &Run, measured: &MeasuredStreams) -> Option<Found> {
+        let (value, interval) = match self.of {
+            Quantity::Bits => (measured.goodput_bps, measured.interval()),
+            Quantity::Cycles => (measured.cycles_per_byte?, None),
+            Quantity::Softirq => (measured.cpu.total.softirq_s / measured.cpu.elapsed_s, None),
+            _ => return None,
+        };
+        let found = self.found(run, &measured.setting, measured.trials, value, interval);
+        Some(Found { mark: measured.mark(), ..found })
+    }
+
+    fn found(
+        &self,
+        run: &Run,
+        setting: &SettingOfRun,
+        trials: usize,
+        value: f64,
+        interval: Option<Interval>,
+    ) -> Found {
+        let settings = &run.results.settings;
+        Found {
+            label: self.label(),
+            of: self.of,
+            value,
+            interval,
+            mark: "",
+            host: run.results.host.clone(),
+            trials,
+            lines: setting.lines,
+            shared_cores: setting.shared_cores,
+            measure_s: settings.measure_s,
+            quick: settings.quick,
+            is_search: false,
+        }
+    }
+
+    /// Formats `value` in a unit that fits this kind of figure.
+    pub(crate) fn unit(&self, value: f64) -> String {
+        self.of.unit(value)
+    }
+}
+
+impl Quantity {
+    /// Formats `value`, given in base units, in a unit that fits.
+    fn unit(self, value: f64) -> String {
+        match self {
+            Self::Received | Self::LossFree | Self::Sent => rate(value),
+            Self::Bits | Self::BitsPerUpfCore => GIGABITS.with(value),
+            Self::Loss | Self::Deviation => format!("{} %", percent(value)),
+            Self::Softirq => format!("{} cores", digits(value)),
+            Self::Cycles => format!("{} cycles", digits(value)),
+            Self::OneWay => time(value),
+            Self::Capabilities => format!("{value:.0} capabilities"),
+            Self::HugePages => format!("{value:.0} MiB of huge pages"),
+        }
+    }
+}
+
+/// A row, for its place on an axis.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    Frames(&'a ResultRow, &'a Measured),
+    Streams(&'a StreamRow),
+}
+
+impl Place<'_> {
+    pub(crate) fn on(self, axis: Axis) -> f64 {
+        let count = match (self, axis) {
+            (Self::Frames(row, _), Axis::Pairs) => row.pairs,
+            (Self::Frames(row, _), Axis::Forwarders) => row.forwarders,
+            (Self::Streams(row), Axis::Pairs) => row.pairs,
+            (Self::Streams(_), Axis::Forwarders) => 0,
+        };
+        count as f64
+    }
+
+    /// Frames sent per second.
+    pub(crate) fn sent(self) -> f64 {
+        match self {
+            Self::Frames(_, measured) => measured.sent_pps,
+            Self::Streams(_) => 0.0,
+        }
+    }
+}
+
+/// A figure, and how it was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) label: String,
+    of: Quantity,
+    /// The figure in base units.
+    pub(crate) value: f64,
+    interval: Option<Interval>,
+    /// `~`, `!` or `*`, as in all tables.
+    pub(crate) mark: &'static str,
+    pub(crate) host: HostFacts,
+    /// Number of trials, or of searches.
+    pub(crate) trials: usize,
+    pub(crate) lines: Option<Lines>,
+    pub(crate) shared_cores: bool,
+    pub(crate) measure_s: f64,
+    pub(crate) quick: bool,
+    pub(crate) is_search: bool,
+}
+
+impl Found {
+    /// Lower end of the interval, or the figure itself if it has none.
+    pub(crate) fn low(&self) -> f64 {
+        self.interval.map_or(self.value, Interval::low)
+    }
+
+    /// Upper end of the interval, or the figure itself if it has none.
+    pub(crate) fn high(&self) -> f64 {
+        self.interval.map_or(self.value, Interval::high)
+    }
+
+    fn length_s(&self) -> f64 {
+        self.measure_s * self.trials as f64
+    }
+
+    /// Formats `value` in a unit that fits this kind of figure.
+    pub(crate) fn unit(&self, value: f64) -> String {
+        self.of.unit(value)
+    }
+
+    /// Formats the figure with its interval and mark, such as `1.20 Mpps~ ±3.0 %`.
+    pub(crate) fn in_words(&self) -> String {
+        let text = format!("{}{} {}", self.unit(self.value), self.mark, plus_minus(self.interval));
+        text.trim_end().to_owned()
+    }
+
+    /// Returns true if counters contradict each other, so that the figure is not used.
+    pub(crate) fn is_wrong(&self) -> bool {
+        self.mark == "!"
+    }
+
+    /// Says why two figures cannot be compared, if that is so.
+    pub(crate) fn differs(&self, other: &Self) -> Option<String> {
+        if !host_differences(&self.host, &other.host).is_empty() {
+            return Some("measured on different machines".to_owned());
+        }
+        let [Some(mine), Some(others)] = [self.lines, other.lines] else { return None };
+        let word = |lines: Lines| match lines.distance {
+            Distance::Near => "near",
+            Distance::Far => "far",
+            Distance::Changed => "moving",
+        };
+        (mine.distance != others.distance || mine.distance == Distance::Changed).then(|| {
+            format!(
+                "the CPUs were {} for {}, {} for {}",
+                word(mine),
+                self.label,
+                word(others),
+                other.label
+            )
+        })
+    }
+}

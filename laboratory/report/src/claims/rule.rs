@@ -1,0 +1,266 @@
+//! Rules that decide if a claim holds on results.
+
+use crate::claims::pick::{Axis, Found, Pick, Place};
+use crate::input::Run;
+use crate::number::digits;
+
+/// A rule: how a claim is decided. Figures count with their 95 % intervals, so a claim holds only
+/// if it holds for every value in them, and fails only if it fails for every value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    /// Each figure is above the next.
+    Order(&'static [Pick]),
+    /// The first figure divided by the second is from `low` to `high`.
+    Ratio { of: Pick, by: Pick, low: f64, high: f64 },
+    /// The figure is from `low` to `high`, in base units.
+    Within { of: Pick, low: f64, high: f64 },
+    /// The figures are the same: each divided by the first differs from 1 by at most `tolerance`.
+    Same { figures: &'static [Pick], tolerance: f64 },
+    /// Everything that is sent arrives up to a highest rate, and what is sent above it changes that
+    /// rate little.
+    Saturates(Pick),
+    /// From one step of `along` to the next, starting at `from`, no figure is above the one before,
+    /// and the last is below the first.
+    Falls { of: Pick, along: Axis, from: usize },
+    /// No experiment of dray measures it: the reason.
+    Unmeasured(&'static str),
+}
+
+/// Verdict on a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Holds,
+    Fails,
+    /// The figures do not decide: the reason.
+    Undecided(String),
+    /// Figures are missing: the reason.
+    Unmeasured(String),
+}
+
+/// Verdict, and the figures that it is based on.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) verdict: Verdict,
+    /// Figures in words, one a line.
+    pub(crate) here: Vec<String>,
+    pub(crate) figures: Vec<Found>,
+}
+
+/// Share of the frames sent that must arrive below the highest rate.
+const ALL_ARRIVE: f64 = 0.98;
+/// Rates up to this share of the highest count as below it.
+const BELOW: f64 = 0.9;
+/// Rates sent from this multiple of the highest receive rate on count as above it.
+const ABOVE: f64 = 1.05;
+/// Share of the highest receive rate that must still arrive above it.
+const STAYS: f64 = 0.8;
+
+impl Rule {
+    /// Decides the claim on the figures of `runs`.
+    pub(crate) fn judge(&self, runs: &[Run]) -> Judged {
+        match *self {
+            Self::Order(picks) => of_all(picks, runs, |figures| {
+                let pairs = || figures.windows(2);
+                match () {
+                    () if pairs().any(|pair| pair[0].high() < pair[1].low()) => Verdict::Fails,
+                    () if pairs().all(|pair| pair[0].low() > pair[1].high()) => Verdict::Holds,
+                    () => undecided("intervals overlap"),
+                }
+            }),
+            Self::Ratio { of, by, low, high } => {
+                let mut judged = of_all(&[of, by], runs, |figures| {
+                    between(ratio(&figures[0], &figures[1]), low, high)
+                });
+                if let [of, by] = &judged.figures[..] {
+                    let [least, mean, most] = ratio(of, by);
+                    let (least, mean, most) = (digits(least), digits(mean), digits(most));
+                    judged.here.push(format!("ratio {mean} ({least} to {most})"));
+                }
+                judged
+            }
+            Self::Within { of, low, high } => of_all(&[of], runs, |figures| {
+                let figure = &figures[0];
+                between([figure.low(), figure.value, figure.high()], low, high)
+            }),
+            Self::Same { figures, tolerance } => of_all(figures, runs, |figures| {
+                let ratios = figures[1..].iter().map(|figure| ratio(figure, &figures[0]));
+                let verdicts: Vec<Verdict> =
+                    ratios.map(|ratio| between(ratio, 1.0 - tolerance, 1.0 + tolerance)).collect();
+                let first = |wanted: &dyn Fn(&Verdict) -> bool| {
+                    verdicts.iter().find(|verdict| wanted(verdict)).cloned()
+                };
+                let fails = first(&|verdict| *verdict == Verdict::Fails);
+                fails
+                    .or_else(|| first(&|verdict| *verdict != Verdict::Holds))
+                    .unwrap_or(Verdict::Holds)
+            }),
+            Self::Saturates(pick) => saturates(&pick, runs),
+            Self::Falls { of, along, from } => falls(&of, along, from, runs),
+            Self::Unmeasured(why) => Judged {
+                verdict: Verdict::Unmeasured(why.to_owned()),
+                here: Vec::new(),
+                figures: Vec::new(),
+            },
+        }
+    }
+
+    /// Returns the figures that the rule needs.
+    #[cfg(test)]
+    pub(crate) fn picks(&self) -> Vec<Pick> {
+        match *self {
+            Self::Order(picks) | Self::Same { figures: picks, .. } => picks.to_vec(),
+            Self::Ratio { of, by, .. } => vec![of, by],
+            Self::Within { of, .. } | Self::Falls { of, .. } | Self::Saturates(of) => vec![of],
+            Self::Unmeasured(_) => Vec::new(),
+        }
+    }
+
+    /// Describes the rule.
+    pub(crate) fn in_words(&self) -> String {
+        let range =
+            |low: f64, high: f64, unit: &dyn Fn(f64) -> String| match (low > 0.0, high.is_finite())
+            {
+                (true, true) => format!("{} to {}", unit(low), unit(high)),
+                (true, false) => format!("at least {}", unit(low)),
+                (false, _) => format!("at most {}", unit(high)),
+            };
+        match *self {
+            Self::Order(_) => "each above the next".to_owned(),
+            Self::Ratio { low, high, .. } => format!("ratio {}", range(low, high, &digits)),
+            Self::Within { of, low, high } => range(low, high, &|value| of.unit(value)),
+            Self::Same { tolerance, .. } => format!("equal within {:.1} %", 100.0 * tolerance),
+            Self::Saturates(_) => "all arrives up to a highest rate, which then stays".to_owned(),
+            Self::Falls { along, from, .. } => format!("falls from {from} {} on", along.name()),
+            Self::Unmeasured(_) => "-".to_owned(),
+        }
+    }
+}
+
+fn undecided(why: &str) -> Verdict {
+    Verdict::Undecided(why.to_owned())
+}
+
+/// Least, mean and largest ratio of two figures.
+fn ratio(of: &Found, by: &Found) -> [f64; 3] {
+    [of.low() / by.high(), of.value / by.value, of.high() / by.low()]
+}
+
+/// Judges a figure, given with both ends of its interval, by the range in which it should be.
+fn between([least, mean, most]: [f64; 3], low: f64, high: f64) -> Verdict {
+    if mean.is_nan() {
+        undecided("both figures are zero")
+    } else if least >= low && most <= high {
+        Verdict::Holds
+    } else if most < low || least > high {
+        Verdict::Fails
+    } else {
+        undecided("the interval reaches beyond the limit")
+    }
+}
+
+/// Judges figures that must all be there and be comparable.
+fn of_all(picks: &[Pick], runs: &[Run], judge: impl Fn(&[Found]) -> Verdict) -> Judged {
+    let found: Vec<Result<Found, String>> = picks.iter().map(|pick| pick.find(runs)).collect();
+    let missing = found.iter().find_map(|found| found.as_ref().err().cloned());
+    let figures: Vec<Found> = found.into_iter().flatten().collect();
+    let verdict = match missing {
+        Some(why) => Verdict::Unmeasured(why),
+        None => doubtful(&figures).unwrap_or_else(|| judge(&figures)),
+    };
+    let here = figures.iter().map(|it| format!("{}: {}", it.label, it.in_words())).collect();
+    Judged { verdict, here, figures }
+}
+
+/// Returns the verdict on figures that cannot be used together, if that is so.
+fn doubtful(figures: &[Found]) -> Option<Verdict> {
+    if figures.iter().any(Found::is_wrong) {
+        return Some(undecided("counters disagree"));
+    }
+    let first = figures.first()?;
+    let differs = figures[1..].iter().find_map(|figure| first.differs(figure));
+    differs.map(Verdict::Undecided)
+}
+
+/// Returns a series in the order of its axis, or the verdict if there is none.
+fn series(
+    pick: &Pick,
+    runs: &[Run],
+    along: impl Fn(Place) -> f64,
+) -> Result<Vec<(f64, Found)>, Judged> {
+    let mut points = pick.find_all(runs, along);
+    points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let verdict = match &points[..] {
+        [] => Verdict::Unmeasured(pick.missing(runs)),
+        [_] => undecided("only one point was measured"),
+        _ => return Ok(points),
+    };
+    let figures: Vec<Found> = points.into_iter().map(|(_, figure)| figure).collect();
+    let here = figures.iter().map(|it| format!("{}: {}", it.label, it.in_words())).collect();
+    Err(Judged { verdict, here, figures })
+}
+
+fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
+    let points = match series(pick, runs, |place: Place| place.sent()) {
+        Ok(points) => points,
+        Err(judged) => return judged,
+    };
+    let most = points.iter().map(|(_, figure)| figure.value).fold(0.0, f64::max);
+    let below = || points.iter().filter(|(sent, _)| *sent <= BELOW * most);
+    let above = || points.iter().filter(|(sent, _)| *sent >= ABOVE * most);
+    let lost_below = below().find(|(sent, figure)| figure.high() < ALL_ARRIVE * sent);
+    let fell_above = above().find(|(_, figure)| figure.high() < STAYS * most);
+    let last = &points[points.len() - 1];
+    let words = |(sent, figure): &(f64, Found)| {
+        format!("{} sent, {} received", figure.unit(*sent), figure.in_words())
+    };
+    let mut here = vec![format!("{}: highest {}", pick.label(), last.1.unit(most))];
+    let verdict = if points.iter().any(|(_, figure)| figure.is_wrong()) {
+        undecided("counters disagree")
+    } else if let Some(point) = lost_below.or(fell_above) {
+        here.push(words(point));
+        Verdict::Fails
+    } else if above().next().is_none() {
+        here.push(words(last));
+        undecided("the sender was the limit: it sent no more than arrived")
+    } else if below().next().is_none() {
+        undecided("no rate below the highest was measured")
+    } else {
+        here.push(words(last));
+        Verdict::Holds
+    };
+    Judged { verdict, here, figures: points.into_iter().map(|(_, figure)| figure).collect() }
+}
+
+fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {
+    let mut points = match series(pick, runs, |place| place.on(along)) {
+        Ok(points) => points,
+        Err(judged) => return judged,
+    };
+    points.retain(|(step, _)| *step >= from as f64);
+    let here = points.iter().map(|(step, figure)| format!("{step}: {}", figure.in_words()));
+    let here = vec![format!(
+        "{}, by {}: {}",
+        pick.label(),
+        along.name(),
+        here.collect::<Vec<_>>().join(", ")
+    )];
+    let (steps, figures): (Vec<f64>, Vec<Found>) = points.into_iter().unzip();
+    let verdict = match (&figures[..], figures.windows(2).position(|it| it[0].high() < it[1].low()))
+    {
+        ([] | [_], _) => undecided("only one point was measured"),
+        _ if figures.iter().any(Found::is_wrong) => undecided("counters disagree"),
+        (_, Some(at)) => undecided_or_rises(&figures, &steps, at),
+        ([first, .., last], None) if first.low() > last.high() => Verdict::Holds,
+        ([first, .., last], None) if last.low() > first.high() => Verdict::Fails,
+        _ => undecided("the intervals of the first and the last overlap"),
+    };
+    Judged { verdict, here, figures }
+}
+
+/// Judges a series that rises after the step `at`: it fails, unless the CPUs had moved in between.
+fn undecided_or_rises(figures: &[Found], steps: &[f64], at: usize) -> Verdict {
+    match figures[at].differs(&figures[at + 1]) {
+        Some(why) => Verdict::Undecided(format!("from {} to {}: {why}", steps[at], steps[at + 1])),
+        None => Verdict::Fails,
+    }
+}

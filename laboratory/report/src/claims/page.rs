@@ -22,10 +22,9 @@ of these results.
 
 *here*: the figures, with half their 95 % interval (a search that ran once: the distance of its bounds; medians
 of times and times of CPUs have none), and the rule that decides. A claim *holds*, or *does not hold*, only if
-it does so for every value within the intervals; if they reach across, it is *undecided*. Figures of
-different machines, or with the CPUs near for one and far for the other, decide nothing. `~`: a figure was
-disturbed, so measure again; `*`: sent less than offered; `!`: counters disagree, which decides nothing
-([what the figures mean](measurement.md)).
+it does so for every value within the intervals; if they reach across, it is *undecided*. Nothing is decided by
+figures of different machines, with the CPUs near for one and far for the other, or that were disturbed (`~`) or
+whose counters disagree (`!`); `*`: sent less than offered ([what the figures mean](measurement.md)).
 
 *conditions*: the machine, how far from each other its CPUs were (near or far, with the time of a cache line
 there and back), and how long trials were: *quick* runs are a first look.
@@ -140,11 +139,9 @@ fn render_claim(
         here.push(format!("rule: {}", claim.rule.in_words()));
     }
     let here = if here.is_empty() { "-".to_owned() } else { here.join("; ") };
-    let disturbed = judged.figures.iter().any(|figure| figure.mark == "~");
-    let mark = if disturbed { " ~" } else { "" };
     let today = match &judged.verdict {
-        Verdict::Holds => format!("**holds**{mark}"),
-        Verdict::Fails => format!("**does not hold**{mark}: {}", reasons(claim, runs)),
+        Verdict::Holds => "**holds**".to_owned(),
+        Verdict::Fails => format!("**does not hold**: {}", reasons(claim, runs)),
         Verdict::Undecided(why) => format!("**undecided**: {why}"),
         Verdict::Unmeasured(why) => format!("**not measured here**: {why}"),
     };

@@ -309,7 +309,7 @@ impl Pick {
             Quantity::HugePages => alone(measured.setting.needs.as_ref()?.hugepages_mib.into()),
         };
         let found = self.found(run, &measured.setting, measured.trials, value, interval);
-        let found = Found { mark: measured.mark(), ..found };
+        let found = Found { mark: measured.mark(), disturbed: measured.disturbed(), ..found };
         // A search has trials of its own length.
         Some(match (self.of, measured.drop_rates.first()) {
             (Quantity::LossFree, Some(search)) => Found {
@@ -330,7 +330,7 @@ impl Pick {
             _ => return None,
         };
         let found = self.found(run, &measured.setting, measured.trials, value, interval);
-        Some(Found { mark: measured.mark(), ..found })
+        Some(Found { mark: measured.mark(), disturbed: measured.disturbed(), ..found })
     }
 
     fn found(
@@ -348,6 +348,7 @@ impl Pick {
             value,
             interval,
             mark: "",
+            disturbed: None,
             host: run.results.host.clone(),
             trials,
             lines: setting.lines,
@@ -417,6 +418,7 @@ pub(crate) struct Found {
     interval: Option<Interval>,
     /// `~`, `!` or `*`, as in all tables.
     pub(crate) mark: &'static str,
+    disturbed: Option<String>,
     pub(crate) host: HostFacts,
     /// Number of trials, or of searches.
     pub(crate) trials: usize,
@@ -453,9 +455,16 @@ impl Found {
         text.trim_end().to_owned()
     }
 
-    /// Returns true if counters contradict each other, so that the figure is not used.
-    pub(crate) fn is_wrong(&self) -> bool {
-        self.mark == "!"
+    /// Says why the figure decides nothing, if that is so: counters contradict each other, or the
+    /// measurement was disturbed, which changes rates and times.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        let is_of_time = !matches!(self.of, Quantity::Capabilities | Quantity::HugePages);
+        let disturbed = self.disturbed.as_ref().filter(|_| is_of_time);
+        match (self.mark, disturbed) {
+            ("!", _) => Some(format!("counters disagree for {}", self.label)),
+            (_, Some(what)) => Some(format!("{} was disturbed: {what}", self.label)),
+            _ => None,
+        }
     }
 
     /// Says why two figures cannot be compared, if that is so.

@@ -73,8 +73,12 @@ impl Rule {
                 });
                 if let [of, by] = &judged.figures[..] {
                     let [least, mean, most] = ratio(of, by);
-                    let (least, mean, most) = (digits(least), digits(mean), digits(most));
-                    judged.here.push(format!("ratio {mean} ({least} to {most})"));
+                    // A divisor whose interval reaches zero leaves the ratio without an upper end.
+                    let range = match most.is_finite() {
+                        true => format!("{} to {}", digits(least), digits(most)),
+                        false => format!("at least {}", digits(least)),
+                    };
+                    judged.here.push(format!("ratio {} ({range})", digits(mean)));
                 }
                 judged
             }
@@ -173,8 +177,8 @@ fn of_all(picks: &[Pick], runs: &[Run], judge: impl Fn(&[Found]) -> Verdict) -> 
 
 /// Returns the verdict on figures that cannot be used together, if that is so.
 fn doubtful(figures: &[Found]) -> Option<Verdict> {
-    if figures.iter().any(Found::is_wrong) {
-        return Some(undecided("counters disagree"));
+    if let Some(why) = figures.iter().find_map(Found::doubt) {
+        return Some(Verdict::Undecided(why));
     }
     let first = figures.first()?;
     let differs = figures[1..].iter().find_map(|figure| first.differs(figure));
@@ -214,14 +218,18 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
         format!("{} sent, {} received", figure.unit(*sent), figure.in_words())
     };
     let mut here = vec![format!("{}: highest {}", pick.label(), last.1.unit(most))];
-    let verdict = if points.iter().any(|(_, figure)| figure.is_wrong()) {
-        undecided("counters disagree")
+    let verdict = if let Some(why) = points.iter().find_map(|(_, figure)| figure.doubt()) {
+        here.push(words(last));
+        Verdict::Undecided(why)
     } else if let Some(point) = lost_below.or(fell_above) {
         here.push(words(point));
         Verdict::Fails
     } else if above().next().is_none() {
         here.push(words(last));
-        undecided("the sender was the limit: it sent no more than arrived")
+        undecided(match last.1.mark {
+            "*" => "the sender was the limit: it sent no more than arrived",
+            _ => "no rate above the highest was measured",
+        })
     } else if below().next().is_none() {
         undecided("no rate below the highest was measured")
     } else {
@@ -245,13 +253,14 @@ fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {
         here.collect::<Vec<_>>().join(", ")
     )];
     let (steps, figures): (Vec<f64>, Vec<Found>) = points.into_iter().unzip();
-    let verdict = match (&figures[..], figures.windows(2).position(|it| it[0].high() < it[1].low()))
-    {
-        ([] | [_], _) => undecided("only one point was measured"),
-        _ if figures.iter().any(Found::is_wrong) => undecided("counters disagree"),
-        (_, Some(at)) => undecided_or_rises(&figures, &steps, at),
-        ([first, .., last], None) if first.low() > last.high() => Verdict::Holds,
-        ([first, .., last], None) if last.low() > first.high() => Verdict::Fails,
+    let rise = figures.windows(2).position(|pair| pair[0].high() < pair[1].low());
+    let doubt = figures.iter().find_map(Found::doubt);
+    let verdict = match (&figures[..], doubt, rise) {
+        ([] | [_], ..) => undecided("only one point was measured"),
+        (_, Some(why), _) => Verdict::Undecided(why),
+        (_, None, Some(at)) => undecided_or_rises(&figures, &steps, at),
+        ([first, .., last], ..) if first.low() > last.high() => Verdict::Holds,
+        ([first, .., last], ..) if last.low() > first.high() => Verdict::Fails,
         _ => undecided("the intervals of the first and the last overlap"),
     };
     Judged { verdict, here, figures }

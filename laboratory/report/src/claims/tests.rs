@@ -72,7 +72,7 @@ fn single_figure_and_equality_are_decided() {
 }
 
 #[test]
-fn figures_at_other_distances_or_with_wrong_counters_decide_nothing() {
+fn doubtful_figures_decide_nothing() {
     let rule = Rule::Order(&[FAST, SLOW]);
     let near = fast(&[2e5, 2e5]).with("lines", NEAR);
     let same = slow(&[1e5, 1e5]).with("lines", NEAR);
@@ -81,7 +81,18 @@ fn figures_at_other_distances_or_with_wrong_counters_decide_nothing() {
     let other = why(verdict(rule, &[near, far]));
     assert_eq!(other, "the CPUs were near for `bridge/raw`, far for `bridge/udp`");
     let wrong = slow(&[1e5, 1e5]).with("counters_agree", "false");
-    assert_eq!(why(verdict(rule, &[fast(&[2e5, 2e5]), wrong])), "counters disagree");
+    let reason = why(verdict(rule, &[fast(&[2e5, 2e5]), wrong]));
+    assert_eq!(reason, "counters disagree for `bridge/udp`");
+    let noise = r#"{"steal_ratio":0.5,"other_cores":0.0,"slower_ratio":0.0,"disturbed_trials":1}"#;
+    let disturbed = [fast(&[2e5, 2e5]), slow(&[1e5, 1e5]).with("noise", noise)];
+    let reason = why(verdict(rule, &disturbed));
+    assert_eq!(reason, "`bridge/udp` was disturbed: the hypervisor took 50.0 % of the CPUs");
+    // What a technique needs does not depend on other work.
+    let needs = r#"{"set_ups":[],"capabilities":[],"on_host":"none","hugepages_mib":8,"memory_bytes":{},
+        "file_descriptors":{}}"#;
+    let pages = Rule::Within { of: SLOW.of(Quantity::HugePages), low: 1.0, high: 10.0 };
+    let row = slow(&[1e5, 1e5]).with("noise", noise).with("needs", needs);
+    assert_eq!(verdict(pages, &[row]), Verdict::Holds);
 }
 
 #[test]
@@ -141,7 +152,9 @@ fn saturation_needs_all_below_and_the_highest_above() {
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 2.9e5)]), Verdict::Holds);
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 1e5)]), Verdict::Fails, "collapses");
     assert_eq!(judge(&[point(2.5e5, 2e5), point(4e5, 3e5)]), Verdict::Fails, "loses early");
-    assert!(why(judge(&[point(3e5, 3e5)])).contains("sender was the limit"));
+    assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate above the highest was measured");
+    let short = point(3e5, 3e5).with("sent_less_than_offered", "true");
+    assert!(why(judge(&[short])).contains("sender was the limit"));
     assert_eq!(why(verdict(rule, &below[..1])), "only one point was measured");
     assert!(why(verdict(rule, &[])).contains("did not include"));
 }

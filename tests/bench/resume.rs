@@ -101,8 +101,8 @@ fn interrupted_run_resumes() {
 fn resume_keeps_finished_searches() {
     let _alone = alone();
     require_root!();
-    const SEARCHES: usize = 4;
-    let words = "bench --quick --duration 0.2 --technique veth/udp,veth/raw-mmsg --size 64 --loss 0,1% \
+    const SEARCHES: usize = 2;
+    let words = "bench --quick --duration 0.2 --technique veth/udp --size 64 --loss 0,1% \
                  --trials 2 --cpus 0 --json";
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("results.json");
@@ -124,7 +124,7 @@ fn resume_keeps_finished_searches() {
     let all = read(&file);
     assert_eq!(all.incomplete, None);
     let now = found(&all);
-    assert_eq!(now.len(), 4, "two techniques, two losses: {now:?}");
+    assert_eq!(now.len(), 2, "two losses: {now:?}");
     assert!(now.iter().all(|(_, searches)| searches.len() == 2), "{now:?}");
     for (loss, searches) in before {
         let is_kept = now.iter().any(|(other, all)| *other == loss && all[0] == searches[0]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use dray_lab::{Cancel, LabError, LinkKind, Runtime};
 use dray_measure::rounds::{Journal, Listener, Resumed, Step};
-use dray_measure::{Absent, Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
+use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
 use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
 use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -223,7 +223,7 @@ pub(crate) fn measure(
     outputs: &Outputs,
     cancel: &Cancel,
 ) -> (Results, Option<LabError>) {
-    run.plan = run.plan.clone().without(Absent::here());
+    run.plan = run.plan.clone().on_this_host();
     let mut progress = Progress::new(run, outputs);
     let program = Path::new("/proc/self/exe");
     let ended = rounds::run(&run.plan, program, cancel, &mut run.journal, &mut progress);
@@ -452,10 +452,8 @@ fn list(quick: bool) -> Result<String, Failure> {
         format!("{title}:\n{}\n", entries.into_iter().map(line).collect::<String>())
     };
     let choices = Choices { quick, ..Choices::default() };
-    let absent = Absent::here();
-    let duration = |experiment| {
-        Plan::new(experiment, &choices).map(|plan| plan.without(absent.clone()).duration())
-    };
+    let duration =
+        |experiment| Plan::new(experiment, &choices).map(|plan| plan.on_this_host().duration());
     let mut entries = Vec::new();
     let timed = |name, duration, about| (name, format!("{:>12}  {about}", in_words(duration)));
     for experiment in EXPERIMENTS {

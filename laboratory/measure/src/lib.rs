@@ -34,7 +34,7 @@ mod upf;
 
 pub use endpoint::Endpoint;
 pub use experiments::{EXPERIMENTS, Experiment};
-pub use plan::{Absent, Case, Choices, Plan, Settings};
+pub use plan::{Case, Choices, Plan, Settings};
 pub use shape::Shape;
 pub use technique::Technique;
 pub use timing::Timing;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use netlink_packet_route::link::{InfoKind, InfoVxlan};
 use rustix::io::Errno;
@@ -130,11 +131,14 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// Returns the names of the kinds that the kernel does not support.
-pub(crate) fn unsupported() -> Vec<String> {
-    let findings = examine(&crate::host::facts());
-    let is_missing = |finding: &Finding| finding.state == State::Missing;
-    findings.into_iter().filter(is_missing).map(|finding| finding.item).collect()
+/// Returns the names of the kinds that the kernel does not support, as found by the first call.
+pub(crate) fn unsupported() -> &'static [String] {
+    static UNSUPPORTED: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let findings = examine(&crate::host::facts());
+        let is_missing = |finding: &Finding| finding.state == State::Missing;
+        findings.into_iter().filter(is_missing).map(|finding| finding.item).collect()
+    });
+    &UNSUPPORTED
 }
 
 impl Scratch {

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::adapter::{Adapter, Found, Launch, Running};
@@ -36,9 +37,12 @@ impl SwitchKind {
         self.adapter().name
     }
 
-    /// Finds the installed program; the error says why none is suitable and what to do.
+    /// Finds the installed program; the error says why none is suitable and what to do. The program
+    /// is asked for its version once: some take a second to answer.
     pub fn find(self) -> Result<Found, String> {
-        self.adapter().find()
+        static FOUND: [OnceLock<Result<Found, String>>; SwitchKind::ALL.len()] =
+            [const { OnceLock::new() }; SwitchKind::ALL.len()];
+        FOUND[self as usize].get_or_init(|| self.adapter().find()).clone()
     }
 
     /// Finds the installed program for `name`, which is about to be started in `dir`.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::Command;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -92,8 +93,15 @@ impl Runtime {
         self.requirement().map(|requirement| requirement.package)
     }
 
-    /// Returns the version, or what is wrong with the installation.
+    /// Returns the version, or what is wrong with the installation. The program is asked for its
+    /// version once: some take a second to answer.
     pub(crate) fn find(self) -> Result<String, String> {
+        static FOUND: [OnceLock<Result<String, String>>; Runtime::ALL.len()] =
+            [const { OnceLock::new() }; Runtime::ALL.len()];
+        FOUND[self as usize].get_or_init(|| self.ask()).clone()
+    }
+
+    fn ask(self) -> Result<String, String> {
         let Some(requirement) = self.requirement() else {
             return Ok(env!("CARGO_PKG_VERSION").to_owned());
         };

@@ -10,7 +10,7 @@ use crate::technique::Technique;
 
 /// Parts that a host is known to lack; by default none.
 #[derive(Clone, Debug, Default)]
-pub struct Absent {
+pub(crate) struct Absent {
     links: Vec<LinkKind>,
     /// True if DPDK's testpmd is not installed.
     dpdk: bool,
@@ -19,12 +19,15 @@ pub struct Absent {
 }
 
 impl Absent {
-    /// Finds what this host lacks. Takes well under a second, unless a program is slow to print its
-    /// version.
-    pub fn here() -> Self {
-        let dpdk = SwitchKind::Testpmd.find().is_err();
-        let smc = !Family::Smc.is_supported();
-        Self { links: missing(), dpdk, smc }
+    /// Finds what this host lacks of what `techniques` need. Programs that none of them needs are
+    /// not started.
+    pub(super) fn of(techniques: &[Technique]) -> Self {
+        let has = |is: fn(Endpoint) -> bool| techniques.iter().any(|it| is(it.endpoint));
+        Self {
+            links: missing(techniques.iter().map(|technique| technique.link).collect()),
+            dpdk: has(Endpoint::is_dpdk) && SwitchKind::Testpmd.find().is_err(),
+            smc: has(|endpoint| endpoint == Endpoint::SMC) && !Family::Smc.is_supported(),
+        }
     }
 
     /// Returns true if a technique needs something that the host lacks.

@@ -10,7 +10,7 @@ mod selection;
 pub(crate) mod settings;
 mod wrong_choice;
 
-pub use absent::Absent;
+use absent::Absent;
 pub use case::Case;
 pub use choices::Choices;
 pub use settings::Settings;
@@ -158,9 +158,13 @@ impl Plan {
         self.experiment
     }
 
-    /// Returns the plan for a host that lacks what `absent` lists, for times and numbers: skipped
-    /// cases take no time.
-    pub fn without(self, absent: Absent) -> Self {
+    /// Finds what this host lacks of the plan, for times and numbers: skipped cases take no time.
+    pub fn on_this_host(self) -> Self {
+        let techniques: Vec<_> = self.cases.iter().map(|case| case.technique).collect();
+        self.without(Absent::of(&techniques))
+    }
+
+    fn without(self, absent: Absent) -> Self {
         Self { absent, ..self }
     }
 

@@ -17,6 +17,7 @@ pub mod gtpu;
 pub mod icmp;
 pub mod ip;
 mod mac;
+pub mod offload;
 pub mod router;
 pub mod test_frame;
 pub mod udp;

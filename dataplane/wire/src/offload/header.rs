@@ -1,0 +1,201 @@
+//! The virtio-net header (Virtio 1.2, section 5.1.6), and what it asks for.
+
+use std::num::NonZeroU16;
+
+use super::layout::{HEADERS_MAX, Layout, Transport};
+use super::{Offload, Offloads, SEGMENTS_MAX};
+
+/// Length of the header without its number of buffers, in bytes.
+pub const VIRTIO_NET_LEN: usize = 10;
+
+const NEEDS_CSUM: u8 = 1;
+
+const GSO_NONE: u8 = 0;
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_UDP_L4: u8 = 5;
+
+/// Fields of the header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VirtioNet {
+    /// Bit 0: the checksum is partial. Others say what a device has found out about a checksum.
+    pub flags: u8,
+    /// How to segment the packet.
+    pub gso_type: u8,
+    /// Hint at the length of all headers.
+    pub hdr_len: u16,
+    /// Maximum payload of a segment.
+    pub gso_size: u16,
+    /// Where the checksum begins.
+    pub csum_start: u16,
+    /// Where the checksum is, from there on.
+    pub csum_offset: u16,
+}
+
+/// What to do with a frame whose header is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// Pass it on with this offload.
+    Carry(Offload),
+    /// [Complete](super::complete) the checksum of the bytes from `start` on, in the field at `at`,
+    /// before it is passed on: only TCP's and UDP's can be found again in the frame itself.
+    Complete {
+        /// First byte that the checksum covers.
+        start: usize,
+        /// Position of the checksum.
+        at: usize,
+    },
+}
+
+/// The header is invalid, or does not match its frame.
+#[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Invalid {
+    /// The header asks for something that was not negotiated.
+    #[error("offload was not negotiated")]
+    NotNegotiated,
+    /// Unknown kind of segmentation.
+    #[error("gso_type {0:#x}: allowed are 0, 1 (TCP, IPv4), 4 (TCP, IPv6) and 5 (UDP)")]
+    GsoType(u8),
+    /// The kind of segmentation is not that of the packet, or it is no packet to be segmented.
+    #[error("gso_type does not match the packet")]
+    Mismatch,
+    /// Segments without payload, or more than [`SEGMENTS_MAX`].
+    #[error("gso_size {0}")]
+    GsoSize(u16),
+    /// Segmentation without a partial checksum.
+    #[error("gso_type without a partial checksum")]
+    GsoWithoutChecksum,
+    /// The headers are said to be longer than the frame.
+    #[error("hdr_len {0} exceeds the frame")]
+    HeaderLength(u16),
+    /// The checksum is outside the frame, or not where that of the packet to be segmented is.
+    #[error("checksum at {start} + {offset} is not in the frame")]
+    Checksum {
+        /// `csum_start`.
+        start: u16,
+        /// `csum_offset`.
+        offset: u16,
+    },
+}
+
+impl VirtioNet {
+    /// Reads a header.
+    #[inline]
+    pub fn read(bytes: [u8; VIRTIO_NET_LEN]) -> Self {
+        let [flags, gso_type, a, b, c, d, e, f, g, h] = bytes;
+        Self {
+            flags,
+            gso_type,
+            hdr_len: u16::from_le_bytes([a, b]),
+            gso_size: u16::from_le_bytes([c, d]),
+            csum_start: u16::from_le_bytes([e, f]),
+            csum_offset: u16::from_le_bytes([g, h]),
+        }
+    }
+
+    /// Returns the header's bytes.
+    #[inline]
+    pub fn bytes(&self) -> [u8; VIRTIO_NET_LEN] {
+        let [a, b] = self.hdr_len.to_le_bytes();
+        let [c, d] = self.gso_size.to_le_bytes();
+        let [e, f] = self.csum_start.to_le_bytes();
+        let [g, h] = self.csum_offset.to_le_bytes();
+        [self.flags, self.gso_type, a, b, c, d, e, f, g, h]
+    }
+
+    /// Returns true if the header asks for nothing: the other fields have no meaning then.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE
+    }
+
+    /// Checks the header of a frame of `len` bytes that begins with `head`, of which
+    /// [`HEADERS_MAX`] bytes are enough. `negotiated` is what the sender may ask for.
+    pub fn check(&self, head: &[u8], len: usize, negotiated: Offloads) -> Result<Accept, Invalid> {
+        if self.is_plain() {
+            return Ok(Accept::Carry(Offload::None));
+        }
+        let Self { gso_type, hdr_len, gso_size, csum_start, csum_offset, .. } = *self;
+        if !negotiated.checksum {
+            return Err(Invalid::NotNegotiated);
+        }
+        if self.flags & NEEDS_CSUM == 0 {
+            return Err(Invalid::GsoWithoutChecksum);
+        }
+        let outside = Invalid::Checksum { start: csum_start, offset: csum_offset };
+        let (start, at) =
+            (usize::from(csum_start), usize::from(csum_start) + usize::from(csum_offset));
+        if at + 2 > len {
+            return Err(outside);
+        }
+        let layout = Layout::of(head, len);
+        let is_found = |layout: &Layout| (layout.start, layout.checksum()) == (start, at);
+        if gso_type == GSO_NONE {
+            return Ok(match layout.filter(is_found) {
+                Some(_) => Accept::Carry(Offload::Checksum),
+                None => Accept::Complete { start, at },
+            });
+        }
+        let wanted = match gso_type {
+            GSO_TCPV4 => (Transport::Tcp, Some(false)),
+            GSO_TCPV6 => (Transport::Tcp, Some(true)),
+            GSO_UDP_L4 => (Transport::Udp, None),
+            other => return Err(Invalid::GsoType(other)),
+        };
+        let layout = layout.ok_or(Invalid::Mismatch)?;
+        // Nothing but the packet can be cut into segments.
+        let matches = layout.transport == wanted.0
+            && wanted.1.is_none_or(|is_v6| layout.is_v6 == is_v6)
+            && layout.end == len;
+        if !matches {
+            return Err(Invalid::Mismatch);
+        }
+        if !is_found(&layout) {
+            return Err(outside);
+        }
+        if usize::from(hdr_len) > len {
+            return Err(Invalid::HeaderLength(hdr_len));
+        }
+        let size = NonZeroU16::new(gso_size).ok_or(Invalid::GsoSize(gso_size))?;
+        let payload = len - layout.payload;
+        if payload.div_ceil(gso_size.into()) > SEGMENTS_MAX {
+            return Err(Invalid::GsoSize(gso_size));
+        }
+        let offload = match layout.transport {
+            Transport::Tcp => Offload::Tcp(size),
+            Transport::Udp => Offload::Udp(size),
+        };
+        if !negotiated.handle(offload, &layout) {
+            return Err(Invalid::NotNegotiated);
+        }
+        // A packet of one segment is an ordinary one.
+        let offload = if payload <= gso_size.into() { Offload::Checksum } else { offload };
+        Ok(Accept::Carry(offload))
+    }
+
+    /// Returns the header of a frame of `len` bytes that begins with `head`, of which
+    /// [`HEADERS_MAX`] bytes are enough. `None` if its headers do not fit the offload: whoever wrote
+    /// them has changed them since.
+    pub fn of(offload: Offload, layout: &Layout, len: usize) -> Option<Self> {
+        let (gso_type, gso_size) = match (offload, layout.transport) {
+            (Offload::None, _) => return Some(Self::default()),
+            (Offload::Checksum, _) => (GSO_NONE, 0),
+            (Offload::Tcp(size), Transport::Tcp) if layout.is_v6 => (GSO_TCPV6, size.get()),
+            (Offload::Tcp(size), Transport::Tcp) => (GSO_TCPV4, size.get()),
+            (Offload::Udp(size), Transport::Udp) => (GSO_UDP_L4, size.get()),
+            (Offload::Tcp(_) | Offload::Udp(_), _) => return None,
+        };
+        if gso_type != GSO_NONE && layout.end != len {
+            return None;
+        }
+        const { assert!(HEADERS_MAX <= u16::MAX as usize) };
+        Some(Self {
+            flags: NEEDS_CSUM,
+            gso_type,
+            hdr_len: layout.payload as u16,
+            gso_size,
+            csum_start: layout.start as u16,
+            csum_offset: layout.transport.checksum_at() as u16,
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! Work on a frame that its sender leaves to the device: a checksum that covers only the
+//! pseudo-header so far, and segmentation of a TCP or UDP packet that is longer than a frame. The
+//! virtio-net header (Virtio 1.2, section 5.1.6) in front of a frame describes it.
+//!
+//! * `header`: the virtio-net header, and what it asks for once it has been checked.
+//! * `layout`: where the headers of a frame are.
+//! * `finish`: the work itself, for a receiver that does not take it over.
+//!
+//! All of them read what a hostile peer has written. A frame's [`Offload`] says only what is left to
+//! do; offsets are found in the frame's own headers each time, so they are right even if a VLAN tag
+//! was added, or if the peer changes the frame meanwhile.
+
+mod finish;
+mod header;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+pub use finish::{Finish, complete};
+pub use header::{Accept, Invalid, VIRTIO_NET_LEN, VirtioNet};
+pub use layout::{HEADERS_MAX, Layout, Transport};
+
+use std::num::NonZeroU16;
+
+/// Maximum number of segments of one frame: 64 KiB in segments of 64 bytes.
+pub const SEGMENTS_MAX: usize = 1024;
+
+/// Work that is left to do on a frame before it can go over a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offload {
+    /// None.
+    #[default]
+    None,
+    /// The checksum of TCP or UDP holds the sum of the pseudo-header only.
+    Checksum,
+    /// The same, and the TCP payload is to be cut into segments of this many bytes.
+    Tcp(NonZeroU16),
+    /// The same for UDP: each segment becomes a datagram.
+    Udp(NonZeroU16),
+}
+
+impl Offload {
+    /// Returns the maximum payload of a segment in bytes, if the frame has to be segmented.
+    #[inline]
+    pub fn segment(self) -> Option<NonZeroU16> {
+        match self {
+            Self::None | Self::Checksum => None,
+            Self::Tcp(len) | Self::Udp(len) => Some(len),
+        }
+    }
+}
+
+/// Set of offloads that one side of a port handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// [`Offload::Checksum`]. The others require it.
+    pub checksum: bool,
+    /// [`Offload::Tcp`] over IPv4.
+    pub tcp4: bool,
+    /// [`Offload::Tcp`] over IPv6.
+    pub tcp6: bool,
+    /// [`Offload::Udp`] over IPv4.
+    pub udp4: bool,
+    /// [`Offload::Udp`] over IPv6.
+    pub udp6: bool,
+}
+
+impl Offloads {
+    /// No offload.
+    pub const NONE: Self =
+        Self { checksum: false, tcp4: false, tcp6: false, udp4: false, udp6: false };
+    /// All offloads except those of UDP, which are newer.
+    pub const TCP: Self = Self { checksum: true, tcp4: true, tcp6: true, ..Self::NONE };
+    /// All offloads.
+    pub const ALL: Self = Self { udp4: true, udp6: true, ..Self::TCP };
+
+    /// Returns true if a frame with this offload is handled whatever its headers are.
+    #[inline]
+    pub fn always_handle(&self, offload: Offload) -> bool {
+        let segments = match offload {
+            Offload::None => return true,
+            Offload::Checksum => true,
+            Offload::Tcp(_) => self.tcp4 && self.tcp6,
+            Offload::Udp(_) => self.udp4 && self.udp6,
+        };
+        self.checksum && segments
+    }
+
+    /// Returns true if a frame with headers like `layout` and this offload is handled.
+    #[inline]
+    pub fn handle(&self, offload: Offload, layout: &Layout) -> bool {
+        let segments = match (offload, layout.is_v6) {
+            (Offload::None, _) => return true,
+            (Offload::Checksum, _) => true,
+            (Offload::Tcp(_), false) => self.tcp4,
+            (Offload::Tcp(_), true) => self.tcp6,
+            (Offload::Udp(_), false) => self.udp4,
+            (Offload::Udp(_), true) => self.udp6,
+        };
+        self.checksum && segments
+    }
+}

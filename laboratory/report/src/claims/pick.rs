@@ -462,6 +462,10 @@ impl Found {
         let disturbed = self.disturbed.as_ref().filter(|_| is_of_time);
         match (self.mark, disturbed) {
             ("!", _) => Some(format!("counters disagree for {}", self.label)),
+            // Losses at a lower rate say nothing about those at the rate offered.
+            ("*", _) if self.of == Quantity::Loss => {
+                Some(format!("less was sent than offered for {}", self.label))
+            }
             (_, Some(what)) => Some(format!("{} was disturbed: {what}", self.label)),
             _ => None,
         }

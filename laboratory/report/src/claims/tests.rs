@@ -87,6 +87,10 @@ fn doubtful_figures_decide_nothing() {
     let disturbed = [fast(&[2e5, 2e5]), slow(&[1e5, 1e5]).with("noise", noise)];
     let reason = why(verdict(rule, &disturbed));
     assert_eq!(reason, "`bridge/udp` was disturbed: the hypervisor took 50.0 % of the CPUs");
+    let lossless = Rule::Within { of: SLOW.of(Quantity::Loss), low: 0.0, high: 0.0 };
+    let short = slow(&[1e5, 1e5]).with("sent_less_than_offered", "true");
+    let reason = why(verdict(lossless, &[short]));
+    assert_eq!(reason, "less was sent than offered for `bridge/udp`");
     // What a technique needs does not depend on other work.
     let needs = r#"{"set_ups":[],"capabilities":[],"on_host":"none","hugepages_mib":8,"memory_bytes":{},
         "file_descriptors":{}}"#;

@@ -10,27 +10,59 @@ use dray_traffic::{Arrivals, Latency, OnSample, Percentiles, Report, Sample};
 /// Returns a function that stores the number of bytes so far in `bytes`, and writes the rates of
 /// each interval to standard error, from the first frame on.
 pub(super) fn rates(interval: Interval, bytes: Arc<AtomicU64>) -> OnSample {
-    let mut began: Option<(u64, Sample)> = None;
-    Box::new(move |last: &Sample, now: &Sample| {
+    let mut lines: Option<Lines> = None;
+    Box::new(move |last: &Sample, now: &Sample, arrivals: &Arrivals| {
         bytes.store(now.bytes, Ordering::Relaxed);
         let Some(interval) = interval.0 else { return };
-        let (start, last) = began.get_or_insert((last.at_ns, *last));
-        let number = |at_ns: u64| u128::from(at_ns) / interval.as_nanos();
-        if number(now.at_ns) == number(last.at_ns) {
-            return;
+        let lines = lines.get_or_insert_with(|| Lines::new(interval, last));
+        if let Some(line) = lines.next(now, arrivals) {
+            eprintln!("{line}");
         }
-        let (at, span) = (now.at_ns - *start, Duration::from_nanos(now.at_ns - last.at_ns));
-        // Rates over a short part of the first interval are noise.
-        if now.bytes > 0 && span > interval / 10 {
-            let (frames, bytes) = (now.frames - last.frames, now.bytes - last.bytes);
-            eprintln!("{}", rates_line(Duration::from_nanos(at), span, frames, bytes));
-        }
-        *last = *now;
     })
 }
 
-fn rates_line(at: Duration, span: Duration, frames: u64, bytes: u64) -> String {
-    let seconds = span.as_secs_f64();
+/// The lines of a role, one for each interval.
+struct Lines {
+    interval: Duration,
+    start_ns: u64,
+    /// Sample at the end of the previous interval.
+    last: Sample,
+    /// True after the first line.
+    began: bool,
+}
+
+impl Lines {
+    fn new(interval: Duration, start: &Sample) -> Self {
+        Self { interval, start_ns: start.at_ns, last: *start, began: false }
+    }
+
+    /// Returns the line for the interval that ends with the sample `now`, if one does.
+    ///
+    /// Frames fill only a part of the first interval, and a few frames in a short part would give a
+    /// wrong rate: the first line has the rate from the first batch to the last one, and covers the
+    /// next interval too if that time is short.
+    fn next(&mut self, now: &Sample, arrivals: &Arrivals) -> Option<String> {
+        let number = |at_ns: u64| u128::from(at_ns) / self.interval.as_nanos();
+        if number(now.at_ns) == number(self.last.at_ns) {
+            return None;
+        }
+        let last = std::mem::replace(&mut self.last, *now);
+        let measured = if self.began || (last.bytes > 0 && now.bytes == last.bytes) {
+            Arrivals {
+                frames: now.frames - last.frames,
+                bytes: now.bytes - last.bytes,
+                ns: now.at_ns - last.at_ns,
+            }
+        } else {
+            Some(*arrivals).filter(|it| u128::from(it.ns) > self.interval.as_nanos() / 10)?
+        };
+        self.began = true;
+        Some(rates_line(Duration::from_nanos(now.at_ns - self.start_ns), &measured))
+    }
+}
+
+fn rates_line(at: Duration, &Arrivals { frames, bytes, ns }: &Arrivals) -> String {
+    let seconds = Duration::from_nanos(ns).as_secs_f64();
     let bits = scaled(bytes as f64 * 8.0 / seconds, "b/s");
     // Streams have no frames.
     let frames = match (frames, bytes) {
@@ -203,13 +235,68 @@ mod tests {
         ] {
             assert_eq!(scaled(number, "pps"), text);
         }
-        let (second, half) = (Duration::from_secs(1), Duration::from_millis(500));
+        let line =
+            |ns, frames, bytes| rates_line(Duration::from_secs(3), &Arrivals { frames, bytes, ns });
+        let (second, half) = (1_000_000_000, 500_000_000);
+        assert_eq!(line(half, 10_000, 640_000), "     3.0 s  20.00 kpps    10.24 Mb/s");
+        assert_eq!(line(second, 0, 125_000_000), "     3.0 s    1.000 Gb/s");
+        assert_eq!(line(second, 0, 0), "     3.0 s   0.000 pps     0.000 b/s");
+    }
+
+    /// Returns the rates in the lines of a role that starts at `start` and moves one frame of 125
+    /// bytes at each of `moments`, all in milliseconds, with samples at whole seconds until 5 s.
+    fn lines(start: u64, moments: &[u64]) -> Vec<String> {
+        let sample = |at: u64| {
+            let frames = moments.iter().filter(|moment| **moment <= at).count() as u64;
+            let none = Sample {
+                at_ns: at * 1_000_000,
+                frames,
+                bytes: frames * 125,
+                user_ns: 0,
+                system_ns: 0,
+                work_ns: None,
+            };
+            let so_far = &moments[..frames as usize];
+            let ns = so_far.last().map_or(0, |last| (last - so_far[0]) * 1_000_000);
+            let frames = frames.saturating_sub(1);
+            (none, Arrivals { frames, bytes: frames * 125, ns })
+        };
+        let mut lines = Lines::new(Duration::from_secs(1), &sample(start).0);
+        let seconds = (1..=5).map(|second| second * 1000).filter(|at| *at > start);
+        let all = seconds.filter_map(|at| {
+            let (now, arrivals) = sample(at);
+            lines.next(&now, &arrivals)
+        });
+        all.map(|line| line.split("  ").map(str::trim).collect::<Vec<_>>().join(" ")).collect()
+    }
+
+    #[test]
+    fn first_line_has_rate_of_frames_in_its_part_of_interval() {
+        let each = |from: u64, step: u64, count: u64| -> Vec<u64> {
+            (0..count).map(|index| from + index * step).collect()
+        };
+        // A sender with 10 frames per second, from its start on.
         assert_eq!(
-            rates_line(3 * second, half, 10_000, 640_000),
-            "     3.0 s  20.00 kpps    10.24 Mb/s"
+            lines(145, &each(145, 100, 50))[..2],
+            ["0.9 s 10.00 pps 10.00 kb/s", "1.9 s 10.00 pps 10.00 kb/s"].map(str::to_owned)
         );
-        assert_eq!(rates_line(second, second, 0, 125_000_000), "     1.0 s    1.000 Gb/s");
-        assert_eq!(rates_line(second, second, 0, 0), "     1.0 s   0.000 pps     0.000 b/s");
+        // Frames arrive late in an interval, too few for a rate: the next line covers both.
+        assert_eq!(
+            lines(0, &each(1950, 80, 13)),
+            [
+                "3.0 s 12.50 pps 12.50 kb/s",
+                "4.0 s 0.000 pps 0.000 b/s",
+                "5.0 s 0.000 pps 0.000 b/s"
+            ]
+            .map(str::to_owned)
+        );
+        // One frame has no rate.
+        assert_eq!(
+            lines(0, &[1500]),
+            ["3.0 s 0.000 pps 0.000 b/s", "4.0 s 0.000 pps 0.000 b/s", "5.0 s 0.000 pps 0.000 b/s"]
+                .map(str::to_owned)
+        );
+        assert!(lines(0, &[]).is_empty());
     }
 
     #[test]

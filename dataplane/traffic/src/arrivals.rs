@@ -53,6 +53,7 @@ impl Clock {
         }
     }
 
+    /// Returns what was noted so far.
     pub(crate) fn arrivals(&self) -> Arrivals {
         let Some((tick, frames, bytes)) = self.first else { return Arrivals::default() };
         Arrivals {

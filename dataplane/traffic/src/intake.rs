@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_port::{PortUri, Receive, Take, Wait, clock, wait_any};
 
-use crate::arrivals::{Arrivals, Clock};
+use crate::arrivals::Arrivals;
 use crate::sample::Sampler;
 use crate::signal::Ending;
 use crate::{OnSample, RoleError, Sample, Signal};
@@ -72,7 +72,6 @@ impl Intake {
         mut round: impl FnMut(&mut Self) -> Result<Progress, RoleError>,
     ) -> Result<(Vec<Sample>, Arrivals), RoleError> {
         let mut sampler = Sampler::new(interval, on_sample);
-        let mut noted = Clock::default();
         let mut ending = Ending::new(signal);
         sampler.worked(0);
         let mut from = clock::ticks();
@@ -83,10 +82,10 @@ impl Intake {
                 sampler.worked(now - from);
             }
             from = now;
-            noted.note(now, frames, bytes);
             sampler.poll(now, frames, bytes);
             if !ending.go_on(now, worked) {
-                return Ok((sampler.finish(frames, bytes), noted.arrivals()));
+                let arrivals = sampler.arrivals();
+                return Ok((sampler.finish(frames, bytes), arrivals));
             }
             if !worked && self.idle()? {
                 from = clock::ticks();

@@ -6,6 +6,7 @@ use dray_port::clock;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+use crate::arrivals::{Arrivals, Clock};
 use crate::cpu_time;
 
 /// A role's counters at one moment; all except the time count from the role's start.
@@ -28,8 +29,9 @@ pub struct Sample {
     pub work_ns: Option<u64>,
 }
 
-/// Called with each new sample: the previous sample and the new one.
-pub type OnSample = Box<dyn FnMut(&Sample, &Sample) + Send>;
+/// Called with each new sample: the previous sample, the new one, and the frames so far with the
+/// time that they took.
+pub type OnSample = Box<dyn FnMut(&Sample, &Sample, &Arrivals) + Send>;
 
 /// Returns the system's monotonic clock, in nanoseconds.
 pub fn monotonic_ns() -> u64 {
@@ -55,21 +57,23 @@ pub(crate) struct Sampler {
     /// Ticks with work to do.
     work: Option<u64>,
     samples: Vec<Sample>,
+    noted: Clock,
     on_sample: Option<OnSample>,
 }
 
 impl Sampler {
     pub(crate) fn new(interval: Duration, on_sample: Option<OnSample>) -> Self {
         let interval_ns = interval.as_nanos() as u64;
-        let mut sampler =
-            Self { interval_ns, due: 0, work: None, samples: Vec::with_capacity(1024), on_sample };
+        let (samples, noted) = (Vec::with_capacity(1024), Clock::default());
+        let mut sampler = Self { interval_ns, due: 0, work: None, samples, noted, on_sample };
         sampler.take(0, 0);
         sampler
     }
 
-    /// Records the counters if a sample is due.
+    /// Notes when the counters grow, and records them if a sample is due.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64, frames: u64, bytes: u64) {
+        self.noted.note(now, frames, bytes);
         if now >= self.due {
             self.take(frames, bytes);
         }
@@ -92,6 +96,11 @@ impl Sampler {
         self.samples
     }
 
+    /// Returns the frames so far with the time that they took.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        self.noted.arrivals()
+    }
+
     #[cold]
     fn take(&mut self, frames: u64, bytes: u64) {
         let (user_ns, system_ns) = cpu_time::of_this_thread();
@@ -99,7 +108,7 @@ impl Sampler {
         let work_ns = self.work.map(clock::nanoseconds);
         let sample = Sample { at_ns, frames, bytes, user_ns, system_ns, work_ns };
         if let (Some(on_sample), Some(last)) = (&mut self.on_sample, self.samples.last()) {
-            on_sample(last, &sample);
+            on_sample(last, &sample, &self.noted.arrivals());
         }
         self.samples.push(sample);
         let wait_ns = self.interval_ns - at_ns % self.interval_ns;

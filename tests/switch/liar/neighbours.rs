@@ -60,7 +60,7 @@ impl Neighbours {
         let mut sender = Sender::open(send).expect("a port");
         let received = Arc::<AtomicU64>::default();
         let count = received.clone();
-        let on_sample = Box::new(move |_: &_, sample: &dray_traffic::Sample| {
+        let on_sample = Box::new(move |_: &_, sample: &dray_traffic::Sample, _: &_| {
             count.store(sample.frames, Ordering::Relaxed);
         });
         let (send, receive) = (Signal::default(), Signal::default());

@@ -14,10 +14,9 @@ use super::incoming::{Incoming, Read};
 use super::outgoing::new_socket;
 use super::pattern::Pattern;
 use super::{END_MAX, StreamBytes, StreamReceiveReport, sleep};
-use crate::arrivals::Clock;
 use crate::links::Awaited;
 use crate::sample::Sampler;
-use crate::{Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
+use crate::{Arrivals, Check, OnSample, Phase, RoleError, Sample, Signal, StreamReceiveJob};
 
 /// Maximum number of connections at a time; further ones wait.
 const CONNECTIONS_MAX: usize = 1024;
@@ -30,7 +29,6 @@ pub struct StreamReceiver {
     buffer: Vec<u8>,
     incoming: Vec<Incoming>,
     counts: Counts,
-    noted: Clock,
     pub(crate) awaited: Awaited,
 }
 
@@ -65,10 +63,9 @@ impl StreamReceiver {
         let listener = open().map_err(RoleError::stream(&job.at))?;
         let pattern = Pattern::new(job.at.buffer);
         let buffer = vec![0; job.at.buffer];
-        let (counts, noted) = (Counts::default(), Clock::default());
-        let (incoming, awaited) = (Vec::new(), Awaited::default());
+        let (counts, incoming, awaited) = (Counts::default(), Vec::new(), Awaited::default());
         awaited.set(Some(format!("a sender at {}: none has connected", job.at)));
-        Ok(Self { job, listener, pattern, buffer, incoming, counts, noted, awaited })
+        Ok(Self { job, listener, pattern, buffer, incoming, counts, awaited })
     }
 
     /// Receives until `signal` ends it: a draining receiver goes on until every stream has ended.
@@ -97,7 +94,8 @@ impl StreamReceiver {
                 break;
             }
         }
-        Ok(self.report(sampler.finish(0, self.counts.bytes)))
+        let arrivals = sampler.arrivals();
+        Ok(self.report(arrivals, sampler.finish(0, self.counts.bytes)))
     }
 
     /// Sleeps for at most `wait` until there is something to read, and reads it; returns true if
@@ -124,7 +122,6 @@ impl StreamReceiver {
         incoming.retain_mut(|incoming| {
             ready.next() != Some(true) || take(incoming, counts, buffer, pattern, whole)
         });
-        self.noted.note(clock::ticks(), 0, self.counts.bytes);
         if has_come {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
@@ -139,7 +136,7 @@ impl StreamReceiver {
         Ok(true)
     }
 
-    fn report(&mut self, samples: Vec<Sample>) -> StreamReceiveReport {
+    fn report(&mut self, arrivals: Arrivals, samples: Vec<Sample>) -> StreamReceiveReport {
         for incoming in self.incoming.drain(..) {
             if incoming.number.is_some() {
                 self.counts.by_tcp += incoming.by_tcp(false).unwrap_or(0);
@@ -147,7 +144,6 @@ impl StreamReceiver {
         }
         let Counts { bytes, corrupt, foreign, by_tcp, streams } = std::mem::take(&mut self.counts);
         let streams = streams.into_values().collect();
-        let arrivals = std::mem::take(&mut self.noted).arrivals();
         StreamReceiveReport { bytes, corrupt, foreign, by_tcp, streams, arrivals, samples }
     }
 }

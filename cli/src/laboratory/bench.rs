@@ -421,9 +421,12 @@ impl Listener for Progress<'_> {
             self.announce(left);
         }
         self.bar.set_position(step.done as u64);
-        self.bar.set_prefix(in_words(step.left));
-        let so_far = step.so_far.as_ref().map_or(String::new(), |so_far| format!("  {so_far}"));
-        self.bar.set_message(format!("{}{so_far}", step.what));
+        let left = in_words(step.left);
+        // The parts of the template before the message.
+        let front = format!("{}/{} [{:10}] {left:>8} left  ", step.done, self.plan.trials(), "");
+        let columns = dray_text::columns(std::io::stderr()).unwrap_or(80);
+        self.bar.set_prefix(left);
+        self.bar.set_message(step.describe(columns.saturating_sub(front.chars().count())));
     }
 
     fn found(&mut self, journal: &Journal) {

@@ -6,6 +6,7 @@ mod nearest;
 mod parse_error;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 pub use nearest::{advice, hint, nearest};
@@ -18,11 +19,13 @@ pub use serde;
 /// 100 if standard output is not a terminal.
 pub fn width() -> usize {
     static WIDTH: OnceLock<usize> = OnceLock::new();
-    *WIDTH.get_or_init(|| {
-        let columns = tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
-        // A terminal of unknown size has 0 columns.
-        if columns == 0 { MOST } else { columns.clamp(LEAST, MOST) }
-    })
+    *WIDTH.get_or_init(|| columns(io::stdout()).map_or(MOST, |columns| columns.clamp(LEAST, MOST)))
+}
+
+/// Returns the number of columns of a terminal, if it is one and has a size.
+pub fn columns(terminal: impl AsFd) -> Option<usize> {
+    let columns = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
+    (columns > 0).then_some(columns)
 }
 
 /// Text is at least this wide, however narrow the terminal is.

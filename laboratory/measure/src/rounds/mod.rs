@@ -43,8 +43,31 @@ pub struct Step {
     pub left: Duration,
     /// Description of the step.
     pub what: String,
-    /// Findings so far for this case, or else of the previous step.
+    /// Finding of this case so far.
     pub so_far: Option<String>,
+    /// Previous case and its finding, while there is none of this case.
+    pub before: Option<(String, String)>,
+}
+
+impl Step {
+    /// Describes the step in at most `room` columns: what is left out first is the name of the
+    /// previous case, then its finding.
+    pub fn describe(&self, room: usize) -> String {
+        let Self { what, so_far, before, .. } = self;
+        let notes = match (so_far, before) {
+            (Some(so_far), _) => vec![so_far.clone()],
+            (None, Some((case, found))) => {
+                vec![format!("(before: {case} {found})"), format!("(before: {found})")]
+            }
+            (None, None) => vec![],
+        };
+        let mut texts = notes.iter().map(|note| format!("{what}  {note}"));
+        let fits = |text: &String| text.chars().count() <= room;
+        texts.find(fits).or_else(|| Some(what.clone()).filter(fits)).unwrap_or_else(|| {
+            let begin: String = what.chars().take(room.saturating_sub(1)).collect();
+            begin + "…"
+        })
+    }
 }
 
 /// Runs every case that is not in `journal` yet, and records there what it finds, also if it is
@@ -95,6 +118,7 @@ pub fn run(
                 left: estimate.left(),
                 what,
                 so_far: None,
+                before: None,
             });
             cancel.check()?;
             journal.limits[index].push(machine_limit(size, settings)?);
@@ -118,7 +142,8 @@ pub fn run(
                 done: journal.trials().min(plan.trials()),
                 left: estimate.left(),
                 what: format!("{case}{again}"),
-                so_far: journal.cases[number].so_far().or_else(|| before.clone()),
+                so_far: journal.cases[number].so_far(),
+                before: before.clone(),
             };
             listener.now(&step);
             // A testbed that does not serve the case is torn down before the next one is built.
@@ -153,7 +178,7 @@ pub fn run(
             }
             trials.rounds = round + 1;
             let found = trials.so_far().unwrap_or_else(|| "no figure".to_owned());
-            before = Some(format!("(before: {case} {found})"));
+            before = Some((case.to_string(), found));
             estimate.done(Estimate::of(plan, case));
             listener.found(journal);
         }
@@ -170,4 +195,29 @@ fn machine_limit(size: usize, settings: &Settings) -> Result<LimitTrial, LabErro
     LineTimes::around(&pairs, || limit::measure(size, duration, middle, ends))
         .map(|(limit, lines)| LimitTrial { pps: limit.pps(), lines })
         .map_err(|error| LabError::System { what: "limit of the machine".to_owned(), error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_is_described_within_room() {
+        let step = |so_far: Option<&str>, before: Option<(&str, &str)>| Step {
+            done: 0,
+            left: Duration::ZERO,
+            what: "veth/raw 64 B".to_owned(),
+            so_far: so_far.map(str::to_owned),
+            before: before.map(|(case, found)| (case.to_owned(), found.to_owned())),
+        };
+        let first = step(None, None);
+        assert_eq!(first.describe(13), "veth/raw 64 B");
+        assert_eq!(first.describe(9), "veth/raw…");
+        let second = step(None, Some(("bridge/raw 64 B", "0.5 Mpps")));
+        assert_eq!(second.describe(49), "veth/raw 64 B  (before: bridge/raw 64 B 0.5 Mpps)");
+        assert_eq!(second.describe(48), "veth/raw 64 B  (before: 0.5 Mpps)");
+        assert_eq!(second.describe(32), "veth/raw 64 B");
+        let third = step(Some("0.4 Mpps"), Some(("bridge/raw 64 B", "0.5 Mpps")));
+        assert_eq!(third.describe(80), "veth/raw 64 B  0.4 Mpps");
+    }
 }

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use crate::common::{DRAY, alone, success};
+use crate::pages;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -92,4 +94,45 @@ fn install_without_a_built_program_says_what_to_do() {
     assert!(!made.status.success());
     assert!(String::from_utf8_lossy(&made.stderr).contains("run make build first"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Units of systemd, with a configuration and commands that see what they start.
+const SERVICES: [(&str, &str, &str); 2] = [
+    (
+        "switch",
+        "[[ports]]\nname = \"a\"\nuri = \"vhost:/run/dray/a.sock\"\n",
+        "dray switch ports | grep vhost:/run/dray/a.sock",
+    ),
+    ("upf", include_str!("../../examples/upf.toml"), "dray upf status"),
+];
+
+#[test]
+fn services_start_and_end_in_order() {
+    let _alone = alone();
+    require_root!();
+    for (name, config, look) in SERVICES {
+        let unit = fs::read_to_string(format!("{ROOT}/examples/dray-{name}.service")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("dray-{name}.service"));
+        fs::write(&path, unit.replace("/usr/local/bin/dray", DRAY)).unwrap();
+        if let Some(checked) =
+            run("systemd-analyze", &["verify", "--man=no", path.to_str().unwrap()])
+        {
+            let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+            assert!(!said.contains(&format!("dray-{name}")), "{said}");
+        }
+        let line = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key));
+        let command = line("ExecStart=/usr/local/bin/").unwrap();
+        let ports = line("Environment=").unwrap_or_default();
+        // The folder of configurations is the script's own.
+        let script = format!(
+            "cat >{name}.toml <<'EOF'\n{config}\nEOF\n\
+             ip link add eth0 type veth peer name eth1; ip link set eth0 up; ip link set eth1 up\n\
+             export {ports}\n{} &\nuntil {look}; do sleep 0.1; done\nkill %1; wait %1\n",
+            command.replace("/etc/dray/", ""),
+        );
+        let ended = pages::execute(&script, Duration::from_secs(20));
+        let output = ended.unwrap_or_else(|why| panic!("dray-{name}.service: {why}"));
+        assert!(output.contains(&format!("dray {name}: ended after")), "{output}");
+    }
 }

@@ -58,6 +58,10 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !is_advice(line)).collect();
     let message = lines.join(" ");
     let message = in_words(message.strip_prefix("error: ").unwrap_or(&message));
+    let message = match error.get(ContextKind::InvalidValue) {
+        Some(ContextValue::String(value)) => without_repeated_port(&message, value),
+        _ => message,
+    };
     let suggested = |kind| match error.get(kind)? {
         ContextValue::String(name) => Some(name.clone()),
         ContextValue::Strings(names) => names.first().cloned(),
@@ -88,6 +92,16 @@ pub(crate) fn one_line(error: &clap::Error) -> String {
     }
 }
 
+/// Leaves out the URI that an error of a port begins with, where `value` was named before.
+fn without_repeated_port(message: &str, value: &str) -> String {
+    let repeated = || {
+        let (start, rest) = message.split_once("': port \"")?;
+        let (uri, what) = rest.split_once("\": ")?;
+        value.ends_with(uri).then(|| format!("{start}': {what}"))
+    };
+    repeated().unwrap_or_else(|| message.to_owned())
+}
+
 /// Replaces the words of Rust's number parsers and clap's ranges at the end of a message.
 fn in_words(message: &str) -> String {
     let Some((start, end)) = message.rsplit_once(": ") else { return message.to_owned() };
@@ -96,6 +110,9 @@ fn in_words(message: &str) -> String {
         (Some((first, last)), _) => format!("{start}: give {first} to {last}"),
         (None, "invalid digit found in string" | "cannot parse integer from empty string") => {
             format!("{start}: give a whole number")
+        }
+        (None, "invalid IPv4 address syntax") => {
+            format!("{start}: give four numbers, for example 198.18.0.1")
         }
         (None, "number too large to fit in target type") => format!("{start}: too large"),
         (None, "number too small to fit in target type") => format!("{start}: too small"),

@@ -37,15 +37,19 @@ pub(crate) fn offered(text: &str) -> Result<Rate, String> {
     })
 }
 
-/// Parses frames per second: a number above zero, optionally with the suffix `k` or `M`, and `pps`.
-pub(crate) fn rate(text: &str) -> Result<f64, String> {
-    frames(text).ok_or_else(|| {
-        "give frames per second, more than 0, for example 100000, 100k or 1.5Mpps".to_owned()
-    })
+/// Parses bits per second as iperf3 does: `10G`, `500M`, `1.5m`.
+pub(crate) fn bits(text: &str) -> Result<Rate, String> {
+    let number = text.strip_suffix("bit").unwrap_or(text);
+    // above_zero knows these letters in one case each.
+    let number = number.replace('K', "k").replace('m', "M").replace('g', "G");
+    above_zero(&number)
+        .map(Rate::Bits)
+        .ok_or_else(|| "give bits per second, more than 0, such as 500M or 10G".to_owned())
 }
 
+/// Parses frames per second: a number above zero, optionally with the suffix `k` or `M`, and `pps`.
 /// Without a unit, `10G` would most likely stand for bits.
-fn frames(text: &str) -> Option<f64> {
+pub(crate) fn frames(text: &str) -> Option<f64> {
     match text.strip_suffix("pps") {
         Some(number) => above_zero(number),
         None => above_zero(text).filter(|_| !text.ends_with('G')),
@@ -110,16 +114,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_accepts_suffixes_and_rejects_zero() {
-        assert_eq!(rate("100k"), Ok(100e3));
-        assert_eq!(rate("1.5M"), Ok(1.5e6));
-        assert_eq!(rate("20kpps"), Ok(20e3));
-        assert_eq!(rate("7"), Ok(7.0));
+    fn frames_accept_suffixes_and_reject_zero() {
+        for (text, rate) in [("100k", 100e3), ("1.5M", 1.5e6), ("20kpps", 20e3), ("7", 7.0)] {
+            assert_eq!(frames(text), Some(rate), "{text}");
+        }
         for wrong in ["0", "-1", "", "k", "1kk", "inf", "NaN", "1e400", "0M", "½", "pps", "10G"] {
-            assert!(rate(wrong).is_err(), "{wrong}");
+            assert_eq!(frames(wrong), None, "{wrong}");
             assert!(offered(wrong).is_err(), "{wrong}");
         }
-        assert!(rate("1Gbit").is_err());
     }
 
     #[test]
@@ -131,6 +133,16 @@ mod tests {
         for wrong in ["1Gb", "bit", "0bit", "1 Gbit", "1Gbit/s", "1Gbps"] {
             let error = offered(wrong).unwrap_err();
             assert!(error.contains("10Gbit") && error.contains("20k"), "{error}");
+        }
+    }
+
+    #[test]
+    fn bitrate_needs_no_unit() {
+        for (text, rate) in [("10G", 10e9), ("1.5m", 1.5e6), ("64K", 64e3), ("1Gbit", 1e9)] {
+            assert_eq!(bits(text), Ok(Rate::Bits(rate)), "{text}");
+        }
+        for wrong in ["0", "", "G", "10Gpps", "10T", "-1"] {
+            assert!(bits(wrong).is_err_and(|error| error.contains("500M")), "{wrong}");
         }
     }
 

@@ -107,7 +107,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["lab", "up", "no-such.toml"], &["no-such.toml", "No such file"]),
     (&["lab", "up", "Cargo.toml", "--name", "a/b"], &["a/b", "A-Z a-z 0-9 _ -"]),
     (&["lab", "exec", "a"], &["<COMMAND>"]),
-    (&["switch", "--mode", "swich"], &["'swich'", "`patch` or `learning`"]),
+    (&["switch", "--mode", "swich"], &["'swich'", "give one of patch, learning"]),
     (&["switch", "--flow", "backpressure"], &["\"backpressure\"", "only in mode \"patch\""]),
     (&["switch", "--cpus", "4095"], &["CPU 4095 is not available", "give some of"]),
     (&["switch", "--idle", "50"], &["\"50\"", "50us", "never"]),

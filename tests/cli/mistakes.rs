@@ -111,6 +111,64 @@ const MISTAKES: &[(&str, &str)] = &[
         "send raw:eth0",
         "unexpected argument 'raw:eth0' found: give a port as --port URI, for example --port raw:eth0",
     ),
+    (
+        "send -p eth0",
+        "invalid value 'eth0' for '--port <URI>': no scheme: for an interface give raw:eth0",
+    ),
+    (
+        "receive -p /run/dray/a.sock",
+        "invalid value '/run/dray/a.sock' for '--port <URI>': no scheme: for a socket give \
+         vhost:/run/dray/a.sock, virtio:/run/dray/a.sock, memif:/run/dray/a.sock or \
+         unix:/run/dray/a.sock",
+    ),
+    (
+        "receive -p raw:eth0?bach=64",
+        "invalid value 'raw:eth0?bach=64' for '--port <URI>': unknown key \"bach\": did you mean batch? \
+         raw: takes batch, wait, pause, ethertype, promisc, queues",
+    ),
+    (
+        "switch a=raw:eth0?wait=spin",
+        "invalid value 'a=raw:eth0?wait=spin' for '[NAME=URI]...': wait=spin: allowed is block or poll",
+    ),
+    (
+        "switch a=raw:eth0,valn=10",
+        "invalid value 'a=raw:eth0,valn=10' for '[NAME=URI]...': unknown key \"valn\": did you mean \
+         vlan? a port takes vlan, trunk, native, group, pair, mac, spoof_check, rate_in, rate_out, \
+         storm, burst",
+    ),
+    (
+        "switch --mode ptach",
+        "invalid value 'ptach' for '--mode <MODE>': \"ptach\": did you mean patch?",
+    ),
+    (
+        "send -p null: --dst-ip 10.0.2",
+        "invalid value '10.0.2' for '--dst-ip <IP>': give four numbers, for example 198.18.0.1",
+    ),
+    (
+        "send -p null: -b 10T",
+        "invalid value '10T' for '--bitrate <BITS>': give bits per second, more than 0, such as 500M or \
+         10G",
+    ),
+    (
+        "send -p null: -b 1G -r 1M",
+        "the argument '--bitrate <BITS>' cannot be used with '--rate <RATE>'",
+    ),
+    (
+        "forward --from raw:lo --to raw:lo",
+        "--from raw:lo and --to raw:lo both use interface lo: give two ports",
+    ),
+    (
+        "switch a=raw:lo b=raw:lo",
+        "port \"b\": interface lo is already used by port \"a\"; give each port its own",
+    ),
+    (
+        "upf --n3 raw:lo --n6 raw:lo --config n3.toml",
+        "--n3 and --n6 both use interface lo: give two ports",
+    ),
+    (
+        "bench --report page.pdf",
+        "invalid value 'page.pdf' for '--report <FILE>': give .html; `dray report` writes other formats",
+    ),
     ("send -p null: -s 1O", "invalid value '1O' for '--size <BYTES>': give a whole number"),
     ("send -p null: -P 0", "invalid value '0' for '--flows <FLOWS>': give 1 to 16384"),
     ("send -p null: -P 70000", "invalid value '70000' for '--flows <FLOWS>': give 1 to 16384"),

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = values::number::<usize>)]
     size: Option<Vec<usize>>,
     /// Frames per second; without it, as many as possible.
-    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
+    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = values::rate)]
     rate: Option<f64>,
     /// Search for the highest rate at which at most this share of frames is lost, or one rate per
     /// share in the list; 0 for the non-drop rate.
@@ -103,7 +103,7 @@ pub(crate) struct Arguments {
     baseline: Option<PathBuf>,
     /// Write a report to this file: one HTML page with charts. `dray report` creates it from JSON,
     /// too.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = values::page)]
     report: Option<PathBuf>,
     /// Print a summary instead of the table: the best technique for each purpose, and a row for
     /// each link.

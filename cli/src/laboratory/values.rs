@@ -1,10 +1,18 @@
 //! Parsers for values that only commands of the laboratory take.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Parses a whole number.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "give a whole number".to_owned())
+}
+
+/// Parses frames per second.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    crate::parse::frames(text).ok_or_else(|| {
+        "give frames per second, more than 0, for example 100000, 100k or 1.5Mpps".to_owned()
+    })
 }
 
 /// Parses a share: a number such as `0.005`, or a percentage such as `0.5%`.
@@ -14,6 +22,15 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
     share
         .filter(|share| (0.0..1.0).contains(share))
         .ok_or_else(|| "give a share from 0 to below 1, for example 0, 0.005 or 0.5%".to_owned())
+}
+
+/// Parses the path of a page: a name that promises another format is rejected.
+pub(crate) fn page(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        None | Some("html" | "htm") => Ok(path),
+        Some(_) => Err("give .html; `dray report` writes other formats".to_owned()),
+    }
 }
 
 /// Parses how thoroughly a receiver checks frames.
@@ -28,6 +45,20 @@ pub(crate) fn check(text: &str) -> Result<dray_traffic::Check, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rate_is_of_frames() {
+        assert_eq!(rate("100k"), Ok(100e3));
+        assert!(rate("1Gbit").is_err_and(|error| error.contains("frames")));
+    }
+
+    #[test]
+    fn page_is_html() {
+        for right in ["-", "x.html", "/a.b/x", "x.htm"] {
+            assert_eq!(page(right), Ok(PathBuf::from(right)));
+        }
+        assert!(page("x.pdf").is_err_and(|error| error.contains(".html")));
+    }
 
     #[test]
     fn share_accepts_fraction_or_percent() {

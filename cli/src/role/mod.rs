@@ -160,6 +160,9 @@ pub(crate) struct SendArguments {
     /// end of payload (1Gbit); without it, as many frames as possible.
     #[arg(short, long, value_name = "RATE", allow_hyphen_values = true, value_parser = parse::offered)]
     rate: Option<Rate>,
+    /// Bits per second, as for iperf3 (500M, 10G): the same as --rate 10Gbit.
+    #[arg(short, long, value_name = "BITS", conflicts_with = "rate", allow_hyphen_values = true, value_parser = parse::bits)]
+    bitrate: Option<Rate>,
     /// End after this number of frames.
     #[arg(short, long, value_name = "FRAMES", allow_hyphen_values = true, value_parser = count)]
     count: Option<u64>,
@@ -274,8 +277,9 @@ pub(crate) struct EchoArguments {
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
-    let SendArguments { port, size, rate, count, burst, flows, stations, addresses, common } =
-        arguments;
+    let SendArguments { port, size, rate, bitrate, count, .. } = arguments;
+    let SendArguments { burst, flows, stations, addresses, common, .. } = arguments;
+    let rate = rate.or(bitrate);
     let port = match one_stream_or_ports(port)? {
         Err(ports) => ports,
         Ok(to) => {

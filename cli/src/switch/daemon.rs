@@ -68,8 +68,9 @@ fn port(text: &str) -> Result<PortConfig, String> {
 }
 
 /// Parses a word of the configuration file.
-fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, Error> {
+fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
     T::deserialize(text.to_owned().into_deserializer())
+        .map_err(|error: Error| dray_text::parse_error("", &error.to_string()))
 }
 
 pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::ports::Ports;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
-use crate::parse;
+use crate::parse::{self, Rate};
 use crate::role::describe::{arrived, percentiles};
 
 /// Send users' packets through a user plane function, and check every one that comes back.
@@ -36,22 +36,23 @@ pub(crate) struct Arguments {
     ports: Ports,
     /// Frame size on N6 in bytes, from destination MAC to end of payload; on N3 the headers of the
     /// tunnel are added.
-    #[arg(long, value_name = "BYTES", default_value_t = 512)]
+    #[arg(short, long, value_name = "BYTES", default_value_t = 512)]
     size: usize,
-    /// Packets per second each way; without it, as many as possible.
-    #[arg(long, value_name = "PPS", allow_hyphen_values = true, value_parser = parse::rate)]
-    rate: Option<f64>,
+    /// Packets per second each way (20k, 20kpps), or bits per second of the frames on N6 (1Gbit);
+    /// without it, as many as possible.
+    #[arg(short, long, value_name = "RATE", allow_hyphen_values = true, value_parser = parse::offered)]
+    rate: Option<Rate>,
     /// Send only in this direction; without it, in both.
     #[arg(long, value_parser = ["uplink", "downlink"])]
     only: Option<String>,
     /// Time to send.
-    #[arg(long, value_name = "TIME", default_value = "10", allow_hyphen_values = true, value_parser = parse::duration)]
+    #[arg(short = 't', long, value_name = "TIME", default_value = "10", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Duration,
     /// Exit with status 0 even if packets are lost.
     #[arg(long)]
     allow_loss: bool,
     /// Write the report as JSON.
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     json: bool,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let config = ports.load()?;
     let settings = Settings {
-        rate,
+        rate: rate.map(|rate| rate.frames_per_second(size)),
         len: size,
         duration,
         uplink: only.as_deref() != Some("downlink"),

@@ -68,6 +68,17 @@ macro_rules! schemes {
                 let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
                 match scheme {
                     $($name => <$uri>::parse_uri(text, scheme, rest).map(Self::$variant),)*
+                    _ if !text.contains(':') => {
+                        let what = match dray_text::nearest(text, [$($name),*]) {
+                            Some(name) => format!("no scheme: did you mean {name}:?"),
+                            None if text.contains('/') => format!(
+                                "no scheme: for a socket give vhost:{text}, virtio:{text}, \
+                                 memif:{text} or unix:{text}"
+                            ),
+                            None => format!("no scheme: for an interface give raw:{text}"),
+                        };
+                        Err(Query::parse(text, "")?.error(what))
+                    }
                     _ => {
                         let examples = [$($example),*].join(", ");
                         let hint = dray_text::hint(scheme, [$($name),*]);
@@ -296,7 +307,10 @@ mod tests {
     fn errors_name_value_and_allowed_values() {
         for (text, parts) in [
             ("foo:eth0", ["unknown scheme \"foo\"", "raw:eth0"]),
-            ("eth0", ["unknown scheme \"eth0\"", "raw:eth0"]),
+            ("eth0", ["no scheme", "give raw:eth0"]),
+            ("vhots", ["no scheme", "did you mean vhost:?"]),
+            ("/run/a.sock", ["no scheme", "vhost:/run/a.sock, virtio:/run/a.sock"]),
+            ("", ["no scheme", "raw:"]),
             (
                 "raw:eth0?bach=3",
                 ["unknown key \"bach\": did you mean batch? raw:", "batch, wait, pause"],

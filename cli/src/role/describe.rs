@@ -267,7 +267,7 @@ mod tests {
             let (now, arrivals) = sample(at);
             lines.next(&now, &arrivals)
         });
-        all.map(|line| line.split("  ").map(str::trim).collect::<Vec<_>>().join(" ")).collect()
+        all.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
     }
 
     #[test]

@@ -33,13 +33,25 @@ pub(crate) fn run(arguments: &Arguments, command: Command) -> Result<(), Failure
     let folder = &arguments.folder;
     // Subcommands as users see them: without those that programs call.
     let mut command = visible(command).disable_help_subcommand(true);
+    let mut offered = offered(command.clone());
     command.build();
     for (shell, path) in COMPLETIONS {
         let mut text = Vec::new();
-        generate(shell, &mut command, NAME, &mut text);
+        generate(shell, &mut offered, NAME, &mut text);
         write(&folder.join(path), &text)?;
     }
     pages(&command, &folder.join("man/man1"))
+}
+
+/// Returns the command with the names of experiments and the like, which shells offer.
+#[cfg(feature = "laboratory")]
+fn offered(command: Command) -> Command {
+    command.mut_subcommand("bench", crate::laboratory::with_names)
+}
+
+#[cfg(not(feature = "laboratory"))]
+fn offered(command: Command) -> Command {
+    command
 }
 
 /// Returns the command without hidden subcommands, at any depth. A `clap::Command` can lose none, so

@@ -449,6 +449,25 @@ fn in_words(left: Duration) -> String {
     }
 }
 
+/// Adds to the definition of this command the names that its arguments take, for completions. The
+/// arguments themselves are parsed by code that knows the nearest match.
+#[cfg(feature = "install")]
+pub(crate) fn with_names(bench: clap::Command) -> clap::Command {
+    use clap::builder::{PossibleValue, PossibleValuesParser};
+    let of_papers_and_checks = [(papers::NAME, papers::ABOUT), (selfcheck::NAME, selfcheck::ABOUT)];
+    let experiments = EXPERIMENTS.iter().map(|experiment| (experiment.name, experiment.about));
+    let experiments = experiments.chain(of_papers_and_checks);
+    let links = LinkKind::every().into_iter().map(|link| (link.name, link.about));
+    let value = |(name, about)| PossibleValue::new(name).help(about);
+    let experiments = PossibleValuesParser::new(experiments.map(value));
+    let links = PossibleValuesParser::new(links.map(value));
+    let runtimes = PossibleValuesParser::new(Runtime::ALL.map(Runtime::name));
+    bench
+        .mut_arg("experiment", |argument| argument.value_parser(experiments))
+        .mut_arg("technique", |argument| argument.value_parser(links))
+        .mut_arg("runtime", |argument| argument.value_parser(runtimes))
+}
+
 fn list(quick: bool) -> Result<String, Failure> {
     let section = |title: &str, entries: Vec<(&str, String)>| {
         let line = |(name, about): (&str, String)| format!("  {name:26}{about}\n");

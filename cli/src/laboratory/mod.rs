@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+#[cfg(feature = "install")]
+pub(crate) use bench::with_names;
 pub(crate) use lab::control_in_lab;
 
 use crate::common::{CheckCommand, Failure};

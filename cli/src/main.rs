@@ -114,9 +114,17 @@ fn check(words: &[String]) -> Result<(), String> {
 /// Prints a usage error in one line that names the argument.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
+    #[cfg(feature = "laboratory")]
+    use clap::error::{ContextKind, ContextValue};
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = write!(std::io::stderr(), "{error}");
         return ExitCode::from(2);
+    }
+    #[cfg(feature = "laboratory")]
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+        && laboratory::is_experiment(name)
+    {
+        return complain(&format!("{name:?} is an experiment: give `dray bench {name}`"), 2);
     }
     complain(&one_line(error), 2)
 }

@@ -105,6 +105,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "unknown experiment \"throughput\": `dray bench --list` shows the experiments",
     ),
     // Options.
+    ("selfcheck", "\"selfcheck\" is an experiment: give `dray bench selfcheck`"),
     ("bnech", "unrecognized subcommand 'bnech': did you mean bench?"),
     ("bench --tecnique veth", "unexpected argument '--tecnique' found: did you mean --technique?"),
     (

@@ -449,6 +449,12 @@ fn in_words(left: Duration) -> String {
     }
 }
 
+/// Returns true if `dray bench` has an experiment of this name.
+pub(crate) fn is_experiment(name: &str) -> bool {
+    let others = [papers::NAME, selfcheck::NAME];
+    others.contains(&name) || EXPERIMENTS.iter().any(|experiment| experiment.name == name)
+}
+
 /// Adds to the definition of this command the names that its arguments take, for completions. The
 /// arguments themselves are parsed by code that knows the nearest match.
 #[cfg(feature = "install")]

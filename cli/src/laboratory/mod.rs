@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use bench::is_experiment;
 #[cfg(feature = "install")]
 pub(crate) use bench::with_names;
 pub(crate) use lab::control_in_lab;

@@ -101,7 +101,7 @@ struct Graph {
     #[arg(value_name = "FILE.toml|LAB")]
     what: Option<String>,
     /// Write to this file instead of to standard output.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(short, long, value_name = "FILE.svg")]
     output: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use dray_lab::peer::SwitchKind;
+use dray_lab::peer::{SwitchKind, find_ns3};
 use dray_lab::{LinkKind, Runtime};
 use dray_measure::{Endpoint, Technique};
 
@@ -115,7 +115,8 @@ impl Case {
 
     /// Returns true if the case needs an optional program that is not installed.
     pub(crate) fn lacks_program(&self) -> bool {
-        self.unpackaged().is_some_and(|(switch, _)| switch.find().is_err())
+        let lacks_ns3 = self.technique.endpoint.is_ns3() && find_ns3().is_none();
+        lacks_ns3 || self.unpackaged().is_some_and(|(switch, _)| switch.find().is_err())
     }
 
     fn unpackaged(&self) -> Option<(SwitchKind, &'static str)> {
@@ -178,7 +179,7 @@ pub(crate) fn once_each() -> Vec<Technique> {
 
 /// Returns every endpoint but netmap's, whose module no kernel of these tests has.
 fn every_endpoint() -> impl Iterator<Item = Endpoint> {
-    Endpoint::all().into_iter().filter(|endpoint| !Endpoint::OF_NETMAP.contains(endpoint))
+    Endpoint::all().into_iter().filter(|endpoint| !endpoint.is_netmap())
 }
 
 /// Returns every technique of [`every_endpoint`].

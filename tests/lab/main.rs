@@ -6,6 +6,7 @@ mod common;
 mod cleanup;
 mod control;
 mod links;
+mod ns3;
 mod peers;
 mod results;
 mod runtimes;

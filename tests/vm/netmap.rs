@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
+use dray_lab::peer::find_ns3;
 use dray_results::{Outcome, Results};
 use dray_testvm::{NETMAP_FILES, Vm, VmOutput};
 
@@ -82,6 +83,7 @@ fn machine() -> &'static VmOutput {
 }
 
 fn run() -> VmOutput {
+    let ns3 = find_ns3().map_or("", |_| "ns3,vale/ns3-netmap");
     let script = format!(
         r#"
         ln -s {DRAY} /usr/local/bin/dray
@@ -160,9 +162,9 @@ fn run() -> VmOutput {
         ip link del v1
         # The paper's chains and fans.
         ln -s {NETMAP_FILES}/netmap/pkt-gen {NETMAP_FILES}/netmap/bridge /usr/local/bin
-        for run in incremental,vale,netmap-pipe/netmap parallel,vale/netmap; do
+        for run in incremental,vale,netmap-pipe/netmap parallel,vale/netmap {ns3}; do
             shape=${{run%%,*}}
-            timeout -k 1 60 dray bench casoni2013-$shape --quick --trials 1 --duration 0.5 --rate 500 \
+            timeout -k 1 100 dray bench casoni2013-$shape --quick --trials 1 --duration 0.5 --rate 500 \
                 --technique ${{run#*,}} --json /tmp/$shape > /dev/null || exit 1
             echo "== json of $shape"
             cat /tmp/$shape
@@ -254,4 +256,23 @@ fn containers_are_joined_by_netmap() {
     assert!(by_hand.contains("\nvale1:1.2 bridge_idx 0"), "{said}");
     // The module's device is gone with it, so nothing used it any more.
     assert!(part(said, "left behind").contains("ls: /dev/netmap: No such file"), "{said}");
+}
+
+#[test]
+fn simulations_exchange_packets_over_vale() {
+    let _alone = alone();
+    require_vm!();
+    require_netmap!();
+    if find_ns3().is_none() {
+        common::note_skip("no ns-3 program: make ns-3, see docs/ns-3.md");
+        return;
+    }
+    let said = &machine().output;
+    let results: Results = serde_json::from_str(part(said, "json of ns3")).unwrap();
+    let forwarders: Vec<_> = results.results.iter().map(|row| row.forwarders).collect();
+    assert_eq!(forwarders, Vec::from_iter(0..=6), "{said}");
+    for row in results.results {
+        let Outcome::Measured(measured) = &row.outcome else { panic!("{row:?}") };
+        assert!(measured.received > 0 && measured.received == measured.sent, "{row:?}");
+    }
 }

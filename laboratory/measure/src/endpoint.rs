@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use dray_bpf::Mode;
 use dray_lab::link::netmap_uri;
-use dray_lab::peer::Protocol;
+use dray_lab::peer::{Ns3Layer, Protocol};
 use dray_lab::runtime::{Capability, Privileges};
 use dray_lab::{Attachment, End, LabError, Runtime};
 use dray_port::afxdp::AfxdpUri;
@@ -63,10 +63,25 @@ pub(crate) enum Io {
     Netmap,
     /// netmap's own programs.
     PktGen,
+    /// Simulations of ns-3.
+    Ns3(Ns3Device, Ns3Layer),
     /// Our shared-memory drivers.
     Memory(Rings),
     /// DPDK's shared-memory drivers, in one testpmd that is both ends, with rings of 256 entries.
     DpdkMemory(Rings),
+}
+
+/// Device of a simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ns3Device {
+    /// ns-3's own, on a packet socket.
+    Fd,
+    /// Ours, on a port with packet sockets.
+    Raw,
+    /// Ours, on a port that shares memory.
+    Memory(Rings),
+    /// Ours, on a netmap port.
+    Netmap,
 }
 
 /// Number of frames per system call.
@@ -196,6 +211,66 @@ impl Endpoint {
     /// Endpoints of netmap's links.
     pub const OF_NETMAP: [Self; 2] = [Self::NETMAP, Self::PKT_GEN];
 
+    /// Simulations of ns-3 with its own device.
+    pub const NS3_FD: Self = Self {
+        name: "ns3-fd",
+        about: "ns-3 at both ends, its FdNetDevice on a raw socket",
+        io: Io::Ns3(Ns3Device::Fd, Ns3Layer::Udp),
+    };
+
+    /// Simulations of ns-3 with our device, on packet sockets.
+    pub const NS3_RAW: Self = Self {
+        name: "ns3-raw",
+        about: "ns-3 at both ends, our device on raw sockets",
+        io: Io::Ns3(Ns3Device::Raw, Ns3Layer::Udp),
+    };
+
+    /// Simulations of ns-3 with our device, on split virtqueues.
+    pub const NS3_VIRTIO: Self = Self {
+        name: "ns3-virtio",
+        about: "ns-3 at both ends, our device on virtqueues",
+        io: Io::Ns3(Ns3Device::Memory(Rings::Split), Ns3Layer::Udp),
+    };
+
+    /// Simulations of ns-3 with our device, on memif's rings.
+    pub const NS3_MEMIF: Self = Self {
+        name: "ns3-memif",
+        about: "ns-3 at both ends, our device on memif's rings",
+        io: Io::Ns3(Ns3Device::Memory(Rings::Memif), Ns3Layer::Udp),
+    };
+
+    /// Simulations of ns-3 with our device, on netmap's rings.
+    pub const NS3_NETMAP: Self = Self {
+        name: "ns3-netmap",
+        about: "ns-3 at both ends, our device on netmap's rings",
+        io: Io::Ns3(Ns3Device::Netmap, Ns3Layer::Udp),
+    };
+
+    /// [`NS3_FD`](Self::NS3_FD) without the stack.
+    pub const NS3_FD_BARE: Self = Self {
+        name: "ns3-fd-bare",
+        about: "as ns3-fd, packets made and counted at the device",
+        io: Io::Ns3(Ns3Device::Fd, Ns3Layer::Device),
+    };
+
+    /// [`NS3_VIRTIO`](Self::NS3_VIRTIO) without the stack.
+    pub const NS3_VIRTIO_BARE: Self = Self {
+        name: "ns3-virtio-bare",
+        about: "as ns3-virtio, packets made and counted at the device",
+        io: Io::Ns3(Ns3Device::Memory(Rings::Split), Ns3Layer::Device),
+    };
+
+    /// Simulations of ns-3.
+    pub const NS3: [Self; 7] = [
+        Self::NS3_FD,
+        Self::NS3_RAW,
+        Self::NS3_FD_BARE,
+        Self::NS3_VIRTIO,
+        Self::NS3_VIRTIO_BARE,
+        Self::NS3_MEMIF,
+        Self::NS3_NETMAP,
+    ];
+
     /// Our shared-memory virtio driver with split rings.
     pub const VIRTIO: Self = Self {
         name: "virtio",
@@ -263,7 +338,8 @@ impl Endpoint {
     /// All endpoints.
     pub fn all() -> Vec<Self> {
         let others =
-            [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::OF_NETMAP, &Self::MEMORY].concat();
+            [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::OF_NETMAP, &Self::MEMORY, &Self::NS3]
+                .concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
@@ -276,8 +352,12 @@ impl Endpoint {
     /// none.
     pub(crate) fn protocol(self) -> Option<Protocol> {
         match self.io {
-            Io::Memory(Rings::Memif) | Io::DpdkMemory(Rings::Memif) => Some(Protocol::Memif),
-            Io::Memory(_) | Io::DpdkMemory(_) => Some(Protocol::VhostUser),
+            Io::Memory(rings) | Io::DpdkMemory(rings) | Io::Ns3(Ns3Device::Memory(rings), _) => {
+                Some(match rings {
+                    Rings::Memif => Protocol::Memif,
+                    Rings::Split | Rings::Packed => Protocol::VhostUser,
+                })
+            }
             _ => None,
         }
     }
@@ -314,7 +394,7 @@ impl Endpoint {
             Io::Stream { .. } | Io::Memory(_) | Io::Netmap | Io::PktGen => &[],
             // TAP endpoints do not run in an engine's container.
             Io::Tap => &[Mknod, NetAdmin],
-            Io::DpdkAfxdp | Io::DpdkMemory(_) => &[],
+            Io::DpdkAfxdp | Io::DpdkMemory(_) | Io::Ns3(..) => &[],
         }
     }
 
@@ -323,6 +403,7 @@ impl Endpoint {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
             Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
+            Io::Ns3(..) => "ns-3 runs outside the containers",
             Io::Netmap | Io::PktGen => "an engine's containers have no /dev/netmap",
             _ => return Ok(()),
         };
@@ -369,13 +450,18 @@ impl Endpoint {
     }
 
     /// Returns true if the endpoint's link consists of netmap ports.
-    pub(crate) fn is_netmap(self) -> bool {
-        matches!(self.io, Io::Netmap | Io::PktGen)
+    pub fn is_netmap(self) -> bool {
+        matches!(self.io, Io::Netmap | Io::PktGen | Io::Ns3(Ns3Device::Netmap, _))
+    }
+
+    /// Returns true if the ends are simulations of ns-3.
+    pub fn is_ns3(self) -> bool {
+        matches!(self.io, Io::Ns3(..))
     }
 
     /// Returns true if the programs of the endpoint are not ours.
     pub(crate) fn is_third_party(self) -> bool {
-        self.is_dpdk() || self.io == Io::PktGen
+        self.is_dpdk() || self.is_ns3() || self.io == Io::PktGen
     }
 
     /// Address at `end` on which a stream receiver listens; `None` for frames.
@@ -399,15 +485,15 @@ impl Endpoint {
     /// Port at `end` of a link whose other end is `peer`.
     ///
     /// # Panics
-    /// Panics if the endpoint cannot open this kind of end, and for streams and DPDK's endpoints,
-    /// which open no port here.
+    /// Panics if the endpoint cannot open this kind of end, and for streams and third-party
+    /// endpoints, which open no port here. For ns-3 it is the port of a forwarder.
     pub fn port(self, end: &End, peer: &End, burst: usize, wait: Wait) -> PortUri {
         let interface = || end.interface().expect("a kernel endpoint has an interface");
         let options = |calls| match calls {
             Calls::One => SocketOptions { batch: 1, wait },
             Calls::Burst => SocketOptions { batch: burst, wait },
         };
-        match self.io {
+        match self.of_forwarders() {
             Io::Udp(calls) => {
                 let Flow { src_port, dst_port, .. } = Flow::default();
                 let local = SocketAddrV4::new(end.ip, src_port);
@@ -460,10 +546,34 @@ impl Endpoint {
                 };
                 uri.parse().expect("the lab's sockets have short names")
             }
-            Io::DpdkAfxdp | Io::DpdkMemory(_) | Io::PktGen => {
+            Io::DpdkAfxdp | Io::DpdkMemory(_) | Io::PktGen | Io::Ns3(..) => {
                 unreachable!("third-party programs open their ports themselves")
             }
             Io::Stream { .. } => unreachable!("stream endpoints have no frame ports"),
+        }
+    }
+
+    /// Ports of the forwarders, which are ours where the ends are simulations.
+    fn of_forwarders(self) -> Io {
+        match self.io {
+            Io::Ns3(Ns3Device::Fd | Ns3Device::Raw, _) => Io::Raw(Calls::Burst),
+            Io::Ns3(Ns3Device::Memory(rings), _) => Io::Memory(rings),
+            Io::Ns3(Ns3Device::Netmap, _) => Io::Netmap,
+            io => io,
+        }
+    }
+
+    /// Port of a simulation at `end` of a link whose other end is `peer`.
+    pub(crate) fn ns3_port(self, end: &End, peer: &End, burst: usize) -> String {
+        match self.io {
+            Io::Ns3(Ns3Device::Fd, _) => {
+                format!("fd:{}", end.interface().expect("a kernel endpoint has an interface"))
+            }
+            // It runs where the port is, and beside the containers.
+            Io::Ns3(Ns3Device::Netmap, _) => {
+                format!("netmap:{}", end.netmap().expect("a netmap endpoint has a port"))
+            }
+            _ => self.port(end, peer, burst, Wait::Block).to_string(),
         }
     }
 }

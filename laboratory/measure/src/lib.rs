@@ -14,6 +14,7 @@ mod needs;
 mod neighbour;
 mod netmap_ends;
 mod noise;
+mod ns3_ends;
 mod peer_ends;
 pub mod plan;
 mod ports;

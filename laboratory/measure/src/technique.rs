@@ -17,6 +17,10 @@ pub struct Technique {
     pub endpoint: Endpoint,
 }
 
+/// Links that simulations of ns-3 are measured on, besides netmap's.
+const NS3_LINKS: [LinkKind; 5] =
+    [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::DIRECT, LinkKind::PATCH, LinkKind::VPP_MEMIF];
+
 /// Error: a word names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the error messages describe the variants")]
@@ -98,9 +102,10 @@ impl Technique {
             && machines_fit
             && link.is_unix() == endpoint.is_unix()
             && link.is_netmap() == endpoint.is_netmap();
+        let fits_ns3 = !endpoint.is_ns3() || link.is_netmap() || NS3_LINKS.contains(&link);
         // Streams need replies, which do not pass links that keep containers apart.
         let is_answered = !(link.isolates && endpoint.is_stream());
-        fits && is_answered && !no_device && endpoint.xdp().is_none_or(has_place)
+        fits && is_answered && fits_ns3 && !no_device && endpoint.xdp().is_none_or(has_place)
     }
 
     /// Returns true if the technique is measured by default: every endpoint on the kernel's usual
@@ -214,7 +219,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 3];
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 6];
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);

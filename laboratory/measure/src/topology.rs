@@ -137,7 +137,12 @@ impl Topology {
         let names = names.chain((1..=shape.forwarders()).map(middle));
         let names: Vec<String> = names.collect();
         let roles = names.len() * shape.pairs();
-        let (switch, mut cpus) = if technique.link.switch().is_some() {
+        let (switch, mut cpus) = if technique.link.switch().is_some() && technique.endpoint.is_ns3()
+        {
+            // Simulations need more time than a switch: each gets a CPU first.
+            let mut cpus = placement.assign(roles + 1);
+            (cpus.pop(), cpus)
+        } else if technique.link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
         } else if matches!(shape, Shape::Upf(_)) {
@@ -394,10 +399,11 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
-            // A lab has one switch, so both hops share it. A user plane function has addresses of
-            // its own, so frames do not return to it.
-            match shape {
-                Shape::Upf(_) if link.switch().is_some() => vec![pairs.collect()],
+            // A lab has one switch, so all hops share it. Frames do not return to a user plane
+            // function, which has addresses of its own, nor through a switch with ports in pairs.
+            let returns = matches!(shape, Shape::Chain(_)) && link.learns;
+            match link.switch() {
+                Some(_) if !returns => vec![pairs.collect()],
                 _ => pairs.map(alone).collect(),
             }
         }

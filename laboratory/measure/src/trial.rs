@@ -22,7 +22,7 @@ use crate::span::Span;
 use crate::streams::StreamTrial;
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
-use crate::{isolation, netmap_ends, peer_ends, ports};
+use crate::{isolation, netmap_ends, ns3_ends, peer_ends, ports};
 
 /// Result of a trial, over all topologies. Rates and CPU time cover the measurement, counts the
 /// whole trial.
@@ -96,6 +96,7 @@ pub fn run(
     let first = &topologies[0];
     let run = match first.technique.endpoint.io {
         Io::DpdkAfxdp => peer_ends::observe_one_way(lab, first, load.size, timing)?,
+        Io::Ns3(..) => ns3_ends::observe(lab, first, load, timing)?,
         Io::PktGen => netmap_ends::observe(lab, first, load, timing)?,
         Io::DpdkMemory(rings) => peer_ends::observe_round(lab, first, rings, load.size, timing)?,
         _ => observe(lab, topologies, load, timing)?,

@@ -96,6 +96,7 @@ pub(crate) fn takes(endpoint: &str) -> Option<&'static str> {
         "virtio" | "virtio-packed" => "programs with a virtio-user driver, such as dray's library",
         "dpdk" | "dpdk-packed" | "dpdk-afxdp" => "DPDK programs",
         "netmap" | "pkt-gen" => "programs that use netmap",
+        other if other.starts_with("ns3-") => "simulations of ns-3",
         other if other.starts_with("afxdp") => "programs that use AF_XDP sockets",
         _ => return None,
     };

@@ -8,6 +8,7 @@ use dray_results::HostFacts;
 
 use super::finding::{Finding, State};
 use crate::Runtime;
+use crate::peer::{find_ns3, ns3};
 use crate::process::installed;
 
 const GROUP: &str = "programs";
@@ -71,6 +72,7 @@ fn programs(architecture: &str) -> Vec<Program> {
             "virtual machines are not measured",
             qemu_package,
         ),
+        silent(ns3::PROGRAM, "ns-3 is not measured", "make ns-3, see docs/ns-3.md"),
         wanted("iperf3", "figures cannot be checked against iperf3", "apt install iperf3"),
         wanted(
             "perf",
@@ -93,7 +95,11 @@ fn examine_runtime(runtime: Runtime) -> Finding {
 
 fn examine_one(program: &Program) -> Finding {
     let finding = |state, detail: &str| Finding::new(GROUP, &*program.name, state, detail);
-    let Some(file) = installed::find(&program.name, None) else {
+    let found = match &*program.name {
+        ns3::PROGRAM => find_ns3(),
+        name => installed::find(name, None),
+    };
+    let Some(file) = found else {
         let missing = finding(State::Missing, "not installed");
         return match program.advice {
             Some((cost, remedy)) => missing.advise(format!("{cost}; {remedy}")),

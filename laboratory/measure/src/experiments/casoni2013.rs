@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use dray_lab::LinkKind;
 use dray_results::Layout;
 
-use super::experiment::Experiment;
+use super::experiment::{Experiment, MachineLimit};
 use super::sets;
 use crate::endpoint::Endpoint;
 use crate::shape::Shape;
@@ -70,6 +71,39 @@ pub(super) const SENDER_LOAD: Experiment = Experiment {
     losses: &[],
     layout: Layout::SentByForwarders,
     ..SERIAL
+};
+
+pub(super) const NS3: Experiment = Experiment {
+    name: "casoni2013-ns3",
+    about: "receive rate between two simulations of ns-3, through 0 to 6 forwarders",
+    shapes: &[
+        Shape::Chain(0),
+        Shape::Chain(1),
+        Shape::Chain(2),
+        Shape::Chain(3),
+        Shape::Chain(4),
+        Shape::Chain(5),
+        Shape::Chain(6),
+    ],
+    techniques: || Technique::by_link(&LinkKind::every(), &Endpoint::NS3),
+    losses: &[],
+    timing: Timing {
+        warm_up: Duration::from_secs(1),
+        measure: Duration::from_secs(3),
+        interval: Duration::from_millis(500),
+    },
+    machine_limit: MachineLimit::Never,
+    paper_pps: |technique, shape| match technique.link {
+        _ if shape != Shape::Chain(0) => None,
+        LinkKind::VETH | LinkKind::BRIDGE => Some(70e3),
+        LinkKind::VALE => Some(2.5e6),
+        _ => None,
+    },
+    paper: Some(
+        "Casoni et al. 2013: between two instances of ns-3, 70 kpps on sockets and 2.5 Mpps over \
+         netmap's VALE",
+    ),
+    ..FORWARDERS
 };
 
 /// Settings common to all experiments of this paper.

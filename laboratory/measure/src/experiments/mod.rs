@@ -49,6 +49,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     casoni2013::SERIAL,
     casoni2013::PARALLEL,
     casoni2013::SENDER_LOAD,
+    casoni2013::NS3,
     claassen2016::LOCAL_TCP,
     claassen2016::LOCAL_UDP,
     claassen2016::SWITCHED_TCP,

@@ -2,7 +2,7 @@
 
 use dray_lab::LinkKind;
 use dray_lab::link::missing;
-use dray_lab::peer::SwitchKind;
+use dray_lab::peer::{SwitchKind, find_ns3};
 use dray_traffic::stream::Family;
 
 use crate::endpoint::Endpoint;
@@ -14,6 +14,8 @@ pub(crate) struct Absent {
     links: Vec<LinkKind>,
     /// True if DPDK's testpmd is not installed.
     dpdk: bool,
+    /// True if the program of ns-3 is not built.
+    ns3: bool,
     /// True if the kernel has no SMC sockets.
     smc: bool,
 }
@@ -26,6 +28,7 @@ impl Absent {
         Self {
             links: missing(techniques.iter().map(|technique| technique.link).collect()),
             dpdk: has(Endpoint::is_dpdk) && SwitchKind::Testpmd.find().is_err(),
+            ns3: has(Endpoint::is_ns3) && find_ns3().is_none(),
             smc: has(|endpoint| endpoint == Endpoint::SMC) && !Family::Smc.is_supported(),
         }
     }
@@ -35,6 +38,7 @@ impl Absent {
         let Technique { link, endpoint } = technique;
         let lacks_endpoint =
             (self.dpdk && endpoint.is_dpdk()) || (self.smc && endpoint == Endpoint::SMC);
+        let lacks_endpoint = lacks_endpoint || (self.ns3 && endpoint.is_ns3());
         lacks_endpoint || self.links.contains(&link)
     }
 }

@@ -82,7 +82,7 @@ pub enum RoleError {
         flows: u16,
     },
     /// A neighbour was given no memory, or more than is available.
-    #[error("neighbour memory of {bytes} bytes: allowed is 64 to what can be allocated")]
+    #[error("neighbour memory of {bytes} bytes: allowed is 64 bytes to the available memory")]
     Memory {
         /// Requested size.
         bytes: usize,

@@ -12,7 +12,7 @@ use crate::intake::Intake;
 use crate::latency::Latency;
 use crate::links::Links;
 use crate::pacer::Pacer;
-use crate::sample::{Sampler, monotonic_ns};
+use crate::sample::Sampler;
 use crate::sender::{Late, OpenLane};
 use crate::{OnSample, Phase, PingJob, PingReport, ReceiveReport, RoleError, SendReport, Signal};
 
@@ -53,9 +53,7 @@ impl Ping {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<PingReport, RoleError> {
-        while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        signal.wait_for_start();
         let start = clock::ticks();
         let warm = start + clock::to_ticks(self.job.warm_up);
         let mut sampler = Sampler::new(self.job.interval, on_sample);

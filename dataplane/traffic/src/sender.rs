@@ -1,13 +1,11 @@
 //! The sender: test frames at a given rate, size and burst, or as fast as possible.
 
-use std::time::Duration;
-
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 
 use crate::links::Links;
 use crate::pacer::{Pacer, wait_until};
-use crate::sample::{Sampler, monotonic_ns};
+use crate::sample::Sampler;
 use crate::users::{self, Turn, Users};
 use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
 
@@ -53,9 +51,7 @@ impl Sender {
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
         let SendJob { rate, count, duration, burst, turn, timed, .. } = self.job;
-        while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        signal.wait_for_start();
         let offered = rate.map(|rate| (rate * duration.as_secs_f64()) as u64);
         let most = count.or(offered);
         let start = clock::ticks();
@@ -279,6 +275,8 @@ fn split(frames: impl Iterator<Item = Vec<u8>>, at: usize) -> (Vec<Box<[u8]>>, V
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use dray_wire::Flow;
     use dray_wire::test_frame::{Verdict, read};

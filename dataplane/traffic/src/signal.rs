@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use dray_port::clock;
 
+use crate::sample::monotonic_ns;
+
 /// Phase of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -58,6 +60,13 @@ impl Signal {
     /// Returns the start time of the sender, on the monotonic clock in nanoseconds.
     pub(crate) fn start_at_ns(&self) -> u64 {
         self.0.start_at_ns.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the start time of the sender, or until the role is asked to end.
+    pub(crate) fn wait_for_start(&self) {
+        while monotonic_ns() < self.start_at_ns() && self.phase() == Phase::Run {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Asks the role to take what is still queued, then stop.

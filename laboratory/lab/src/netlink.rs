@@ -158,38 +158,33 @@ impl Netlink {
     /// Creates a bridge without spanning tree and multicast snooping: it forwards from the start
     /// and sends no frames of its own.
     pub fn create_bridge(&self, name: &str) -> io::Result<()> {
-        let mut link = LinkMessage::default();
-        link.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Bridge),
-                LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
-            ]),
-        ];
-        self.create_link(link)
+        let data = InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)]);
+        self.create_named(name, InfoKind::Bridge, Some(data), None)
     }
 
     /// Creates a link that needs only a kind and a parent, to test kernel support for the kind.
     pub fn create_plain(&self, name: &str, kind: InfoKind, parent: Option<u32>) -> io::Result<()> {
-        let mut link = LinkMessage::default();
-        link.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]),
-        ];
-        link.attributes.extend(parent.map(LinkAttribute::Link));
-        self.create_link(link)
+        self.create_named(name, kind, None, parent)
     }
 
     /// Creates a VXLAN tunnel endpoint.
     pub fn create_vxlan(&self, name: &str, settings: Vec<InfoVxlan>) -> io::Result<()> {
+        self.create_named(name, InfoKind::Vxlan, Some(InfoData::Vxlan(settings)), None)
+    }
+
+    /// Creates a link with the kernel's defaults for everything else.
+    fn create_named(
+        &self,
+        name: &str,
+        kind: InfoKind,
+        data: Option<InfoData>,
+        parent: Option<u32>,
+    ) -> io::Result<()> {
+        let info = [LinkInfo::Kind(kind)].into_iter().chain(data.map(LinkInfo::Data)).collect();
         let mut link = LinkMessage::default();
-        link.attributes = vec![
-            LinkAttribute::IfName(name.to_owned()),
-            LinkAttribute::LinkInfo(vec![
-                LinkInfo::Kind(InfoKind::Vxlan),
-                LinkInfo::Data(InfoData::Vxlan(settings)),
-            ]),
-        ];
+        link.attributes =
+            vec![LinkAttribute::IfName(name.to_owned()), LinkAttribute::LinkInfo(info)];
+        link.attributes.extend(parent.map(LinkAttribute::Link));
         self.create_link(link)
     }
 

@@ -103,110 +103,95 @@ pub(crate) enum Rings {
 
 impl Endpoint {
     /// UDP sockets, one frame per call.
-    pub const UDP: Self =
-        Self { name: "udp", about: "UDP sockets, send/recv", io: Io::Udp(Calls::One) };
+    pub const UDP: Self = Self::new("udp", "UDP sockets, send/recv", Io::Udp(Calls::One));
 
     /// UDP sockets, a burst per call.
-    pub const UDP_MMSG: Self = Self {
-        name: "udp-mmsg",
-        about: "UDP sockets, sendmmsg/recvmmsg",
-        io: Io::Udp(Calls::Burst),
-    };
+    pub const UDP_MMSG: Self =
+        Self::new("udp-mmsg", "UDP sockets, sendmmsg/recvmmsg", Io::Udp(Calls::Burst));
 
     /// Packet sockets, one frame per call.
-    pub const RAW: Self =
-        Self { name: "raw", about: "raw sockets, send/recv", io: Io::Raw(Calls::One) };
+    pub const RAW: Self = Self::new("raw", "raw sockets, send/recv", Io::Raw(Calls::One));
 
     /// Packet sockets, a burst per call.
-    pub const RAW_MMSG: Self = Self {
-        name: "raw-mmsg",
-        about: "raw sockets, sendmmsg/recvmmsg",
-        io: Io::Raw(Calls::Burst),
-    };
+    pub const RAW_MMSG: Self =
+        Self::new("raw-mmsg", "raw sockets, sendmmsg/recvmmsg", Io::Raw(Calls::Burst));
 
     /// AF_XDP sockets, with XDP in the network driver if it supports that.
-    pub const AFXDP: Self = Self {
-        name: "afxdp",
-        about: "AF_XDP sockets, XDP in the driver if supported",
-        io: Io::Afxdp { xdp: None, defer: None, wakeup: true },
-    };
+    pub const AFXDP: Self = Self::new(
+        "afxdp",
+        "AF_XDP sockets, XDP in the driver if supported",
+        Io::Afxdp { xdp: None, defer: None, wakeup: true },
+    );
 
     /// [`AFXDP`](Self::AFXDP) with the interface's interrupts deferred by 50 us: a veth's ring of
     /// 256 frames lasts that long at 5 Mpps.
-    pub const AFXDP_DEFERRED: Self = Self {
-        name: "afxdp-deferred",
-        about: "as afxdp, interrupts deferred by 50 us",
-        io: Io::Afxdp { xdp: None, defer: Some(50), wakeup: true },
-    };
+    pub const AFXDP_DEFERRED: Self = Self::new(
+        "afxdp-deferred",
+        "as afxdp, interrupts deferred by 50 us",
+        Io::Afxdp { xdp: None, defer: Some(50), wakeup: true },
+    );
 
     /// [`AFXDP`](Self::AFXDP) without `XDP_USE_NEED_WAKEUP`.
-    pub const AFXDP_NO_WAKEUP: Self = Self {
-        name: "afxdp-no-wakeup",
-        about: "AF_XDP sockets without XDP_USE_NEED_WAKEUP",
-        io: Io::Afxdp { xdp: None, defer: None, wakeup: false },
-    };
+    pub const AFXDP_NO_WAKEUP: Self = Self::new(
+        "afxdp-no-wakeup",
+        "AF_XDP sockets without XDP_USE_NEED_WAKEUP",
+        Io::Afxdp { xdp: None, defer: None, wakeup: false },
+    );
 
     /// AF_XDP sockets with XDP behind the network driver, which works on any interface.
-    pub const AFXDP_GENERIC: Self = Self {
-        name: "afxdp-generic",
-        about: "AF_XDP sockets, generic XDP (behind the driver)",
-        io: Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
-    };
+    pub const AFXDP_GENERIC: Self = Self::new(
+        "afxdp-generic",
+        "AF_XDP sockets, generic XDP (behind the driver)",
+        Io::Afxdp { xdp: Some(Mode::Generic), defer: None, wakeup: true },
+    );
 
     /// Device of a TAP interface, in the place of a virtual machine.
     pub const TAP: Self =
-        Self { name: "tap", about: "a TAP device as in virtual machines, read/write", io: Io::Tap };
+        Self::new("tap", "a TAP device as in virtual machines, read/write", Io::Tap);
 
     /// DPDK's AF_XDP driver.
-    pub const DPDK_AFXDP: Self =
-        Self { name: "dpdk-afxdp", about: "DPDK's AF_XDP driver", io: Io::DpdkAfxdp };
+    pub const DPDK_AFXDP: Self = Self::new("dpdk-afxdp", "DPDK's AF_XDP driver", Io::DpdkAfxdp);
 
     /// One or more TCP streams, 128 KiB per call.
-    pub const TCP: Self = Self {
-        name: "tcp",
-        about: "TCP streams",
-        io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: false },
-    };
+    pub const TCP: Self = Self::new(
+        "tcp",
+        "TCP streams",
+        Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: false },
+    );
 
     /// TCP streams with `MSG_ZEROCOPY`.
-    pub const TCP_ZEROCOPY: Self = Self {
-        name: "tcp-zerocopy",
-        about: "TCP streams, sent with MSG_ZEROCOPY",
-        io: Io::Stream { family: Family::Tcp, zerocopy: true, short_cut: false },
-    };
+    pub const TCP_ZEROCOPY: Self = Self::new(
+        "tcp-zerocopy",
+        "TCP streams, sent with MSG_ZEROCOPY",
+        Io::Stream { family: Family::Tcp, zerocopy: true, short_cut: false },
+    );
 
     /// TCP streams, short-cut by a BPF socket map without the programs' knowledge.
-    pub const TCP_SOCKMAP: Self = Self {
-        name: "tcp-sockmap",
-        about: "TCP streams, short-cut by a BPF socket map",
-        io: Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: true },
-    };
+    pub const TCP_SOCKMAP: Self = Self::new(
+        "tcp-sockmap",
+        "TCP streams, short-cut by a BPF socket map",
+        Io::Stream { family: Family::Tcp, zerocopy: false, short_cut: true },
+    );
 
     /// Shared memory communications (SMC), which programs use like TCP.
-    pub const SMC: Self = Self {
-        name: "smc",
-        about: "streams through SMC's loopback device",
-        io: Io::Stream { family: Family::Smc, zerocopy: false, short_cut: false },
-    };
+    pub const SMC: Self = Self::new(
+        "smc",
+        "streams through SMC's loopback device",
+        Io::Stream { family: Family::Smc, zerocopy: false, short_cut: false },
+    );
 
     /// Unix datagram sockets, one frame per call.
-    pub const DGRAM: Self =
-        Self { name: "dgram", about: "Unix datagrams, send/recv", io: Io::Unix(Calls::One) };
+    pub const DGRAM: Self = Self::new("dgram", "Unix datagrams, send/recv", Io::Unix(Calls::One));
 
     /// Unix datagram sockets, a burst per call.
-    pub const DGRAM_MMSG: Self = Self {
-        name: "dgram-mmsg",
-        about: "Unix datagrams, sendmmsg/recvmmsg",
-        io: Io::Unix(Calls::Burst),
-    };
+    pub const DGRAM_MMSG: Self =
+        Self::new("dgram-mmsg", "Unix datagrams, sendmmsg/recvmmsg", Io::Unix(Calls::Burst));
 
     /// Rings of netmap's kernel module.
-    pub const NETMAP: Self =
-        Self { name: "netmap", about: "rings of netmap's kernel module", io: Io::Netmap };
+    pub const NETMAP: Self = Self::new("netmap", "rings of netmap's kernel module", Io::Netmap);
 
     /// netmap's own sender and receiver, and its forwarder.
-    pub const PKT_GEN: Self =
-        Self { name: "pkt-gen", about: "netmap's pkt-gen and bridge", io: Io::PktGen };
+    pub const PKT_GEN: Self = Self::new("pkt-gen", "netmap's pkt-gen and bridge", Io::PktGen);
 
     /// Endpoints of netmap's links.
     pub const OF_NETMAP: [Self; 2] = [Self::NETMAP, Self::PKT_GEN];
@@ -272,40 +257,31 @@ impl Endpoint {
     ];
 
     /// Our shared-memory virtio driver with split rings.
-    pub const VIRTIO: Self = Self {
-        name: "virtio",
-        about: "shared memory, split virtqueues",
-        io: Io::Memory(Rings::Split),
-    };
+    pub const VIRTIO: Self =
+        Self::new("virtio", "shared memory, split virtqueues", Io::Memory(Rings::Split));
 
     /// Our shared-memory virtio driver with packed rings.
-    pub const VIRTIO_PACKED: Self = Self {
-        name: "virtio-packed",
-        about: "shared memory, packed virtqueues",
-        io: Io::Memory(Rings::Packed),
-    };
+    pub const VIRTIO_PACKED: Self =
+        Self::new("virtio-packed", "shared memory, packed virtqueues", Io::Memory(Rings::Packed));
 
     /// DPDK's virtio driver with split rings.
-    pub const DPDK: Self = Self {
-        name: "dpdk",
-        about: "DPDK's virtio-user, split virtqueues",
-        io: Io::DpdkMemory(Rings::Split),
-    };
+    pub const DPDK: Self =
+        Self::new("dpdk", "DPDK's virtio-user, split virtqueues", Io::DpdkMemory(Rings::Split));
 
     /// DPDK's virtio driver with packed rings.
-    pub const DPDK_PACKED: Self = Self {
-        name: "dpdk-packed",
-        about: "DPDK's virtio-user, packed virtqueues",
-        io: Io::DpdkMemory(Rings::Packed),
-    };
+    pub const DPDK_PACKED: Self = Self::new(
+        "dpdk-packed",
+        "DPDK's virtio-user, packed virtqueues",
+        Io::DpdkMemory(Rings::Packed),
+    );
 
     /// Our memif client.
     pub const MEMIF: Self =
-        Self { name: "memif", about: "shared memory, memif's rings", io: Io::Memory(Rings::Memif) };
+        Self::new("memif", "shared memory, memif's rings", Io::Memory(Rings::Memif));
 
     /// DPDK's memif client.
     pub const DPDK_MEMIF: Self =
-        Self { name: "dpdk-memif", about: "DPDK's memif", io: Io::DpdkMemory(Rings::Memif) };
+        Self::new("dpdk-memif", "DPDK's memif", Io::DpdkMemory(Rings::Memif));
 
     /// Kernel sockets, in the order of `ara2019`'s table.
     pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
@@ -334,6 +310,10 @@ impl Endpoint {
 
     /// Shared-memory endpoints that a link stands for if no endpoint is named.
     pub const USUAL_MEMORY: [Self; 2] = [Self::VIRTIO, Self::MEMIF];
+
+    const fn new(name: &'static str, about: &'static str, io: Io) -> Self {
+        Self { name, about, io }
+    }
 
     /// All endpoints.
     pub fn all() -> Vec<Self> {

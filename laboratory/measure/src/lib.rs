@@ -28,6 +28,7 @@ mod shape;
 mod span;
 pub mod streams;
 pub mod technique;
+mod third_party;
 mod timing;
 pub mod topology;
 pub mod trial;

@@ -1,21 +1,18 @@
 //! Trials whose roles are netmap's own programs. Only their counters show what passed; the payload
 //! is not checked.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use dray_lab::peer::{NetmapProgram, NetmapRole};
+use dray_lab::peer::NetmapRole;
 use dray_lab::{End, Lab, LabError};
 use dray_results::Agreements;
-use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, ReceiveReport, Report, Sample, SendReport, StreamReport};
+use dray_traffic::{ForwardReport, Report};
 
-use crate::reading::{CpuReading, KernelReading};
+use crate::reading::KernelReading;
 use crate::run::Run;
+use crate::third_party::{self, QUIET, measure, sample};
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
-
-/// Time for frames in flight to arrive.
-const QUIET: Duration = Duration::from_millis(60);
 
 /// Runs a trial with frames from a `pkt-gen`, through a `bridge` for each forwarder, to a `pkt-gen`.
 pub(crate) fn observe(
@@ -48,51 +45,30 @@ pub(crate) fn observe(
     let ready_after = asked.elapsed();
     sender.wait_until_working(&cancel)?;
 
-    lab.sleep_until(Instant::now() + timing.warm_up)?;
-    let (start, measure_from_ns) = (Instant::now(), monotonic_ns());
-    let before = CpuReading::take(lab)?;
     let mut samples = vec![Vec::new(); 2 + forwarders.len()];
-    let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
-    for number in 0..=intervals {
-        lab.sleep_until(start + number * timing.interval)?;
+    let (measure_from_ns, cpus) = measure(lab, timing, || {
         let programs = [&sender].into_iter().chain(&forwarders).chain([&receiver]);
         for (program, samples) in programs.zip(&mut samples) {
-            samples.push(sample(program, size)?);
+            let frames = program.frames();
+            samples.push(sample(frames, frames * size as u64, program.cpu_time()?));
         }
-    }
-    let cpus = [before, CpuReading::take(lab)?];
+        Ok(())
+    })?;
     sender.stop(&cancel)?;
     lab.sleep_until(Instant::now() + QUIET)?;
     receiver.stop(&cancel)?;
     let (sent, received) = (sender.frames(), receiver.frames());
-    let mut reports = Vec::new();
-    let last = samples.len() - 1;
-    for (number, samples) in samples.into_iter().enumerate() {
-        reports.push(match number {
-            0 => Report::Send(SendReport {
-                sent,
-                bytes: sent * size as u64,
-                streams: vec![sent],
-                samples,
-                ..SendReport::default()
-            }),
-            number if number == last => Report::Receive(ReceiveReport {
-                received,
-                bytes: received * size as u64,
-                // All frames are one stream; its missing frames are those sent but not received.
-                streams: vec![StreamReport { received, next: received, ..StreamReport::default() }],
-                samples,
-                ..ReceiveReport::default()
-            }),
-            // A bridge counts nothing: what it passed on is what arrived behind it.
-            _ => Report::Forward(ForwardReport {
-                received,
-                transmitted: received,
-                samples,
-                ..ForwardReport::default()
-            }),
-        });
-    }
+    let counts = |frames: u64| (frames, frames * size as u64);
+    let mut samples = samples.into_iter();
+    let mut next = || samples.next().expect("samples of every program");
+    let mut reports = vec![third_party::sender(counts(sent), next())];
+    reports.extend(forwarders.iter().map(|_| {
+        let samples = next();
+        // A bridge counts nothing: what it passed on is what arrived behind it.
+        let transmitted = received;
+        Report::Forward(ForwardReport { received, transmitted, samples, ..Default::default() })
+    }));
+    reports.push(third_party::receiver(counts(received), next()));
     let kernel = [kernel_before, KernelReading::take()];
     let (agreements, reports) = (Agreements::new(), vec![reports]);
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
@@ -100,16 +76,4 @@ pub(crate) fn observe(
 
 fn port(end: &End) -> &str {
     end.netmap().expect("netmap's programs go with netmap's links")
-}
-
-fn sample(program: &NetmapProgram, size: usize) -> Result<Sample, LabError> {
-    let (frames, cpu) = (program.frames(), program.cpu_time()?);
-    Ok(Sample {
-        at_ns: monotonic_ns(),
-        frames,
-        bytes: frames * size as u64,
-        user_ns: cpu.user.as_nanos() as u64,
-        system_ns: cpu.system.as_nanos() as u64,
-        work_ns: None,
-    })
 }

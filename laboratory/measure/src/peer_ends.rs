@@ -15,12 +15,12 @@ use dray_lab::peer::{
 };
 use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
-use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
+use dray_traffic::Sample;
 
 use crate::endpoint::Rings;
-use crate::reading::{CpuReading, KernelReading};
+use crate::reading::KernelReading;
 use crate::run::Run;
+use crate::third_party::{Measured, QUIET, measure, receiver, sample, sender};
 use crate::timing::Timing;
 use crate::topology::{Hop, Station, Topology};
 
@@ -30,8 +30,6 @@ const RING: u16 = 256;
 /// Bursts of 32 frames that circulate in each direction: as many as a ring holds if a frame takes
 /// two descriptors. testpmd drops frames that do not fit, and would continue with fewer.
 const BURSTS: u16 = RING / 2 / 32;
-/// Time for frames in flight to arrive.
-const QUIET: Duration = Duration::from_millis(60);
 
 /// Runs a trial with frames of `size` bytes that circulate through one testpmd.
 pub(crate) fn observe_round(
@@ -67,12 +65,12 @@ pub(crate) fn observe_round(
     lab.sleep_until(Instant::now() + SETTLE)?;
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
-    let mut sampler = Sampler::default();
-    let measured = sampler.measure(lab, timing, |sampler| sampler.look(&endpoint, None))?;
+    let mut samples = Samples::default();
+    let measured = measure(lab, timing, || samples.look(&endpoint, None))?;
     endpoint.drain_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    sampler.look(&endpoint, None)?;
-    Ok(sampler.observed(measured, kernel))
+    samples.look(&endpoint, None)?;
+    Ok(samples.observed(measured, kernel))
 }
 
 /// Runs a trial with frames of `size` bytes from a testpmd on the sender's interface to one on the
@@ -108,26 +106,22 @@ pub(crate) fn observe_one_way(
     lab.sleep_until(Instant::now() + SETTLE)?;
     let kernel = KernelReading::take();
     sender.start_traffic()?;
-    let mut sampler = Sampler::default();
-    let measured =
-        sampler.measure(lab, timing, |sampler| sampler.look(&sender, Some(&receiver)))?;
+    let mut samples = Samples::default();
+    let measured = measure(lab, timing, || samples.look(&sender, Some(&receiver)))?;
     sender.stop_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    sampler.look(&sender, Some(&receiver))?;
-    Ok(sampler.observed(measured, kernel))
+    samples.look(&sender, Some(&receiver))?;
+    Ok(samples.observed(measured, kernel))
 }
 
 /// Samples of the testpmds' counters.
 #[derive(Default)]
-struct Sampler {
+struct Samples {
     sent: Vec<Sample>,
     received: Vec<Sample>,
 }
 
-/// Start of the measurement on the monotonic clock, and CPU times before and after it.
-type Measured = (u64, [CpuReading; 2]);
-
-impl Sampler {
+impl Samples {
     /// Samples the counters of a sender and, if it is another program, of a receiver.
     fn look(
         &mut self,
@@ -137,28 +131,17 @@ impl Sampler {
         let sum = |ports: &[PortCounters], field: fn(&PortCounters) -> u64| {
             ports.iter().map(field).sum::<u64>()
         };
-        let sample = |endpoint: &PeerEndpoint, frames, bytes| {
-            let cpu = endpoint.cpu_time()?;
-            Ok::<_, LabError>(Sample {
-                at_ns: monotonic_ns(),
-                frames,
-                bytes,
-                user_ns: cpu.user.as_nanos() as u64,
-                system_ns: cpu.system.as_nanos() as u64,
-                work_ns: None,
-            })
-        };
         let sent = sender.counters()?;
         let (frames, bytes) =
             (sum(&sent, |port| port.sent_frames), sum(&sent, |port| port.sent_bytes));
-        let sent_sample = sample(sender, frames, bytes)?;
+        let sent_sample = sample(frames, bytes, sender.cpu_time()?);
         let received = receiver.map_or(Ok(sent), PeerEndpoint::counters)?;
         let (frames, bytes) = (
             sum(&received, |port| port.received_frames),
             sum(&received, |port| port.received_bytes),
         );
         let received_sample = match receiver {
-            Some(receiver) => sample(receiver, frames, bytes)?,
+            Some(receiver) => sample(frames, bytes, receiver.cpu_time()?),
             // One thread is both ends: its time counts once.
             None => Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample },
         };
@@ -167,44 +150,15 @@ impl Sampler {
         Ok(())
     }
 
-    /// Takes samples with `look` after the warm-up, at the interval of `timing`.
-    fn measure(
-        &mut self,
-        lab: &mut Lab,
-        timing: &Timing,
-        look: impl Fn(&mut Self) -> Result<(), LabError>,
-    ) -> Result<Measured, LabError> {
-        lab.sleep_until(Instant::now() + timing.warm_up)?;
-        let (from, measure_from_ns) = (Instant::now(), monotonic_ns());
-        let before = CpuReading::take(lab)?;
-        let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
-        for number in 0..=intervals {
-            lab.sleep_until(from + number * timing.interval)?;
-            look(self)?;
-        }
-        Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
-    }
-
     fn observed(self, (measure_from_ns, cpus): Measured, before: KernelReading) -> Run {
-        let sender = Report::Send(send_report(self.sent));
-        let receiver = Report::Receive(receive_report(self.received));
-        let reports = vec![vec![sender, receiver]];
+        let counts = |samples: &[Sample]| {
+            let last = samples.last().expect("at least one sample");
+            (last.frames, last.bytes)
+        };
+        let (sent, received) = (counts(&self.sent), counts(&self.received));
+        let reports = vec![vec![sender(sent, self.sent), receiver(received, self.received)]];
         let kernel = [before, KernelReading::take()];
         let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
         Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }
     }
-}
-
-fn send_report(samples: Vec<Sample>) -> SendReport {
-    let last = *samples.last().expect("at least one sample");
-    let (sent, bytes) = (last.frames, last.bytes);
-    SendReport { sent, bytes, streams: vec![sent], samples, ..SendReport::default() }
-}
-
-fn receive_report(samples: Vec<Sample>) -> ReceiveReport {
-    let last = *samples.last().expect("at least one sample");
-    let (received, bytes) = (last.frames, last.bytes);
-    // All frames are one stream; its missing frames are those sent but not received.
-    let streams = vec![StreamReport { received, next: received, ..StreamReport::default() }];
-    ReceiveReport { received, bytes, streams, samples, ..ReceiveReport::default() }
 }

@@ -12,7 +12,7 @@ use super::outgoing::Outgoing;
 use super::pattern::Pattern;
 use super::{END_MAX, StreamSendReport, ZeroCopy, sleep};
 use crate::links::Awaited;
-use crate::sample::{Sampler, monotonic_ns};
+use crate::sample::Sampler;
 use crate::{OnSample, Phase, RoleError, Signal, StreamSendJob};
 
 /// A sender of streams.
@@ -50,9 +50,7 @@ impl StreamSender {
         on_sample: Option<OnSample>,
     ) -> Result<StreamSendReport, RoleError> {
         self.connect(signal)?;
-        while monotonic_ns() < signal.start_at_ns() && signal.phase() == Phase::Run {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        signal.wait_for_start();
         let to = self.job.to.clone();
         let failed = RoleError::stream(&to);
         let start = clock::ticks();

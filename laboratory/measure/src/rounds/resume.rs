@@ -29,7 +29,7 @@ pub enum CannotResume {
     Complete,
     #[error("run made by dray {theirs}, but this is dray {ours}")]
     OtherVersion { theirs: String, ours: &'static str },
-    #[error("run is of experiment {theirs}, not {given}")]
+    #[error("run measured experiment {theirs}, not {given}")]
     OtherExperiment { theirs: String, given: String },
     #[error(transparent)]
     Unknown(#[from] experiments::UnknownExperiment),

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use dray_lab::{Cancel, LabError, LinkKind, Runtime};
 use dray_measure::rounds::{Journal, Listener, Resumed, Step};
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments, rounds};
-use dray_report::{Comparison, Report, Run, Verdict as Judgement, table};
+use dray_report::{Comparison, Judgement, Report, Run, table};
 use dray_results::{Check, Results, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -316,13 +316,11 @@ pub(crate) fn to_json(results: &Results) -> anyhow::Result<String> {
 fn judge(results: &Results) -> Result<(), Failure> {
     let rows = || results.results.iter();
     let isolations = || rows().filter_map(|row| Some((row, row.isolation()?)));
-    let skipped = rows().filter_map(|row| Some((&row.technique, row.skipped()?)));
-    let skipped = skipped
-        .chain(results.streams.iter().filter_map(|row| Some((&row.technique, row.skipped()?))));
-    let skipped: Vec<_> = skipped.collect();
+    let skipped = results.skipped().count();
     // An experiment without rows measures the limit of the machine.
-    if !skipped.is_empty() && skipped.len() == results.results.len() + results.streams.len() {
-        return Err(anyhow!("nothing could be measured: {}", reasons(&skipped)).into());
+    if skipped > 0 && skipped == results.results.len() + results.streams.len() {
+        let reasons = results.reasons_for_skipping().join("; ");
+        return Err(anyhow!("nothing could be measured: {reasons}").into());
     }
     match isolations().find(|(_, found)| found.verdict != Verdict::Isolated) {
         Some((row, _)) => {
@@ -330,20 +328,6 @@ fn judge(results: &Results) -> Result<(), Failure> {
         }
         None => Ok(()),
     }
-}
-
-/// Joins the reasons for which techniques were skipped, each with the techniques.
-fn reasons(skipped: &[(&String, &str)]) -> String {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (technique, why) in skipped {
-        match reasons.iter_mut().find(|(other, _)| other == why) {
-            Some((_, techniques)) if techniques.contains(&technique.as_str()) => {}
-            Some((_, techniques)) => techniques.push(technique),
-            None => reasons.push((why, vec![technique])),
-        }
-    }
-    let line = |(why, techniques): &(&str, Vec<&str>)| format!("{}: {why}", techniques.join(", "));
-    reasons.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// Prints what changed since the baseline; fails if something got slower or could not be judged.

@@ -18,8 +18,8 @@ pub enum Check {
     /// Check nothing, but fetch the first bytes of every frame, as any program does that uses
     /// received frames. The difference to stricter checks is their own cost.
     Fetched,
-    /// Only count frames, whatever they are; with shared memory they stay in the cache of the CPU
-    /// that wrote them.
+    /// Count frames without reading them; with shared memory they stay in the cache of the CPU that
+    /// wrote them.
     None,
 }
 

@@ -45,7 +45,7 @@ pub use needs::{Needs, SetUp};
 pub use neighbour::Neighbour;
 pub use noise::Noise;
 pub use ports::{PortLoad, Traffic};
-pub use results::{Incomplete, Results, SCHEMA, SettingsRecord};
+pub use results::{AnyMeasured, AnySkipped, Incomplete, Results, SCHEMA, SettingsRecord};
 pub use row::{EMBEDDED, Outcome, ResultRow};
 pub use setting::{EngineFacts, Programs, SettingOfRun, SwitchFacts};
 pub use streams::{MeasuredStreams, StreamOutcome, StreamRow};

@@ -6,8 +6,11 @@ use serde_json::Value;
 use crate::clock::ClockFacts;
 use crate::host::HostFacts;
 use crate::limit::LimitRow;
+use crate::measured::Measured;
+use crate::noise::Noise;
 use crate::row::ResultRow;
-use crate::streams::StreamRow;
+use crate::setting::SettingOfRun;
+use crate::streams::{MeasuredStreams, StreamRow};
 use crate::table::Table;
 
 /// Version of the format. It changes when a reader of the old one would misunderstand.
@@ -48,6 +51,89 @@ pub struct Results {
     /// State needed to resume, if the run was interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Box<Incomplete>>,
+}
+
+/// A row with figures, of frames or of byte streams.
+#[derive(Clone, Copy, Debug)]
+pub struct AnyMeasured<'r> {
+    /// Link and endpoint.
+    pub technique: &'r str,
+    /// Runtime that created the containers.
+    pub runtime: &'r str,
+    /// Frame size in bytes; 0 for streams.
+    pub frame_size: usize,
+    /// Conditions of the trials.
+    pub setting: &'r SettingOfRun,
+    /// Other activity of the machine.
+    pub noise: Option<Noise>,
+}
+
+impl AnyMeasured<'_> {
+    /// Describes what disturbed the measurement, if anything did.
+    pub fn disturbed(&self) -> Option<String> {
+        self.setting.disturbed(self.noise)
+    }
+}
+
+/// A row that could not be measured, of frames or of byte streams.
+#[derive(Clone, Copy, Debug)]
+pub struct AnySkipped<'r> {
+    /// Link and endpoint.
+    pub technique: &'r str,
+    /// How the containers are connected.
+    pub link: &'r str,
+    /// Frame size in bytes; `None` for streams.
+    pub frame_size: Option<usize>,
+    /// Reason.
+    pub why: &'r str,
+}
+
+impl Results {
+    /// Returns all rows with figures; those of frames come first.
+    pub fn measured(&self) -> impl Iterator<Item = AnyMeasured<'_>> {
+        let frames = self.results.iter().filter_map(|row| {
+            let Measured { setting, noise, .. } = row.measured()?;
+            let ResultRow { technique, runtime, frame_size, .. } = row;
+            let (frame_size, noise) = (*frame_size, *noise);
+            Some(AnyMeasured { technique, runtime, frame_size, setting, noise })
+        });
+        let streams = self.streams.iter().filter_map(|row| {
+            let MeasuredStreams { setting, noise, .. } = row.measured()?;
+            let StreamRow { technique, runtime, .. } = row;
+            Some(AnyMeasured { technique, runtime, frame_size: 0, setting, noise: *noise })
+        });
+        frames.chain(streams)
+    }
+
+    /// Returns all rows that could not be measured; those of frames come first.
+    pub fn skipped(&self) -> impl Iterator<Item = AnySkipped<'_>> {
+        let frames = self.results.iter().filter_map(|row| {
+            let ResultRow { technique, link, frame_size, .. } = row;
+            let (frame_size, why) = (Some(*frame_size), row.skipped()?);
+            Some(AnySkipped { technique, link, frame_size, why })
+        });
+        let streams = self.streams.iter().filter_map(|row| {
+            let StreamRow { technique, link, .. } = row;
+            Some(AnySkipped { technique, link, frame_size: None, why: row.skipped()? })
+        });
+        frames.chain(streams)
+    }
+
+    /// Returns the reasons why techniques could not be measured, each with these techniques:
+    /// `veth/smc, bridge/smc: not in this kernel`.
+    pub fn reasons_for_skipping(&self) -> Vec<String> {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        for AnySkipped { technique, why, .. } in self.skipped() {
+            match reasons.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, techniques)) if techniques.contains(&technique) => {}
+                Some((_, techniques)) => techniques.push(technique),
+                None => reasons.push((why, vec![technique])),
+            }
+        }
+        let line =
+            |(why, techniques): (&str, Vec<&str>)| format!("{}: {why}", techniques.join(", "));
+        reasons.into_iter().map(line).collect()
+    }
 }
 
 /// State of an interrupted run.

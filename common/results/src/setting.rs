@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::agreement::Agreements;
 use crate::lines::Lines;
 use crate::needs::Needs;
+use crate::noise::Noise;
 
 /// Conditions under which the trials of a case ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,14 @@ pub struct SettingOfRun {
     /// Distance between the CPUs, if there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<Lines>,
+}
+
+impl SettingOfRun {
+    /// Describes what disturbed the measurement, if anything did; `noise` is the machine's other
+    /// activity.
+    pub(crate) fn disturbed(&self, noise: Option<Noise>) -> Option<String> {
+        noise.and_then(|noise| noise.in_words()).or_else(|| self.lines?.disturbed())
+    }
 }
 
 /// A container engine, and what its containers were given.

@@ -129,10 +129,9 @@ impl MeasuredStreams {
         }
     }
 
-    /// Disturbances as text; `None` if there were none.
+    /// Describes what disturbed the measurement, if anything did.
     pub fn disturbed(&self) -> Option<String> {
-        let noise = self.noise.and_then(|noise| noise.in_words());
-        noise.or_else(|| self.setting.lines?.disturbed())
+        self.setting.disturbed(self.noise)
     }
 
     /// Returns true if the counts contradict each other, so that the figure cannot be trusted.

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub use self::change::{Change, Counted, Figures};
 pub(crate) use self::key::Key;
 use self::key::StreamKey;
-pub use self::verdict::Verdict;
+pub use self::verdict::Judgement;
 use crate::host::host_differences;
 use crate::input::Run;
 
@@ -74,7 +74,7 @@ impl Comparison {
     }
 
     /// Returns the number of rows with this verdict.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count(&self, verdict: Judgement) -> usize {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 }
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(
             rows,
             [
-                ("veth/udp 64 B, check whole", Verdict::NoDifference),
-                ("veth/udp 64 B, check none", Verdict::NoDifference)
+                ("veth/udp 64 B, check whole", Judgement::NoDifference),
+                ("veth/udp 64 B, check none", Judgement::NoDifference)
             ]
         );
         // If there is one row only, a different check is a remark.
@@ -190,10 +190,10 @@ mod tests {
         assert_eq!(
             verdicts,
             [
-                ("veth/udp 64 B", Verdict::Faster),
-                ("veth/raw 64 B", Verdict::NoDifference),
-                ("bridge/udp 64 B", Verdict::Slower),
-                ("bridge/raw 64 B", Verdict::NotJudged),
+                ("veth/udp 64 B", Judgement::Faster),
+                ("veth/raw 64 B", Judgement::NoDifference),
+                ("bridge/udp 64 B", Judgement::Slower),
+                ("bridge/raw 64 B", Judgement::NotJudged),
             ]
         );
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
         ] {
             let b = run(&[rates("veth/udp", &[20e5, 20.1e5]).with(field, value)]);
             let comparison = Comparison::new(&a, &b).unwrap();
-            assert_eq!(comparison.rows[0].verdict, Verdict::NotJudged, "{field}");
+            assert_eq!(comparison.rows[0].verdict, Judgement::NotJudged, "{field}");
             assert!(
                 comparison.rows[0].remarks[0].contains(what),
                 "{:?}",
@@ -247,10 +247,10 @@ mod tests {
         };
         let verdict = |a: &_, b: &_| Comparison::new(a, b).unwrap().rows[0].verdict;
         let far = run_at("far", "near", &[10e5, 10.1e5]);
-        assert_eq!(verdict(&far, &run_at("far", "far", &[20e5, 20.1e5])), Verdict::Faster);
-        assert_eq!(verdict(&far, &run_at("near", "near", &[20e5, 20.1e5])), Verdict::NotJudged);
+        assert_eq!(verdict(&far, &run_at("far", "far", &[20e5, 20.1e5])), Judgement::Faster);
+        assert_eq!(verdict(&far, &run_at("near", "near", &[20e5, 20.1e5])), Judgement::NotJudged);
         let changed = run_at("changed", "near", &[20e5, 20.1e5]);
-        assert_eq!(verdict(&changed, &changed), Verdict::NotJudged);
+        assert_eq!(verdict(&changed, &changed), Judgement::NotJudged);
     }
 
     #[test]
@@ -274,9 +274,9 @@ mod tests {
             (comparison.rows[0].verdict, comparison.rows[0].a.rate)
         };
         let before = [10e5, 11e5, 12e5];
-        assert_eq!(judged(&before, &[10.5e5, 11.5e5]), (Verdict::NoDifference, 11e5));
-        assert_eq!(judged(&before, &[5e5, 5.1e5, 5.2e5]), (Verdict::Slower, 11e5));
-        assert_eq!(judged(&before, &[5e5]), (Verdict::NotJudged, 11e5));
+        assert_eq!(judged(&before, &[10.5e5, 11.5e5]), (Judgement::NoDifference, 11e5));
+        assert_eq!(judged(&before, &[5e5, 5.1e5, 5.2e5]), (Judgement::Slower, 11e5));
+        assert_eq!(judged(&before, &[5e5]), (Judgement::NotJudged, 11e5));
     }
 
     #[test]
@@ -288,9 +288,9 @@ mod tests {
         let comparison = Comparison::new(&a, &b).unwrap();
         let verdicts: Vec<_> =
             comparison.rows.iter().map(|row| (&*row.row, row.unit, row.verdict)).collect();
-        assert_eq!(verdicts, [("veth/tcp", Counted::Bits, Verdict::Slower)]);
+        assert_eq!(verdicts, [("veth/tcp", Counted::Bits, Judgement::Slower)]);
         assert_eq!((&*comparison.only_a[0], &*comparison.only_b[0]), ("bridge/tcp", "macvlan/tcp"));
-        assert_eq!(comparison.count(Verdict::Slower), 1);
+        assert_eq!(comparison.count(Judgement::Slower), 1);
         let text = comparison.render();
         assert!(text.contains("Gb/s") && text.contains("slower in 1;"), "{text}");
         let frames = run(&[rates("veth/tcp", &[1e5, 1e5])]);

@@ -27,6 +27,6 @@ mod summary;
 pub mod table;
 mod technique;
 
-pub use compare::{Change, Comparison, Counted, Figures, NothingInCommon, Verdict};
+pub use compare::{Change, Comparison, Counted, Figures, Judgement, NothingInCommon};
 pub use input::{InputError, Run};
 pub use report::Report;

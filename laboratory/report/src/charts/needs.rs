@@ -22,13 +22,10 @@ pub(crate) fn ready(run: &Run) -> Vec<(&str, f64)> {
 
 /// Returns one row of each technique, the quickest first.
 fn needy(run: &Run) -> Vec<Needy<'_>> {
-    let frames = run.results.results.iter().filter_map(|row| {
-        Some((row.technique.as_str(), row.frame_size, row.measured()?.setting.needs.as_ref()?))
-    });
-    let streams = run.results.streams.iter().filter_map(|row| {
-        Some((row.technique.as_str(), 0, row.measured()?.setting.needs.as_ref()?))
-    });
-    let all: Vec<Needy> = frames.chain(streams).collect();
+    let measured = run.results.measured();
+    let needy =
+        measured.filter_map(|it| Some((it.technique, it.frame_size, it.setting.needs.as_ref()?)));
+    let all: Vec<Needy> = needy.collect();
     // Keeps one row of each technique; the others differ in frame size.
     let mut rows: Vec<Needy> = Vec::new();
     for name in distinct(&all, |(name, ..)| *name) {

@@ -7,7 +7,7 @@ use dray_results::{
 };
 use serde::Serialize;
 
-use super::Verdict;
+use super::Judgement;
 use crate::charts::drop_rates::highest;
 use crate::number::{GIGABITS, Unit, percent, rate_unit, time};
 
@@ -24,8 +24,8 @@ pub struct Change {
     pub b: Figures,
     /// `b / a` of the rates; `None` if nothing was received in the first run.
     pub ratio: Option<f64>,
-    /// Verdict on the change.
-    pub verdict: Verdict,
+    /// Judgement on the change.
+    pub verdict: Judgement,
     /// Reasons why the row is not judged, or not by its rate alone.
     pub remarks: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl Change {
         }
         let mut remarks = remarks(&sides);
         let [a, b] = sides.map(|side| side.map_or_else(Figures::default, |side| side.figures));
-        let verdict = Verdict::of(a.interval().zip(b.interval()), &mut remarks);
+        let verdict = Judgement::of(a.interval().zip(b.interval()), &mut remarks);
         if let Some((first, second)) = a.p99_ns.zip(b.p99_ns) {
             let [from, to] = [first, second].map(|ns| time(ns as f64));
             remarks.push(format!(

@@ -2,7 +2,7 @@
 
 use dray_text::align;
 
-use super::{Change, Comparison, Verdict};
+use super::{Change, Comparison, Judgement};
 use crate::number::{change, spread};
 
 impl Comparison {
@@ -32,10 +32,10 @@ impl Comparison {
         let count = |verdict| self.count(verdict);
         text += &format!(
             "B is faster in {}, slower in {}; in {} the 95 % intervals overlap; {} not judged.\n",
-            count(Verdict::Faster),
-            count(Verdict::Slower),
-            count(Verdict::NoDifference),
-            count(Verdict::NotJudged)
+            count(Judgement::Faster),
+            count(Judgement::Slower),
+            count(Judgement::NoDifference),
+            count(Judgement::NotJudged)
         );
         for Change { row, remarks, .. } in &self.rows {
             for remark in remarks {

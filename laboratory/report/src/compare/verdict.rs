@@ -1,12 +1,12 @@
-//! Verdict on a change.
+//! Judgement on a change.
 
 use dray_results::Interval;
 use serde::Serialize;
 
-/// Verdict on a change of the receive rate.
+/// Judgement on a change of the receive rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Judgement {
     /// The second run is faster: the intervals do not overlap.
     Faster,
     /// The second run is slower: the intervals do not overlap.
@@ -17,7 +17,7 @@ pub enum Verdict {
     NotJudged,
 }
 
-impl Verdict {
+impl Judgement {
     /// Judges by the intervals if no `remarks` speak against it.
     pub(super) fn of(intervals: Option<(Interval, Interval)>, remarks: &mut Vec<String>) -> Self {
         match intervals {

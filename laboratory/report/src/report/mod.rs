@@ -7,7 +7,7 @@ mod markdown;
 mod svg;
 mod text;
 
-use dray_results::{Outcome, Results, StreamOutcome};
+use dray_results::Results;
 use serde::Serialize;
 
 use crate::charts;
@@ -207,31 +207,7 @@ impl Section {
                     .map_or(String::new(), |command| format!("; command: `{command}`"))
             ),
             figures: charts::figures(run, techniques),
-            skipped: skipped(results),
+            skipped: results.reasons_for_skipping(),
         }
     }
-}
-
-/// Returns the techniques that could not run, grouped by reason.
-fn skipped(results: &Results) -> Vec<String> {
-    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-    let frames = results.results.iter().filter_map(|row| match &row.outcome {
-        Outcome::Skipped { skipped } => Some((skipped, row.technique.as_str())),
-        _ => None,
-    });
-    let streams = results.streams.iter().filter_map(|row| match &row.outcome {
-        StreamOutcome::Skipped { skipped } => Some((skipped, row.technique.as_str())),
-        StreamOutcome::Measured(_) => None,
-    });
-    for (why, technique) in frames.chain(streams) {
-        match reasons.iter_mut().find(|(known, _)| known == why) {
-            Some((_, techniques)) if techniques.contains(&technique) => {}
-            Some((_, techniques)) => techniques.push(technique),
-            None => reasons.push((why, vec![technique])),
-        }
-    }
-    reasons
-        .into_iter()
-        .map(|(why, techniques)| format!("{}: {why}", techniques.join(", ")))
-        .collect()
 }

@@ -11,21 +11,16 @@ use dray_text::{align, fit, wrapped};
 
 /// Formats a row for each technique: how long its setup takes, and what it then holds and needs.
 pub(super) fn table(results: &Results) -> String {
-    let frames = results.results.iter().map(|row| {
-        (&row.technique, row.measured().and_then(|measured| measured.setting.needs.as_ref()))
-    });
-    let streams = results.streams.iter().map(|row| {
-        (&row.technique, row.measured().and_then(|measured| measured.setting.needs.as_ref()))
-    });
-    let found: Vec<(&String, &Needs)> =
-        frames.chain(streams).filter_map(|(technique, needs)| Some((technique, needs?))).collect();
+    let needs = results.measured();
+    let needs = needs.filter_map(|it| Some((it.technique, it.setting.needs.as_ref()?)));
+    let found: Vec<(&str, &Needs)> = needs.collect();
     let mut cells = head(
         "technique|ready|±|link|ports|memory|switch|files|switch|huge",
         "|ms|%|ms|ms|MiB|MiB|||MiB",
     );
     let mut privileges = head("technique|privileges", "|in the container; on the host");
-    for technique in distinct(&found, |(technique, _)| (*technique).clone()) {
-        let Some((_, needs)) = found.iter().find(|(other, _)| **other == technique) else {
+    for technique in distinct(&found, |(technique, _)| *technique) {
+        let Some((_, needs)) = found.iter().find(|(other, _)| *other == technique) else {
             continue;
         };
         let milliseconds = |of: fn(&SetUp) -> f64| {
@@ -41,9 +36,9 @@ pub(super) fn table(results: &Results) -> String {
         let capabilities: Vec<_> =
             needs.capabilities.iter().map(|name| name.trim_start_matches("CAP_")).collect();
         let inside = if capabilities.is_empty() { "none".into() } else { capabilities.join(" ") };
-        privileges.push(vec![technique.clone(), format!("{inside}; {}", needs.on_host)]);
+        privileges.push(vec![technique.to_owned(), format!("{inside}; {}", needs.on_host)]);
         cells.push(vec![
-            technique,
+            technique.to_owned(),
             mean(SetUp::sum_s),
             spread(Interval::of(&ready)),
             mean(|set_up| set_up.link_s),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_results::{Check, DropRate, Lines, Measured, Outcome, ResultRow, Results, StreamOutcome};
+use dray_results::{AnySkipped, Check, DropRate, Lines, Measured, ResultRow, Results};
 
 use super::latency;
 use crate::distinct::distinct;
@@ -38,14 +38,8 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
         }
     }
     notes.extend(searches_apart(measured()));
-    let frames_and_streams = || {
-        let frames = results.results.iter();
-        let frames = frames.filter_map(|row| Some((&row.runtime, &row.measured()?.setting)));
-        let streams = results.streams.iter();
-        frames.chain(streams.filter_map(|row| Some((&row.runtime, &row.measured()?.setting))))
-    };
-    let engines = frames_and_streams()
-        .filter_map(|(runtime, setting)| Some((runtime, setting.engine.as_ref()?)));
+    let engines =
+        results.measured().filter_map(|it| Some((it.runtime, it.setting.engine.as_ref()?)));
     let engines: Vec<_> =
         engines.map(|(name, engine)| format!("{name} {}", engine.version)).collect();
     let engines = distinct(&engines, Clone::clone);
@@ -58,11 +52,10 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
              more numerous."
         ));
     }
-    let mut settings = measured().map(|m| &m.setting).chain(streams().map(|m| &m.setting));
-    if settings.any(|setting| setting.shared_cores) {
+    if results.measured().any(|it| it.setting.shared_cores) {
         notes.push("Roles shared cores; the JSON says which ran where (role_cores).".to_owned());
     }
-    let needs = frames_and_streams().filter_map(|(_, setting)| setting.needs.as_ref());
+    let needs = results.measured().filter_map(|it| it.setting.needs.as_ref());
     let unlocked: Vec<_> = needs.flat_map(|needs| &needs.unlocked).collect();
     if let Some((role, why)) = unlocked.first() {
         notes.push(format!("Some roles' memory was not locked ({role}: {why})."));
@@ -90,9 +83,7 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
 
 /// Explains the marks of disturbed figures.
 fn disturbed(results: &Results) -> Option<String> {
-    let frames = results.results.iter().filter_map(|row| row.measured()?.disturbed());
-    let streams = results.streams.iter().filter_map(|row| row.measured()?.disturbed());
-    let words: Vec<String> = frames.chain(streams).collect();
+    let words: Vec<String> = results.measured().filter_map(|it| it.disturbed()).collect();
     let first = words.first()?;
     let others = if words.len() > 1 { "; all: see noise in the JSON" } else { "" };
     Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
@@ -100,9 +91,7 @@ fn disturbed(results: &Results) -> Option<String> {
 
 /// Says how near the CPUs were to each other.
 fn distance(results: &Results) -> Option<String> {
-    let frames = results.results.iter().filter_map(|row| row.measured()?.setting.lines);
-    let streams = results.streams.iter().filter_map(|row| row.measured()?.setting.lines);
-    let all: Vec<Lines> = frames.chain(streams).collect();
+    let all: Vec<Lines> = results.measured().filter_map(|it| it.setting.lines).collect();
     let typical = all.iter().find(|lines| lines.distance == lines.of_run)?;
     let left_out: usize = all.iter().map(|lines| lines.left_out).sum();
     let others = match left_out {
@@ -150,26 +139,17 @@ fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<St
 
 /// Lists the cases that could not run, by reason.
 fn skipped(results: &Results) -> Vec<String> {
-    let frames = results.results.iter().filter_map(|row| match &row.outcome {
-        Outcome::Skipped { skipped } => {
-            Some((skipped, &row.link, format!("{} {} B", row.technique, row.frame_size)))
-        }
-        _ => None,
-    });
-    let streams = results.streams.iter().filter_map(|row| match &row.outcome {
-        StreamOutcome::Skipped { skipped } => Some((skipped, &row.link, row.technique.clone())),
-        StreamOutcome::Measured(_) => None,
-    });
     // For each reason: the links, and the cases.
     let mut reasons: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
-    for (why, link, case) in frames.chain(streams) {
-        let at = reasons.iter().position(|(other, ..)| other == why).unwrap_or_else(|| {
+    for AnySkipped { technique, link, frame_size, why } in results.skipped() {
+        let size = frame_size.map_or(String::new(), |size| format!(" {size} B"));
+        let at = reasons.iter().position(|(other, ..)| *other == why).unwrap_or_else(|| {
             reasons.push((why, Vec::new(), Vec::new()));
             reasons.len() - 1
         });
         let (_, links, cases) = &mut reasons[at];
         links.push(link);
-        cases.push(case);
+        cases.push(format!("{technique}{size}"));
     }
     let note = |(why, mut links, cases): (&str, Vec<&str>, Vec<String>)| {
         links.dedup();

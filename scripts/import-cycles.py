@@ -87,7 +87,7 @@ def imports(module, text, known, uses):
     """Returns the modules that define what `module` uses."""
     code = re.sub(r"\buse\s+[^;]+;", " ", text)
     paths = [path.split("::") for path in re.findall(r"(?<![\w:$])\w+(?:::\w+)+", code)]
-    # What is only re-exported is not used.
+    # A name that is only re-exported is not used.
     paths += [
         path for path, public in uses[module] if not public or re.search(rf"\b{path[-1]}\b", code)
     ]

@@ -54,8 +54,8 @@ fn offered(command: Command) -> Command {
     command
 }
 
-/// Returns the command without hidden subcommands, at any depth. A `clap::Command` can lose none, so
-/// one that has any is made anew.
+/// Returns the command without hidden subcommands, at any depth. Subcommands cannot be removed from a
+/// `clap::Command`, so a command with hidden ones is built again without them.
 fn visible(command: Command) -> Command {
     let command = command.mut_subcommands(visible);
     let (hidden, shown): (Vec<_>, Vec<_>) =

@@ -178,7 +178,7 @@ fn resume_with_other_plan_is_refused() {
         assert!(message.contains(name) && message.contains(what), "{what}: {message}");
         assert_eq!(message.lines().count(), 1, "{message}");
     };
-    refused(&["rtt"], "run is of experiment all, not rtt");
+    refused(&["rtt"], "run measured experiment all, not rtt");
     refused(&["--size", "64"], "began with --size [64,512], not [64]");
     refused(&["--trials", "3"], "--trials 2, not 3");
     refused(&["--runtime", "docker"], "--runtime left out, not [\"docker\"]");

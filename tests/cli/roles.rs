@@ -267,8 +267,8 @@ fn rates_go_to_standard_error_each_interval() {
     let began = Instant::now();
     let mut sender = start_here("send -p null: -r 10k -t 20 -i 0.1");
     let mut stderr = BufReader::new(sender.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // A busy machine may delay a line, but each is of another interval, so that between the first and
-    // the last of five there are three whole ones.
+    // A busy machine may delay a line, but each line is about another interval, so three whole
+    // intervals lie between the first line and the fifth.
     let rates = stderr.by_ref().filter(|line| is_rate(line)).take(5).count();
     assert_eq!(rates, 5);
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());

@@ -322,7 +322,7 @@ fn counters_balance_over_links_in_vm() {
     let script = format!(
         "modprobe -a ipvlan openvswitch || exit 1
          {FIND_CARD}
-         # Whoever is killed gives the card back no sooner than somebody cleans up.
+         # A killed run does not give the card back; the next clean-up does.
          {DRAY} bench --quick --technique sriov/raw --parent $card > /dev/null 2>&1 &
          for i in $(seq 600); do test $(cat $functions) = 2 && break; sleep 0.05; done
          test $(cat $functions) = 2 || exit 1

@@ -8,7 +8,7 @@ use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, default_control};
 use dray_datapath::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Running, Upf};
+use dray_upf::{RunningUpf, Upf};
 
 use super::ports::Ports;
 use super::show;
@@ -80,7 +80,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =
         Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
-    let mut running = Running::start(upf, directions, &cpus, idle)?;
+    let mut running = RunningUpf::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();

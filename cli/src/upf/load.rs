@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_failure_unless_allowed_and_silence_always() {
+    fn silence_fails_even_if_loss_is_allowed() {
         let wrong = |outcome, allow| ways(outcome).0.wrong([true, false], allow);
         assert_eq!(wrong(CLEAN, false), None);
         let lost = Outcome { received: 996, lost: 5, ..CLEAN };

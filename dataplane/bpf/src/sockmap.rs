@@ -49,7 +49,7 @@ pub struct Shortcut {
     _ends: SockHash<MapData, End>,
 }
 
-/// `struct end`.
+/// One end of a connection: `struct end` of the BPF program.
 type End = [u8; 16];
 
 impl Shortcut {

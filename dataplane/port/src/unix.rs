@@ -71,7 +71,7 @@ pub(crate) fn why_unreachable(path: &Path, error: io::Error) -> io::Result<Strin
     let directory = directory_of(path);
     match error.kind() {
         io::ErrorKind::NotFound if directory.is_dir() => Ok("no such socket".to_owned()),
-        // Whoever makes the socket makes this directory.
+        // The program that creates the socket creates this directory as well.
         io::ErrorKind::NotFound if dray_daemon::may_make_folder(path) => {
             Ok("no such socket".to_owned())
         }

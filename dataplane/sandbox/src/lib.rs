@@ -33,7 +33,7 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the error messages describe the variants")]
 pub enum SandboxError {
-    #[error("sandbox: capabilities: {0}")]
+    #[error("sandbox: dropping capabilities: {0}")]
     Capabilities(io::Error),
     #[error(
         "sandbox: Landlock: {0}; requires Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \

@@ -91,8 +91,8 @@ impl Share {
     /// If all peers together would take too many.
     pub(crate) fn of(len: u64) -> io::Result<Self> {
         let limit = LIMIT.load(Ordering::Relaxed);
-        // Nothing is added that does not fit: a peer that asks for too much takes no other's room,
-        // not even for a moment.
+        // The limit is checked before the length is added: a peer that asks for too much never
+        // takes the room of others, not even for a moment.
         let add = |taken: u64| taken.checked_add(len).filter(|sum| *sum <= limit);
         match GUARDED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
             Ok(_) => Ok(Self(len)),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use dray_daemon::ControlSocket;
 use dray_port::memory::Peer;
 use dray_upf::api::{self, Client, Transaction};
-use dray_upf::{Running, Upf, UpfConfig};
+use dray_upf::{RunningUpf, Upf, UpfConfig};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{Ethernet, ethertype};
 use dray_wire::ip::{Header, protocol};
@@ -121,7 +121,7 @@ fn churn(duration: Duration) {
     let (upf, workers) =
         Upf::new(&config(STAYING, room, ", urr = true"), n3.port(), n6.port()).expect("right");
     let cpus = [0, 1];
-    let running = Running::start(upf, workers.map(|worker| vec![worker]), &cpus, Some(IDLE));
+    let running = RunningUpf::start(upf, workers.map(|worker| vec![worker]), &cpus, Some(IDLE));
     let running = running.expect("threads");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("upf.sock");

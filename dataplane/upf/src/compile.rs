@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::account::Spare;
 use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Urr};
 use crate::interface::Interface;
-use crate::ledger::{Ledger, Place};
+use crate::ledger::{Ledger, Location};
 use crate::matcher::{self, Matcher};
 use crate::model::SessionState;
 use crate::neighbours::HOPS_MAX;
@@ -389,10 +389,10 @@ struct Numbers<'l> {
 }
 
 impl Numbers<'_> {
-    fn number(&self, place: Option<&Place>) -> Option<u8> {
+    fn number(&self, place: Option<&Location>) -> Option<u8> {
         let number = match place? {
-            Place::Own => 0,
-            Place::Spare(spare) => {
+            Location::Own => 0,
+            Location::Spare(spare) => {
                 self.spares.iter().position(|known| Arc::ptr_eq(known, spare))? + 1
             }
         };
@@ -400,7 +400,7 @@ impl Numbers<'_> {
     }
 
     fn limits(&self) -> Vec<Limited> {
-        let limited = |(urr, place, limits): (u32, &Place, &Arc<_>)| {
+        let limited = |(urr, place, limits): (u32, &Location, &Arc<_>)| {
             Some(Limited { account: self.number(Some(place))?, urr, limits: Arc::clone(limits) })
         };
         self.ledger.limits().filter_map(limited).collect()

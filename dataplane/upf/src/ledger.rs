@@ -11,7 +11,7 @@ use crate::config::{Qer, Urr};
 use crate::usage::{Counted, Counters, Limits};
 /// Location of an account.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// In the array, at the session's number.
     Own,
     /// In its own allocation.
@@ -22,7 +22,7 @@ pub(crate) enum Place {
 /// account of another rule, since data threads may still count in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    rates: SmallVec<[(u32, Place); 1]>,
+    rates: SmallVec<[(u32, Location); 1]>,
     usages: SmallVec<[Entry; 1]>,
     /// True if the session's own account has ever been given to a rate, and to a usage rule.
     own_rate_taken: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug)]
 struct Entry {
     urr: u32,
-    place: Place,
+    place: Location,
     /// Set once the rule first has any limits.
     limits: Option<Arc<Limits>>,
 }
@@ -47,12 +47,12 @@ struct Fresh {
 }
 
 impl Fresh {
-    fn place(spares: &mut Vec<Arc<Spare>>, taken: &mut usize) -> Place {
+    fn place(spares: &mut Vec<Arc<Spare>>, taken: &mut usize) -> Location {
         if *taken == spares.len() {
             spares.push(Arc::default());
         }
         *taken += 1;
-        Place::Spare(spares[*taken - 1].clone())
+        Location::Spare(spares[*taken - 1].clone())
     }
 }
 
@@ -72,7 +72,7 @@ impl Ledger {
             let known = self.rates.iter().find(|(id, _)| *id == qer.id);
             let place = match known {
                 Some((_, place)) => place.clone(),
-                None if !std::mem::replace(&mut next.own_rate_taken, true) => Place::Own,
+                None if !std::mem::replace(&mut next.own_rate_taken, true) => Location::Own,
                 None => Fresh::place(&mut spares, &mut rates),
             };
             next.rates.push((qer.id, place));
@@ -81,7 +81,7 @@ impl Ledger {
             let known = self.usages.iter().find(|entry| entry.urr == urr.id);
             let mut entry = known.cloned().unwrap_or_else(|| {
                 let place = match std::mem::replace(&mut next.own_usage_taken, true) {
-                    false => Place::Own,
+                    false => Location::Own,
                     true => Fresh::place(&mut spares, &mut usages),
                 };
                 Entry { urr: urr.id, place, limits: None }
@@ -118,7 +118,7 @@ impl Ledger {
         let places = places.chain(self.usages.iter().map(|entry| &entry.place));
         let mut spares: Vec<Arc<Spare>> = Vec::new();
         for place in places {
-            if let Place::Spare(spare) = place
+            if let Location::Spare(spare) = place
                 && !spares.iter().any(|known| Arc::ptr_eq(known, spare))
             {
                 spares.push(spare.clone());
@@ -128,17 +128,17 @@ impl Ledger {
     }
 
     /// Returns the location of a QER's rate.
-    pub(crate) fn rate(&self, qer: u32) -> Option<&Place> {
+    pub(crate) fn rate(&self, qer: u32) -> Option<&Location> {
         self.rates.iter().find(|(id, _)| *id == qer).map(|(_, place)| place)
     }
 
     /// Returns the location of a usage rule's counters.
-    pub(crate) fn usage(&self, urr: u32) -> Option<&Place> {
+    pub(crate) fn usage(&self, urr: u32) -> Option<&Location> {
         self.usages.iter().find(|entry| entry.urr == urr).map(|entry| &entry.place)
     }
 
     /// Returns the usage rules that have limits, or had some.
-    pub(crate) fn limits(&self) -> impl Iterator<Item = (u32, &Place, &Arc<Limits>)> {
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (u32, &Location, &Arc<Limits>)> {
         self.usages
             .iter()
             .filter_map(|entry| Some((entry.urr, &entry.place, entry.limits.as_ref()?)))
@@ -156,7 +156,7 @@ impl Ledger {
     }
 }
 
-impl Place {
+impl Location {
     fn account<'a>(
         &'a self,
         accounts: &'a Accounts,

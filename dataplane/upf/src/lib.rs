@@ -34,7 +34,7 @@ pub use config::{ConfigError, UpfConfig};
 pub use counters::{Counters, DropReason};
 pub use event::{Event, EventsLost};
 pub use model::{Operation, SessionState, SessionStatus, UsageStatus};
-pub use running::Running;
+pub use running::RunningUpf;
 pub use upf::Upf;
 pub use usage::Counted;
 pub use worker::Worker;

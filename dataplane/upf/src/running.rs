@@ -15,14 +15,14 @@ use dray_datapath::lock;
 const ASK: Duration = Duration::from_millis(500);
 
 /// A user plane function whose directions run on threads, which end when it is dropped.
-pub struct Running {
+pub struct RunningUpf {
     upf: Arc<Upf>,
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
-impl Running {
+impl RunningUpf {
     /// Starts a thread on each of `cpus` and distributes the workers of both directions to them in
     /// turn, uplink first. A thread sleeps after `idle` without work.
     ///
@@ -113,7 +113,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningUpf {
     fn drop(&mut self) {
         self.stop();
     }

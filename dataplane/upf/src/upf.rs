@@ -28,7 +28,7 @@ use dray_datapath::lock;
 /// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;
 
-/// A user plane function. Its directions run on their own threads ([`Running`](crate::Running)), or
+/// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
 /// wherever they are polled.
 pub struct Upf {
     n3: Arc<Interface>,
@@ -279,8 +279,8 @@ impl Upf {
         self.n6.announce();
     }
 
-    /// Asks for neighbours whose Ethernet address is unknown, now and then for the others, and
-    /// forgets those that no session needs any more. Has to be called twice a second.
+    /// Sends questions for neighbours whose Ethernet address is unknown, and at longer intervals for
+    /// all others; forgets neighbours that no session needs any more. Must be called twice a second.
     pub fn ask_for_neighbours(&self) {
         self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::memory::Peer;
 use dray_port::{Receive, Take, Wait};
-use dray_upf::{Running, Upf, UpfConfig};
+use dray_upf::{RunningUpf, Upf, UpfConfig};
 use ends::{INTERFACES, plain_session};
 
 /// A port that fails.
@@ -38,7 +38,7 @@ fn port_failure_is_reported_with_reason() {
     let mut port = n3.port();
     port.rx = vec![Box::new(Failing)];
     let (upf, workers) = Upf::with_workers(&config, port, n6.port(), 1).unwrap();
-    let running = Running::start(upf, workers, &[0], None).unwrap();
+    let running = RunningUpf::start(upf, workers, &[0], None).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while running.failure().is_none() && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));

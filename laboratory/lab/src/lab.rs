@@ -12,7 +12,7 @@ use dray_bpf::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
-use crate::link::address::Place;
+use crate::link::address::EndId;
 use crate::link::card;
 use crate::link::function::Functions;
 use crate::link::kind::LinkKind;
@@ -280,9 +280,9 @@ impl Lab {
     }
 
     /// Allocates both ends of the next link.
-    pub(crate) fn next_places(&mut self) -> [Place; 2] {
+    pub(crate) fn next_ends(&mut self) -> [EndId; 2] {
         self.links += 1;
-        Place::both(self.links)
+        EndId::both(self.links)
     }
 
     /// Allocates the name of a container's next interface.

@@ -20,13 +20,13 @@ const MARK_NS: u64 = 397;
 /// Settings left by a killed process are recognized by their mark: the next process neither
 /// restores nor keeps them.
 pub(super) struct Deferral {
-    place: Place,
+    place: Location,
     /// The earlier settings.
     before: Vec<DeferralSettings>,
 }
 
-/// Place of the setting that defers interrupts.
-enum Place {
+/// Location of the setting that defers interrupts.
+enum Location {
     /// On the NAPI instances that poll the interface's queues, by their ids. Those of a veth
     /// disappear with its XDP program.
     Napis(Netdev, Vec<u32>),
@@ -41,7 +41,7 @@ impl Deferral {
             defer_hard_irqs: FRUITLESS,
             gro_flush_timeout_ns: u64::from(microseconds) * 1000 + MARK_NS,
         };
-        let (place, found) = Place::find(interface)?;
+        let (place, found) = Location::find(interface)?;
         let new = Self { place, before: found.into_iter().map(unless_ours).collect() };
         // If it fails half way, dropping `new` undoes it.
         (0..new.before.len()).try_for_each(|index| new.place.set(index, ours))?;
@@ -50,7 +50,7 @@ impl Deferral {
 
     /// Undoes settings that a killed process left.
     pub(super) fn clear(interface: &Interface) -> io::Result<()> {
-        let (place, found) = Place::find(interface)?;
+        let (place, found) = Location::find(interface)?;
         for (index, settings) in found.into_iter().enumerate() {
             let before = unless_ours(settings);
             if before != settings {
@@ -70,7 +70,7 @@ impl Drop for Deferral {
     }
 }
 
-impl Place {
+impl Location {
     /// Returns the place, and the settings found there.
     fn find(interface: &Interface) -> io::Result<(Self, Vec<DeferralSettings>)> {
         if let Some(netdev) = Netdev::open()? {

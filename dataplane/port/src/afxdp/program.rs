@@ -32,11 +32,11 @@ pub(super) struct Program {
 }
 
 /// An interface: its network namespace and its index there.
-type Place = (u64, u32);
+type InterfaceId = (u64, u32);
 
 /// Returns the program of `interface`, as the port `uri` needs it.
 pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
-    static PROGRAMS: Mutex<Option<HashMap<Place, Weak<Program>>>> = Mutex::new(None);
+    static PROGRAMS: Mutex<Option<HashMap<InterfaceId, Weak<Program>>>> = Mutex::new(None);
     let namespace = rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino;
     let mut programs = lock(&PROGRAMS);
     let programs = programs.get_or_insert_default();

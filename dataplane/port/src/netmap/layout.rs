@@ -111,7 +111,7 @@ pub(super) const ONE_PAIR: u32 = 4;
 pub(super) const NO_PORT: u32 = 7;
 /// `NR_REG_ONE_SW`: one pair of host rings.
 pub(super) const ONE_HOST_PAIR: u32 = 8;
-/// `NR_EXCLUSIVE`: nobody else may use the rings.
+/// `NR_EXCLUSIVE`: no other program may use the rings.
 pub(super) const EXCLUSIVE: u64 = 0x800;
 /// `NR_RX_RINGS_ONLY`.
 pub(super) const RX_ONLY: u64 = 0x2000;

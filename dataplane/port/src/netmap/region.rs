@@ -29,7 +29,7 @@ pub(super) struct Region {
     given: Box<[AtomicU32]>,
 }
 
-/// A place in a region, as a ring's slot or a frame names it.
+/// Position in a region: that of a frame, or of the buffer in a ring's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Number of the buffer.
@@ -46,7 +46,7 @@ impl Region {
         interface_at: usize,
         map: impl FnOnce() -> io::Result<Pages>,
     ) -> io::Result<Arc<Self>> {
-        // The kernel reuses the number of a region only when nobody has that region mapped.
+        // The kernel reuses the number of a region only when no process has that region mapped.
         static MAPPED: Mutex<Option<HashMap<u16, Weak<Region>>>> = Mutex::new(None);
         // The map is consistent at any time, even after a panic.
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, WRITE, Walk,
 };
 use crate::packed::PackedLayout;
-use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place, decode};
+use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position, decode};
 use crate::sync::{Ordering, fence};
 use crate::{DeviceQueue, Lie, Plain};
 
@@ -15,9 +15,9 @@ use crate::{DeviceQueue, Lie, Plain};
 pub struct PackedDevice {
     ring: PackedLayout,
     /// Next descriptor to take.
-    next: Place,
+    next: Position,
     /// Next descriptor to write back.
-    used: Place,
+    used: Position,
     /// Number of descriptors popped and not yet pushed.
     out: u16,
     /// Number of descriptors pushed since the last [`DeviceQueue::publish`]. The driver sees them
@@ -39,7 +39,7 @@ impl PackedDevice {
         indirect: bool,
         event_index: bool,
     ) -> Result<Self, Lie> {
-        let (next, size) = (Place::from_base(base), ring.size.get());
+        let (next, size) = (Position::from_base(base), ring.size.get());
         if next.at >= size {
             return Err(Lie::NoSuchDescriptor { index: next.at, size });
         }
@@ -120,7 +120,7 @@ impl PackedDevice {
 
     /// Advances past a chain of `slots` descriptors; returns the place of that chain.
     #[inline(always)]
-    fn pass(&mut self, slots: u16) -> Place {
+    fn pass(&mut self, slots: u16) -> Position {
         debug_assert!(slots <= self.out, "more than was popped");
         self.out = self.out.saturating_sub(slots);
         self.unpublished = self.unpublished.saturating_add(slots.into());
@@ -131,7 +131,7 @@ impl PackedDevice {
 
 /// Shows the driver that the chain `id` at `place` has been used.
 #[inline(always)]
-fn write(ring: PackedLayout, place: Place, id: u16, len: u32) {
+fn write(ring: PackedLayout, place: Position, id: u16, len: u32) {
     let written = if len > 0 { WRITE } else { 0 };
     let flags = place.used_flags() | written;
     ring.set_rest(place.at, Descriptor { address: 0, len, flags, tag: id });

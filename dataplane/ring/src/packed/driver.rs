@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use crate::chain::{Access, Buffer, Descriptor, NEXT, WRITE};
 use crate::free::FreeIds;
 use crate::packed::PackedLayout;
-use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Place};
+use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position};
 use crate::sync::{Ordering, fence};
 use crate::{DriverQueue, Lie, Used};
 
@@ -22,13 +22,13 @@ pub struct PackedDriver {
     /// Buffer that each identity was last posted with.
     buffers: Box<[Buffer]>,
     /// Next descriptor to write.
-    next: Place,
+    next: Position,
     /// Number of descriptors posted since the last [`DriverQueue::publish`].
     unpublished: u16,
     /// First of the unpublished descriptors, which is written last.
-    first: Option<(Place, Descriptor)>,
+    first: Option<(Position, Descriptor)>,
     /// Next descriptor that the device will write back.
-    used: Place,
+    used: Position,
     event_index: bool,
 }
 
@@ -43,10 +43,10 @@ impl PackedDriver {
             next_id: vec![0; size.into()].into(),
             out: vec![0; size.into()].into(),
             buffers: vec![Buffer { address: 0, len: 0, access: Access::Read }; size.into()].into(),
-            next: Place::START,
+            next: Position::START,
             unpublished: 0,
             first: None,
-            used: Place::START,
+            used: Position::START,
             event_index,
         }
     }

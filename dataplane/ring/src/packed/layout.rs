@@ -174,12 +174,12 @@ pub(crate) fn decode(address: u64, rest: u64) -> Descriptor {
 
 /// A position in a packed ring: a descriptor index, and the wrap counter of the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) at: u16,
     pub(crate) wrap: bool,
 }
 
-impl Place {
+impl Position {
     pub(crate) const START: Self = Self { at: 0, wrap: true };
 
     /// Decodes a vring base, with the wrap counter in bit 15.

@@ -16,13 +16,13 @@ use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
 pub struct ConfigError {
     /// Line of the error in the source text, counted from 1.
     pub line: Option<usize>,
-    pub(super) place: Place,
+    pub(super) subject: Subject,
     pub(super) what: String,
 }
 
 /// Part of the configuration that the error is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Subject {
     Key(&'static str),
     /// Index of the port and its key.
     Port(usize, &'static str),
@@ -71,7 +71,8 @@ impl SwitchConfig {
         let mut pairs = Pairs::default();
         let mut owners = BTreeMap::new();
         for (number, port) in self.ports.iter().enumerate() {
-            let at = |key, what| ConfigError { line: None, place: Place::Port(number, key), what };
+            let at =
+                |key, what| ConfigError { line: None, subject: Subject::Port(number, key), what };
             if self.ports[..number].iter().any(|other| other.name == port.name) {
                 return Err(at(
                     "name",
@@ -90,7 +91,7 @@ impl SwitchConfig {
                 }
             }
             self.check_port(port)
-                .map_err(|error| ConfigError { place: error.place.in_port(number), ..error })?;
+                .map_err(|error| ConfigError { subject: error.subject.in_port(number), ..error })?;
             if self.mode == Mode::Patch {
                 pairs.add(port).map_err(|error| at("pair", error.to_string()))?;
             }
@@ -100,8 +101,8 @@ impl SwitchConfig {
             Some(error) => {
                 let of = |port: &PortConfig| port.name == *Pairs::culprit(&error);
                 let number = self.ports.iter().position(of).unwrap_or(0);
-                let place = Place::Port(number, "pair");
-                Err(ConfigError { line: None, place, what: error.to_string() })
+                let subject = Subject::Port(number, "pair");
+                Err(ConfigError { line: None, subject, what: error.to_string() })
             }
         }
     }
@@ -113,7 +114,7 @@ impl SwitchConfig {
             let (name, path) = (port.name.as_str(), self.control.path.display());
             let what =
                 format!("port {name:?}: {path} is the switch's control socket; give another path");
-            return Err(ConfigError { line: None, place: Place::Key("uri"), what });
+            return Err(ConfigError { line: None, subject: Subject::Key("uri"), what });
         }
         let vlan = match port.vlan {
             Vlan::Unaware => None,
@@ -131,11 +132,11 @@ impl SwitchConfig {
         };
         let Some(key) = key else { return Ok(()) };
         let what = format!("port {:?}: {key}: only in mode {mode:?}", port.name.as_str());
-        Err(ConfigError { line: None, place: Place::Key(key), what })
+        Err(ConfigError { line: None, subject: Subject::Key(key), what })
     }
 }
 
-impl Place {
+impl Subject {
     fn in_port(self, number: usize) -> Self {
         match self {
             Self::Key(key) => Self::Port(number, key),
@@ -146,7 +147,7 @@ impl Place {
 
 fn key(key: &'static str, given: &str, what: &str) -> ConfigError {
     let what = format!("{key} = {given}: {what}");
-    ConfigError { line: None, place: Place::Key(key), what }
+    ConfigError { line: None, subject: Subject::Key(key), what }
 }
 
 fn check_range(

@@ -10,11 +10,11 @@ use super::port::PortConfig;
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
     /// Every port in the order of adding, with the partner it asks for and the one it has.
-    ports: Vec<Place>,
+    ports: Vec<PairedPort>,
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct PairedPort {
     name: Name,
     wish: Option<Name>,
     partner: Option<Name>,
@@ -47,8 +47,9 @@ impl Pairs {
                 other.partner = Some(name.clone());
             }
         }
-        let place = Place { name: name.clone(), wish: port.pair.clone(), partner: partner.clone() };
-        self.ports.push(place);
+        let port =
+            PairedPort { name: name.clone(), wish: port.pair.clone(), partner: partner.clone() };
+        self.ports.push(port);
         Ok(partner)
     }
 
@@ -66,10 +67,10 @@ impl Pairs {
             ));
         }
         match self.ports.iter().find(|other| other.name == *pair) {
-            Some(Place { partner: Some(with), .. }) => {
+            Some(PairedPort { partner: Some(with), .. }) => {
                 Err(format!("port {:?} is already paired with {:?}", pair.as_str(), with.as_str()))
             }
-            Some(Place { wish: Some(wish), .. }) if wish != name => {
+            Some(PairedPort { wish: Some(wish), .. }) if wish != name => {
                 Err(format!("port {:?} names {:?} as its pair", pair.as_str(), wish.as_str()))
             }
             Some(_) => Ok(Some(pair.clone())),
@@ -92,7 +93,7 @@ impl Pairs {
 
     /// Removes a port and returns its former partner, which is free again.
     pub fn remove(&mut self, name: &Name) -> Option<Name> {
-        let at = self.ports.iter().position(|place| place.name == *name)?;
+        let at = self.ports.iter().position(|port| port.name == *name)?;
         let partner = self.ports.remove(at).partner?;
         for other in &mut self.ports {
             if other.name == partner {
@@ -104,17 +105,17 @@ impl Pairs {
 
     /// Returns the port that `name` exchanges frames with.
     pub fn partner(&self, name: &Name) -> Option<&Name> {
-        self.ports.iter().find(|place| place.name == *name)?.partner.as_ref()
+        self.ports.iter().find(|port| port.name == *name)?.partner.as_ref()
     }
 
     /// Returns all pairs, each once.
     pub fn all(&self) -> BTreeMap<&Name, &Name> {
         let mut pairs = BTreeMap::new();
-        for place in &self.ports {
-            if let Some(partner) = &place.partner
+        for port in &self.ports {
+            if let Some(partner) = &port.partner
                 && !pairs.contains_key(partner)
             {
-                pairs.insert(&place.name, partner);
+                pairs.insert(&port.name, partner);
             }
         }
         pairs
@@ -122,12 +123,12 @@ impl Pairs {
 
     /// Returns an error for a port that names a partner that does not exist.
     pub(super) fn waiting(&self) -> Option<PairError> {
-        let there = |name: &Name| self.ports.iter().any(|place| place.name == *name);
-        let names: Vec<_> = self.ports.iter().map(|place| place.name.as_str()).collect();
-        self.ports.iter().find_map(|place| {
-            let pair = place.wish.as_ref().filter(|wish| !there(wish))?.clone();
+        let there = |name: &Name| self.ports.iter().any(|port| port.name == *name);
+        let names: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        self.ports.iter().find_map(|port| {
+            let pair = port.wish.as_ref().filter(|wish| !there(wish))?.clone();
             let what = format!("no such port; the ports are {}", names.join(", "));
-            Some(PairError { port: place.name.clone(), pair, what })
+            Some(PairError { port: port.name.clone(), pair, what })
         })
     }
 

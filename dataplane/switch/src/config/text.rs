@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::Place;
+use super::check::Subject;
 use super::{ConfigError, SwitchConfig};
 
 impl SwitchConfig {
@@ -20,7 +20,7 @@ impl SwitchConfig {
         let name = path.display();
         let named = |e: &dyn Display| ConfigError {
             line: None,
-            place: Place::Text,
+            subject: Subject::Text,
             what: format!("{name}: {e}"),
         };
         let text = fs::read_to_string(path).map_err(|e| named(&e))?;
@@ -39,7 +39,7 @@ impl SwitchConfig {
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let wrong = |error: &toml::de::Error, key: &str| ConfigError {
             line: error.span().map(|span| line(text, span.start)),
-            place: Place::Text,
+            subject: Subject::Text,
             what: dray_text::parse_error(key, error.message()),
         };
         let deserializer = toml::de::Deserializer::parse(text).map_err(|error| {
@@ -62,10 +62,10 @@ impl ConfigError {
     /// is missing.
     pub fn find_line(mut self, text: &str) -> Self {
         if let Ok(table) = DeTable::parse(text) {
-            let span = match self.place {
-                Place::Text => None,
-                Place::Key(key) => key_span(table.get_ref(), key),
-                Place::Port(number, key) => {
+            let span = match self.subject {
+                Subject::Text => None,
+                Subject::Key(key) => key_span(table.get_ref(), key),
+                Subject::Port(number, key) => {
                     match table.get_ref().get("ports").map(toml::Spanned::get_ref) {
                         Some(DeValue::Array(ports)) => ports.get(number).and_then(|port| {
                             let keys = port.get_ref().as_table();
@@ -96,7 +96,7 @@ pub fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ConfigError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let wrong = |key: &str, what: &serde_json::Error| ConfigError {
         line: None,
-        place: Place::Text,
+        subject: Subject::Text,
         what: dray_text::parse_error(key, &what.to_string()),
     };
     let value = serde_path_to_error::deserialize(&mut deserializer)

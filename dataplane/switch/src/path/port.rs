@@ -289,8 +289,8 @@ mod tests {
         (taken.map(|taken| *lock(&taken)), dropped.map(|(reason, _)| reason).collect())
     }
 
-    /// Port to the kernel: each call takes as many frames as the next of `results` says, some of
-    /// which are lost.
+    /// Port to the kernel. Each call returns the next of `results`: the number of frames taken, and
+    /// how many of these are lost.
     struct Kernel {
         results: Vec<io::Result<(usize, u64)>>,
         lost: u64,

@@ -14,7 +14,7 @@ const PART_OF_FREE: usize = 8;
 
 /// A place in the store. Numbers of places are indexes plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Entry {
     /// Next place of the same session, or next free place.
     next: u32,
     /// Places filled just before and just after this one, of any session.
@@ -108,7 +108,7 @@ impl Waiting {
 /// and keeps the number of the first; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
-    places: Box<[Place]>,
+    places: Box<[Entry]>,
     frames: Box<[u8]>,
     frame_max: usize,
     free: u32,
@@ -121,9 +121,9 @@ impl Store {
     /// Creates a store for frames of up to `frame_max` bytes; `waiting` limits their number.
     pub(crate) fn new(waiting: Arc<Waiting>, frame_max: usize) -> Self {
         let count = waiting.most;
-        let place = |number: usize| Place {
+        let place = |number: usize| Entry {
             next: if number == count { 0 } else { number as u32 + 1 },
-            ..Place::default()
+            ..Entry::default()
         };
         Self {
             places: (1..=count).map(place).collect(),
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    fn place(&mut self, number: u32) -> Option<&mut Place> {
+    fn place(&mut self, number: u32) -> Option<&mut Entry> {
         self.places.get_mut((number as usize).wrapping_sub(1))
     }
 
@@ -161,7 +161,7 @@ impl Store {
         let due = now + self.waiting.lifetime;
         let index = number as usize - 1;
         self.free = self.places[index].next;
-        self.places[index] = Place {
+        self.places[index] = Entry {
             next: 0,
             older: newest,
             newer: 0,
@@ -226,7 +226,7 @@ impl Store {
     /// Frees a chain, and returns its number of frames.
     pub(crate) fn forget(&mut self, slot: u32, first: &mut u32) -> u16 {
         let head = *first;
-        let Some(Place { count, last, .. }) = self.place(head).copied() else { return 0 };
+        let Some(Entry { count, last, .. }) = self.place(head).copied() else { return 0 };
         let mut number = std::mem::take(first);
         while let Some(place) = self.place(number).copied() {
             self.unlink(place);
@@ -239,7 +239,7 @@ impl Store {
     }
 
     /// Removes a place from the list by age.
-    fn unlink(&mut self, place: Place) {
+    fn unlink(&mut self, place: Entry) {
         match self.place(place.older) {
             None => self.oldest = place.newer,
             Some(older) => older.newer = place.newer,

@@ -8,7 +8,7 @@ use dray_wire::MacAddr;
 
 /// Identifies one end of one link of a lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EndId {
     /// Number of the link, from 1.
     link: u32,
     /// Number of the end: 1 or 2.
@@ -22,7 +22,7 @@ const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
 /// Number of such networks; the first one is unused.
 const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
 
-impl Place {
+impl EndId {
     /// Returns both ends of link number `link`, which is 1 or more.
     ///
     /// # Panics
@@ -70,7 +70,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EndId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.link, self.side)
     }
@@ -83,18 +83,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn places_have_distinct_addresses() {
+    fn ends_have_distinct_addresses() {
         let links = [1, 2, 255, 256, 257, LINKS_MAX - 1];
-        let places: Vec<_> = links.into_iter().flat_map(Place::both).collect();
-        let macs = |place: &Place| {
-            let flow = Flow { src_mac: place.station(), ..Flow::default() };
+        let ids: Vec<_> = links.into_iter().flat_map(EndId::both).collect();
+        let macs = |id: &EndId| {
+            let flow = Flow { src_mac: id.station(), ..Flow::default() };
             let others = [0, 1, 255, 256, 16383].map(|index| flow.between_others(index).src_mac);
-            [&[place.mac(), place.port_mac(), place.card_mac()][..], &others].concat()
+            [&[id.mac(), id.port_mac(), id.card_mac()][..], &others].concat()
         };
-        let all: Vec<_> = places.iter().flat_map(macs).collect();
+        let all: Vec<_> = ids.iter().flat_map(macs).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
-        let ips: BTreeSet<_> = places.iter().map(|place| place.ip()).collect();
-        assert_eq!(ips.len(), places.len());
+        let ips: BTreeSet<_> = ids.iter().map(|id| id.ip()).collect();
+        assert_eq!(ips.len(), ids.len());
         assert_eq!(ips.first(), Some(&Ipv4Addr::new(198, 18, 0, 5)));
         assert_eq!(ips.last(), Some(&Ipv4Addr::new(198, 19, 255, 254)));
     }

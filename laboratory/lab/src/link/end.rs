@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use dray_wire::{Flow, MacAddr};
 
-use super::address::Place;
+use super::address::EndId;
 use crate::ContainerId;
 
 /// Object that a program at the end of a link opens.
@@ -51,7 +51,7 @@ pub struct End {
     /// Port number of the end in its segment: the first link's ends are at 0 and 1, the next one's
     /// at 2 and 3, and so on.
     pub port: usize,
-    pub(super) place: Place,
+    pub(super) id: EndId,
 }
 
 /// A link between two containers.
@@ -123,15 +123,15 @@ impl Link {
     pub(super) fn new(
         containers: [ContainerId; 2],
         attachments: [Attachment; 2],
-        places: [Place; 2],
+        ids: [EndId; 2],
         addressed: bool,
     ) -> Self {
-        let mut sides = containers.into_iter().zip(attachments).zip(places);
+        let mut sides = containers.into_iter().zip(attachments).zip(ids);
         let mut end = |port| {
-            let ((container, attachment), place) = sides.next().expect("two sides");
-            let mac = place.mac();
-            let station = if addressed { mac } else { place.station() };
-            End { container, attachment, mac, station, ip: place.ip(), port, place }
+            let ((container, attachment), id) = sides.next().expect("two sides");
+            let mac = id.mac();
+            let station = if addressed { mac } else { id.station() };
+            End { container, attachment, mac, station, ip: id.ip(), port, id }
         };
         Self { ends: [end(0), end(1)], parent: None }
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::address::Place;
+use super::address::EndId;
 use super::end::{Attachment, Link, LinkOptions};
 use super::kind::{Carries, LinkKind};
 use super::segment::Segment;
@@ -20,7 +20,7 @@ impl Lab {
         let (runtime, driver) = kind.engine().expect("an engine's network");
         let segment = Segment { lab: self, kind, number: NUMBER, links: &[], mtu };
         if driver.has_parent() {
-            segment.create_host_pair(NUMBER, Place::both(NUMBER).map(Place::card_mac))?;
+            segment.create_host_pair(NUMBER, EndId::both(NUMBER).map(EndId::card_mac))?;
             if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
                 ipvlan::check(&segment, &parent::name(NUMBER))?;
             }
@@ -49,7 +49,7 @@ pub(super) fn find(
     let mut links = Vec::new();
     for &containers in pairs {
         let interfaces = containers.map(|id| Attachment::Interface(lab.next_interface(id)));
-        let mut link = Link::new(containers, interfaces, lab.next_places(), addressed);
+        let mut link = Link::new(containers, interfaces, lab.next_ends(), addressed);
         for end in &mut link.ends {
             let interface = lab.interface(end)?;
             end.mac = interface.mac;

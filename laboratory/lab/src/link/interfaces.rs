@@ -19,11 +19,11 @@ impl Lab {
         let addressed = addressed || kind.carries == Carries::OwnIp;
         let link = |&containers: &[ContainerId; 2]| {
             let interfaces = containers.map(|id| Attachment::Interface(self.next_interface(id)));
-            Link::new(containers, interfaces, self.next_places(), addressed)
+            Link::new(containers, interfaces, self.next_ends(), addressed)
         };
         let mut links: Vec<_> = pairs.iter().map(link).collect();
         let Some(first) = links.first() else { return Ok(links) };
-        let number = first.ends[0].place.link();
+        let number = first.ends[0].id.link();
         let segment = Segment { lab: self, kind, number, links: &links, mtu };
         let held = wire(&segment)?;
         for link in &mut links {

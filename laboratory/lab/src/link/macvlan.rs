@@ -20,7 +20,7 @@ pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<Held, Lab
 fn passthru(segment: &Segment<'_>) -> Result<Held, LabError> {
     for link in segment.links {
         let [a, b] = &link.ends;
-        let parents = segment.create_host_pair(a.place.link(), [a.mac, b.mac])?;
+        let parents = segment.create_host_pair(a.id.link(), [a.mac, b.mac])?;
         for (end, parent) in link.ends.iter().zip(parents) {
             create(segment, end, parent, MacVlanMode::Passthrough)?;
         }

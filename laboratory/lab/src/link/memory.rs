@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::address::Place;
+use super::address::EndId;
 use super::end::{Attachment, Link, LinkOptions};
 use crate::peer::{PeerDir, PeerPort, Protocol, SwitchKind, Wiring};
 use crate::{ContainerId, Lab, LabError};
@@ -11,10 +11,10 @@ use crate::{ContainerId, Lab, LabError};
 pub(super) fn direct(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Link>, LabError> {
     let dir = lab.dir()?;
     let link = |&containers| {
-        let places = lab.next_places();
-        let socket = socket(&dir, places[0]);
+        let ids = lab.next_ends();
+        let socket = socket(&dir, ids[0]);
         let attachments = [Attachment::Driver(socket.clone()), Attachment::Device(socket)];
-        Link::new(containers, attachments, places, false)
+        Link::new(containers, attachments, ids, false)
     };
     Ok(pairs.iter().map(link).collect())
 }
@@ -29,14 +29,14 @@ pub(super) fn switch(
     let dir = lab.dir()?;
     let mut sockets = Vec::new();
     let link = |&containers| {
-        let places = lab.next_places();
-        let pair = places.map(|place| socket(&dir, place));
+        let ids = lab.next_ends();
+        let pair = ids.map(|id| socket(&dir, id));
         sockets.extend(pair.clone());
         let attachment = match protocol {
             Protocol::VhostUser => Attachment::Driver,
             Protocol::Memif => Attachment::Memif,
         };
-        Link::new(containers, pair.map(attachment), places, false)
+        Link::new(containers, pair.map(attachment), ids, false)
     };
     let links = pairs.iter().map(link).collect();
     let port = |socket| PeerPort { protocol, ..PeerPort::listening(socket) };
@@ -45,6 +45,6 @@ pub(super) fn switch(
     Ok(links)
 }
 
-fn socket(dir: &PeerDir, place: Place) -> PathBuf {
-    dir.sockets().join(format!("link{place}"))
+fn socket(dir: &PeerDir, id: EndId) -> PathBuf {
+    dir.sockets().join(format!("link{id}"))
 }

@@ -40,17 +40,17 @@ pub(super) fn ports(
     }
     let mut switch = None;
     let link = |&containers| {
-        let places = lab.next_places();
-        let number = places[0].link();
+        let ids = lab.next_ends();
+        let number = ids[0].link();
         let names = match wiring {
             Wiring::Learning => {
                 let switch = switch.get_or_insert(number);
-                places.map(|place| format!("vale{switch}:{place}"))
+                ids.map(|id| format!("vale{switch}:{id}"))
             }
             // The base of a pipe's name would be an interface.
             Wiring::Pairs => ['{', '}'].map(|side| format!("pipe{number}{side}1")),
         };
-        Link::new(containers, names.map(Attachment::Netmap), places, false)
+        Link::new(containers, names.map(Attachment::Netmap), ids, false)
     };
     Ok(pairs.iter().map(link).collect())
 }

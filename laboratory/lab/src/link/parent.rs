@@ -16,7 +16,7 @@ impl Segment<'_> {
     /// Creates a "host" interface that containers' interfaces can share. Returns its index, and the
     /// address at the other end of its wire.
     pub(super) fn create_parent(&self) -> Result<(u32, MacAddr), LabError> {
-        let [here, there] = self.links[0].ends.each_ref().map(|end| end.place.card_mac());
+        let [here, there] = self.links[0].ends.each_ref().map(|end| end.id.card_mac());
         let [parent, _] = self.create_host_pair(self.number, [here, there])?;
         Ok((parent, there))
     }

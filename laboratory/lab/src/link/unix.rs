@@ -7,13 +7,13 @@ use crate::{ContainerId, Lab, LabError};
 pub(super) fn sockets(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Link>, LabError> {
     let dir = lab.dir()?;
     let link = |&containers| {
-        let places = lab.next_places();
-        let [a, b] = places.map(|place| dir.sockets().join(format!("unix{place}")));
+        let ids = lab.next_ends();
+        let [a, b] = ids.map(|id| dir.sockets().join(format!("unix{id}")));
         let attachments = [
             Attachment::Datagrams { here: a.clone(), there: b.clone() },
             Attachment::Datagrams { here: b, there: a },
         ];
-        Link::new(containers, attachments, places, false)
+        Link::new(containers, attachments, ids, false)
     };
     Ok(pairs.iter().map(link).collect())
 }

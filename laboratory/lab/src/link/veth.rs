@@ -20,7 +20,7 @@ impl Segment<'_> {
     pub(super) fn create_port(&self, host: Host<'_>, end: &End) -> Result<u32, LabError> {
         let name = port_name(end);
         let doing = |what| self.doing(&format!("{what} {name}"));
-        let mac = Some(end.place.port_mac());
+        let mac = Some(end.id.port_mac());
         let port = NewInterface { namespace: host.namespace, name: &name, mac, mtu: self.mtu };
         let created = host.netlink.create_veth(port, self.interface_at(end));
         created.map_err(doing("veth pair"))?;
@@ -37,5 +37,5 @@ impl Segment<'_> {
 
 /// Name of the host's interface that leads to `end`.
 pub(super) fn port_name(end: &End) -> String {
-    format!("v{}", end.place)
+    format!("v{}", end.id)
 }

@@ -24,17 +24,17 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     let hosts = [segment.host(), Host { namespace: &second, netlink: &netlink }];
 
     // There are no containers between the hosts: the first link's addresses are free there.
-    let places = segment.links[0].ends.each_ref().map(|end| end.place);
+    let ids = segment.links[0].ends.each_ref().map(|end| end.id);
     let card = format!("u{}", segment.number);
     let [a, b] = [0, 1].map(|side| NewInterface {
         namespace: hosts[side].namespace,
         name: &card,
-        mac: Some(places[side].card_mac()),
+        mac: Some(ids[side].card_mac()),
         mtu: segment.mtu + OVERHEAD,
     });
     hosts[0].netlink.create_veth(a, b).map_err(segment.doing("veth pair between hosts"))?;
     for side in [0, 1] {
-        let (here, there, netlink) = (places[side], places[1 - side], hosts[side].netlink);
+        let (here, there, netlink) = (ids[side], ids[1 - side], hosts[side].netlink);
         let card = netlink.interface(&card).map_err(segment.doing("card"))?.index;
         netlink.set_up(card).map_err(segment.doing("card"))?;
         netlink.add_address(card, here.ip(), PREFIX_LEN).map_err(segment.doing("address"))?;

@@ -27,7 +27,7 @@ pub(super) struct Adapter {
     /// Maximum number of queue pairs of a port.
     pub(super) queues_max: u16,
     /// Starts the peer and waits until it forwards: its sockets exist and it serves connections.
-    pub(super) start: fn(&Launch<'_>) -> Result<Box<dyn Running>, LabError>,
+    pub(super) start: fn(&Launch<'_>) -> Result<Box<dyn RunningSwitch>, LabError>,
 }
 
 /// A program that the user has to install.
@@ -69,7 +69,7 @@ pub(super) struct Launch<'a> {
 }
 
 /// Operations on a running switch.
-pub(super) trait Running: Debug {
+pub(super) trait RunningSwitch: Debug {
     /// The forwarding program.
     fn program(&self) -> &Program;
 

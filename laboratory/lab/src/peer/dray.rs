@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dray_switch::client::Client;
 
-use super::adapter::{Adapter, Launch, Running};
+use super::adapter::{Adapter, Launch, RunningSwitch};
 use super::program::Program;
 use super::{Needs, PortCounters, Protocol, Wiring};
 use crate::LabError;
@@ -64,7 +64,7 @@ impl Dray {
     }
 }
 
-impl Running for Dray {
+impl RunningSwitch for Dray {
     fn program(&self) -> &Program {
         &self.program
     }

@@ -2,7 +2,7 @@
 
 use dray_wire::MacAddr;
 
-use super::adapter::Running;
+use super::adapter::RunningSwitch;
 use super::port::check;
 use super::settings::SwitchKind;
 use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::adapter::{Adapter, Installed, Launch, Running};
+use super::adapter::{Adapter, Installed, Launch, RunningSwitch};
 use super::program::Program;
 use super::{Needs, PortCounters, Protocol};
 use crate::LabError;
@@ -77,7 +77,7 @@ impl Snabb {
     }
 }
 
-impl Running for Snabb {
+impl RunningSwitch for Snabb {
     fn program(&self) -> &Program {
         &self.program
     }

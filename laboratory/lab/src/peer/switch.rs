@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::adapter::{Adapter, Found, Launch, Running};
+use super::adapter::{Adapter, Found, Launch, RunningSwitch};
 use super::ovs::{self, Bridge, RunningBridge};
 use super::settings::{SwitchKind, SwitchSettings};
 use super::{CpuTime, Needs, PeerDir, PortCounters, dray, snabb, testpmd, vpp};
@@ -16,7 +16,7 @@ use crate::{Cancel, Holdings, LabError, Placement};
 /// A running switch. It is killed when this value is dropped or the thread that started it ends.
 #[derive(Debug)]
 pub struct PeerSwitch {
-    running: Box<dyn Running>,
+    running: Box<dyn RunningSwitch>,
     ready_after: Duration,
 }
 
@@ -98,7 +98,7 @@ impl PeerSwitch {
         Ok(Self::ready(Box::new(running)))
     }
 
-    fn ready(running: Box<dyn Running>) -> Self {
+    fn ready(running: Box<dyn RunningSwitch>) -> Self {
         let ready_after = running.started().elapsed();
         Self { running, ready_after }
     }

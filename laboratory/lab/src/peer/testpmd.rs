@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::adapter::{Adapter, Installed, Launch, Running};
+use super::adapter::{Adapter, Installed, Launch, RunningSwitch};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::telemetry::Telemetry;
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol};
@@ -156,7 +156,7 @@ impl Testpmd {
     }
 }
 
-impl Running for Testpmd {
+impl RunningSwitch for Testpmd {
     fn program(&self) -> &Program {
         &self.program
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::adapter::{Adapter, Found, Installed, Launch, Running};
+use super::adapter::{Adapter, Found, Installed, Launch, RunningSwitch};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::LabError;
@@ -122,7 +122,7 @@ impl Vpp {
     }
 }
 
-impl Running for Vpp {
+impl RunningSwitch for Vpp {
     fn program(&self) -> &Program {
         &self.program
     }

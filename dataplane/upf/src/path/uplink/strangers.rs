@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_all_cases_are_limited() {
+    fn reports_about_many_sources_are_limited() {
         let second = clock::ticks_per_second();
         let mut strangers = Strangers::new();
         let mut reports = |from: u64| {

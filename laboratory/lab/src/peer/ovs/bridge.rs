@@ -6,7 +6,7 @@ use std::time::Instant;
 use dray_wire::MacAddr;
 
 use super::{BRIDGE, Ovs, POLLING_THREAD, Start, mask};
-use crate::peer::adapter::{Adapter, Installed, Running};
+use crate::peer::adapter::{Adapter, Installed, RunningSwitch};
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::{Needs, PeerDir, PortCounters};
 use crate::process::command;
@@ -110,7 +110,7 @@ impl RunningBridge {
     }
 }
 
-impl Running for RunningBridge {
+impl RunningSwitch for RunningBridge {
     fn program(&self) -> &Program {
         &self.0.switch
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{BRIDGE, Home, Ovs, POLLING_THREAD, Start, mask, port_number};
 use crate::LabError;
-use crate::peer::adapter::{Adapter, Installed, Launch, Running};
+use crate::peer::adapter::{Adapter, Installed, Launch, RunningSwitch};
 use crate::peer::program::{Program, housekeeping_cpu};
 use crate::peer::{Needs, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::process::command;
@@ -92,7 +92,7 @@ impl VhostUser {
     }
 }
 
-impl Running for VhostUser {
+impl RunningSwitch for VhostUser {
     fn program(&self) -> &Program {
         &self.ovs.switch
     }

@@ -176,7 +176,7 @@ fn switch_and_upf_drop_privileges() {
     fs::write(&config, UPF_CONFIG).expect("a file");
     let switch = ["switch", "--port", &format!("a={a}"), "--port", &format!("b={b}")];
     let upf = ["upf", "--n3", &a, "--n6", &b, "--config", &config];
-    // As the user of the tests, and as a user without any privilege.
+    // The programs run as the user of the tests, and then as a user without any privilege.
     let users =
         if rustix::process::geteuid().is_root() { vec![None, Some(65534)] } else { vec![None] };
     for user in users {

@@ -78,8 +78,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Descriptor of the file of zeroes; open for as long as the process lives.
 static ZEROES: AtomicI32 = AtomicI32::new(-1);
 
-/// Length of each slot's part of the file, which begins at a multiple of it: room for the longest
-/// mapping, and for the preallocated page at the part's beginning.
+/// Length of a slot's part of the file, and the alignment of these parts: room for the preallocated
+/// page, and behind it for the longest mapping.
 const PART: u64 = 2 * GUARDED_MAX;
 
 /// Bytes that a mapping of a peer's memory is about to take.

@@ -305,7 +305,7 @@ impl Engine for Switch {
         }
         ports.resolve();
         self.publish(&ports);
-        // No worker learns from it any more.
+        // No worker learns addresses from the removed port any more.
         self.setting.table.forget_port(index);
         // This is the last reference: the port is closed here, before anything else may use its
         // socket.

@@ -45,7 +45,7 @@ casoni2013-serial           casoni2013-serial --technique veth,bridge,vale/netma
 casoni2013-parallel         casoni2013-parallel --technique veth,bridge,vale/netmap
 casoni2013-sender-load      casoni2013-sender-load --technique veth,bridge,vale/netmap
 casoni2013-vale             all --technique vale/netmap --size 1500
-casoni2013-ns3              casoni2013-ns3
+casoni2013-ns3              casoni2013-ns3 --technique veth/ns3-fd,bridge/ns3-fd,switch/patch/ns3-virtio,vale/ns3-netmap
 liang2016-noisy-neighbour   liang2016-noisy-neighbour
 liang2016-latency           liang2016-latency
 liang2016-setup             liang2016-setup

@@ -1,4 +1,4 @@
-//! What trials have in common whose roles are programs of others: these programs are sampled from
+//! Common to trials whose roles are programs of others: these programs are sampled from
 //! outside, and their counters are the roles' reports.
 
 use std::time::{Duration, Instant};

@@ -32,7 +32,7 @@ pub struct VirtioNet {
     pub csum_offset: u16,
 }
 
-/// What to do with a frame whose header is valid.
+/// Treatment of a frame whose header is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
     /// Pass it on with this offload.

@@ -12,7 +12,7 @@ use crate::{Cancel, ContainerId, Lab, LabError};
 
 /// Name of the program.
 pub(crate) const PROGRAM: &str = "dray-ns3";
-/// What to do where it is missing.
+/// Advice where it is missing.
 const ADVICE: &str = "no ns-3 program: make ns-3, see docs/ns-3.md";
 /// Signal that starts a sender.
 const START: Signal = Signal::USR1;
@@ -60,7 +60,7 @@ pub struct Ns3Sample {
     pub system_ns: u64,
 }
 
-/// What a simulation counted, when it has ended.
+/// Counts of a simulation that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Ns3Count {
     /// Time from the first packet to the end.

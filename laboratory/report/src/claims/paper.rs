@@ -69,6 +69,6 @@ impl Claim {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) question: &'static str,
-    /// What dray has on it, with links relative to `docs/`.
+    /// Results of dray on it, with links relative to `docs/`.
     pub(crate) here: &'static str,
 }

@@ -13,4 +13,4 @@ pub use exchange::exchange;
 pub use family::{DeferralSettings, Napi, Netdev, XdpFeatures};
 pub use genetlink::families;
 pub use interface::Interface;
-pub use tap::{attach_tap, keep_tap};
+pub use tap::{TapFormat, TapOffloads, attach_tap, keep_tap, set_tap_offloads};

@@ -10,6 +10,8 @@ pub type Capability = (&'static str, CapabilitySet);
 pub const BPF: Capability = ("BPF", CapabilitySet::BPF);
 /// Device files.
 pub const MKNOD: Capability = ("MKNOD", CapabilitySet::MKNOD);
+/// Other namespaces.
+pub const SYS_ADMIN: Capability = ("SYS_ADMIN", CapabilitySet::SYS_ADMIN);
 /// Settings of interfaces, and BPF programs that see their frames.
 pub const NET_ADMIN: Capability = ("NET_ADMIN", CapabilitySet::NET_ADMIN);
 /// Ports of UDP below 1024.

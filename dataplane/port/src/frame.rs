@@ -1,16 +1,23 @@
 //! Frames as ports lend them.
 
 use std::marker::PhantomData;
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 pub(crate) use dray_shm::cache::{copy, demote, prefetch_to_read, prefetch_to_write};
-use dray_wire::ethernet::{FRAME_MAX, TAG_LEN, TAG_TYPE};
+use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
+use dray_wire::ip::IPV6_LEN;
+use dray_wire::offload::Offload;
 
 /// Length of the longest frame that any port carries, in bytes: 9000 bytes of IP packet, an
 /// Ethernet header and a VLAN tag.
 pub const FRAME_LIMIT: usize = FRAME_MAX + TAG_LEN;
+
+/// Length of the longest frame with an [offload](Frame::offload), in bytes: the longest IPv6 packet,
+/// an Ethernet header and a VLAN tag.
+pub const OFFLOADED_LIMIT: usize = IPV6_LEN + u16::MAX as usize + ETHERNET_LEN + TAG_LEN;
 
 /// Length of the destination and source addresses, in bytes; a VLAN tag follows them.
 pub(crate) const ADDRESSES_LEN: usize = 12;
@@ -45,10 +52,23 @@ pub struct Frame<'a> {
     /// Length of head and body.
     len: u32,
     head_len: u8,
-    /// True if others may write to the body.
-    shared: bool,
+    /// [`SHARED`], and the kind of offload.
+    flags: u8,
+    /// Payload of a segment, if the frame has to be segmented.
+    segment: u16,
     lent: PhantomData<&'a [u8]>,
 }
+
+// Batches of frames are kept in the cache.
+const _: () = assert!(size_of::<Frame<'_>>() == 24);
+
+/// Others may write to the body.
+const SHARED: u8 = 1;
+/// Kinds of offload.
+const CHECKSUM: u8 = 2;
+const TCP: u8 = 4;
+const UDP: u8 = 6;
+const OFFLOAD: u8 = 6;
 
 /// Length of the longest head that a frame can be given, in bytes.
 pub const HEAD_MAX: usize = u8::MAX as usize;
@@ -73,7 +93,72 @@ impl<'a> Frame<'a> {
     pub(crate) unsafe fn shared(start: NonNull<u8>, len: u32) -> Self {
         debug_assert!(len as usize <= FRAME_LIMIT);
         let head = NonNull::dangling();
-        Self { head, start, len, head_len: 0, shared: true, lent: PhantomData }
+        Self { head, start, len, head_len: 0, flags: SHARED, segment: 0, lent: PhantomData }
+    }
+
+    /// Returns the frame with an offload, in memory that others may write to.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` on must stay mapped for `'a`, at most [`OFFLOADED_LIMIT`], or
+    /// without an offload [`FRAME_LIMIT`].
+    #[inline]
+    pub(crate) unsafe fn shared_with(start: NonNull<u8>, len: u32, offload: Offload) -> Self {
+        // SAFETY: nothing is mapped beyond these; the length is set next.
+        let mut frame = unsafe { Self::shared(start, 0) };
+        frame.len = len;
+        frame.set_offload(offload);
+        debug_assert!(frame.len() <= frame.limit());
+        frame
+    }
+
+    /// Creates a frame of `bytes` with an offload.
+    ///
+    /// # Panics
+    /// If the slice is longer than [`OFFLOADED_LIMIT`], or without an offload than [`FRAME_LIMIT`].
+    pub fn with_offload(bytes: &'a [u8], offload: Offload) -> Self {
+        let mut frame = Self::from(&bytes[..0]);
+        frame.start = NonNull::from(bytes).cast();
+        frame.len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        frame.set_offload(offload);
+        assert!(frame.len() <= frame.limit(), "a frame of {} bytes", bytes.len());
+        frame
+    }
+
+    #[inline]
+    fn set_offload(&mut self, offload: Offload) {
+        let (kind, segment) = match offload {
+            Offload::None => (0, 0),
+            Offload::Checksum => (CHECKSUM, 0),
+            Offload::Tcp(len) => (TCP, len.get()),
+            Offload::Udp(len) => (UDP, len.get()),
+        };
+        self.flags = self.flags & !OFFLOAD | kind;
+        self.segment = segment;
+    }
+
+    /// Returns what is left to do on the frame before it can go over a network. Only a port that was
+    /// [opened for it](crate::PortUri::open_offloading) lends frames with an offload, and only a
+    /// port that [handles](crate::Transmit::offloads) the offload transmits them.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        match (self.flags & OFFLOAD, NonZeroU16::new(self.segment)) {
+            (CHECKSUM, _) => Offload::Checksum,
+            (TCP, Some(len)) => Offload::Tcp(len),
+            (UDP, Some(len)) => Offload::Udp(len),
+            _ => Offload::None,
+        }
+    }
+
+    /// Returns true if the frame has an [offload](Self::offload).
+    #[inline(always)]
+    pub fn has_offload(&self) -> bool {
+        self.flags & OFFLOAD != 0
+    }
+
+    /// Returns the maximum length of a frame with the offload that this one has.
+    #[inline]
+    pub fn limit(&self) -> usize {
+        if self.has_offload() { OFFLOADED_LIMIT } else { FRAME_LIMIT }
     }
 
     /// Returns a frame with other headers: `head`, followed by the bytes `body` of this frame.
@@ -81,7 +166,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Panics
     /// If the frame already has a head, if `body` is out of its range, if `head` is longer than
-    /// [`HEAD_MAX`], or if the result is longer than [`FRAME_LIMIT`].
+    /// [`HEAD_MAX`], or if the result is longer than the frame's [`limit`](Self::limit).
     #[inline]
     pub fn with_head<'h>(&self, head: &'h [u8], body: Range<usize>) -> Frame<'h>
     where
@@ -90,14 +175,15 @@ impl<'a> Frame<'a> {
         let right = self.is_whole() && body.start <= body.end && body.end <= self.len();
         assert!(right, "{body:?} of {self:?}");
         let len = head.len() + body.len();
-        assert!(head.len() <= HEAD_MAX && len <= FRAME_LIMIT, "a frame of {len} bytes");
+        assert!(head.len() <= HEAD_MAX && len <= self.limit(), "a frame of {len} bytes");
         Frame {
             head: NonNull::from(head).cast(),
             // SAFETY: the result is within the body, or just past its end.
             start: unsafe { self.start.add(body.start) },
             len: len as u32,
             head_len: head.len() as u8,
-            shared: self.shared,
+            flags: self.flags,
+            segment: self.segment,
             lent: PhantomData,
         }
     }
@@ -106,7 +192,7 @@ impl<'a> Frame<'a> {
     /// differ.
     #[inline]
     pub fn may_change(&self) -> bool {
-        self.shared
+        self.flags & SHARED != 0
     }
 
     /// Returns true if the whole frame is contiguous (it has no head).
@@ -215,7 +301,16 @@ impl<'a> Frame<'a> {
     /// `scratch`.
     #[inline]
     pub fn bytes<'s>(&'s self, scratch: &'s mut Scratch) -> &'s [u8] {
-        if !self.shared && self.is_whole() {
+        self.bytes_in(&mut scratch[..])
+    }
+
+    /// Like [`bytes`](Self::bytes), with a buffer of any length.
+    ///
+    /// # Panics
+    /// If the frame has to be copied and is longer than `scratch`.
+    #[inline]
+    pub(crate) fn bytes_in<'s>(&'s self, scratch: &'s mut [u8]) -> &'s [u8] {
+        if !self.may_change() && self.is_whole() {
             // SAFETY: the frame was made from a slice that is borrowed for `'a`.
             return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) };
         }
@@ -339,7 +434,8 @@ impl<'a> From<&'a [u8]> for Frame<'a> {
             start: NonNull::from(bytes).cast(),
             len: bytes.len() as u32,
             head_len: 0,
-            shared: false,
+            flags: 0,
+            segment: 0,
             lent: PhantomData,
         }
     }
@@ -433,6 +529,30 @@ mod tests {
                 assert_eq!(copied[..count], rest[..rest.len().min(7).min(expected.len())]);
             }
         }
+    }
+
+    #[test]
+    fn offload_stays_with_the_frame() {
+        let bytes = vec![7; OFFLOADED_LIMIT];
+        let len = NonZeroU16::new(1448).unwrap();
+        for offload in [Offload::Checksum, Offload::Tcp(len), Offload::Udp(len)] {
+            let frame = Frame::with_offload(&bytes, offload);
+            assert_eq!((frame.offload(), frame.may_change()), (offload, false));
+            assert!(frame.has_offload());
+            let tagged = frame.with_head(&[1; 18], 18..frame.len());
+            assert_eq!((tagged.offload(), tagged.len()), (offload, OFFLOADED_LIMIT));
+            // SAFETY: `bytes` outlives the frame.
+            let shared = unsafe { Frame::shared_with(frame.start, 1514, offload) };
+            assert_eq!((shared.offload(), shared.may_change()), (offload, true));
+        }
+        let plain = Frame::with_offload(&bytes[..FRAME_LIMIT], Offload::None);
+        assert!(!plain.has_offload() && plain.offload() == Offload::None);
+    }
+
+    #[test]
+    #[should_panic(expected = "a frame of 9019 bytes")]
+    fn long_frame_needs_an_offload() {
+        let _ = Frame::with_offload(&[0; FRAME_LIMIT + 1], Offload::None);
     }
 
     #[test]

@@ -45,6 +45,7 @@ pub mod clock;
 mod connection;
 mod either;
 mod event;
+mod finish;
 mod frame;
 mod fresh;
 mod gathered;
@@ -54,6 +55,7 @@ mod link;
 pub mod memif;
 pub mod memory;
 pub mod netmap;
+mod netns;
 pub mod null;
 mod pairs;
 pub mod query;
@@ -76,11 +78,13 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use dray_netdev::privilege::{self, Capability};
+use dray_wire::offload::Offloads;
 
 pub use bytes::{Bytes, BytesError};
 pub use dray_daemon::{Access, Account};
 pub use dray_shm::guard::{GUARDED_IN_ALL, limit_guarded};
-pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, Scratch, ahead, prefetch, scratch};
+pub use finish::{Finished, Finisher};
+pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};
 pub use link::{Link, LinkState, LinkStatus};
 pub use query::UriError;
 pub use socket::SocketOptions;
@@ -164,10 +168,16 @@ pub trait Transmit: Send {
         0
     }
 
+    /// Returns the offloads of frames that [`transmit`](Self::transmit) takes now; it drops frames
+    /// with others, if it is given some. A [`Finisher`] makes frames without an offload of them.
+    fn offloads(&self) -> Offloads {
+        Offloads::NONE
+    }
+
     /// Returns true if the port can transmit `frame` at all. A frame from another port may be too
     /// long, or of a kind that this port does not carry.
     fn accepts(&self, frame: &Frame<'_>) -> bool {
-        frame.fits(self.frame_max())
+        frame.fits(self.frame_max()) && !frame.has_offload()
     }
 }
 

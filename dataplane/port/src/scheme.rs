@@ -17,6 +17,8 @@ use crate::{Port, Wait};
 pub(crate) enum Claim<'u> {
     /// All frames of an interface.
     Interface(&'u str),
+    /// All frames of an interface of another network namespace.
+    InterfaceOf(&'u Path, &'u str),
     /// Frames of some queues of an interface.
     Queues(&'u str, Range<u32>),
     /// A connection by a Unix socket, with its number if there can be several.
@@ -26,17 +28,17 @@ pub(crate) enum Claim<'u> {
 impl Claim<'_> {
     /// Returns what both have in common, if anything.
     pub(crate) fn common(&self, other: &Claim<'_>) -> Option<String> {
-        use Claim::{Interface, Queues, Socket};
+        use Claim::{Interface, InterfaceOf, Queues, Socket};
         let is_common = match (self, other) {
             (Queues(own, queues), Queues(name, others)) => {
                 own == name && queues.start < others.end && others.start < queues.end
             }
             (Interface(own) | Queues(own, _), Interface(name) | Queues(name, _)) => own == name,
-            (Socket(..), Socket(..)) => self == other,
+            (Socket(..), Socket(..)) | (InterfaceOf(..), InterfaceOf(..)) => self == other,
             _ => false,
         };
         is_common.then(|| match self {
-            Interface(name) | Queues(name, _) => format!("interface {name}"),
+            Interface(name) | InterfaceOf(_, name) | Queues(name, _) => format!("interface {name}"),
             Socket(path, _) => format!("socket {}", path.display()),
         })
     }
@@ -74,6 +76,12 @@ pub(crate) trait Scheme: fmt::Display {
     /// Opens the port in the network namespace of the calling thread. `socket` is the one at which
     /// it listens, bound to what [`socket`](Self::socket) returns.
     fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed>;
+
+    /// Like [`open`](Self::open), for a user that handles frames with
+    /// [offloads](crate::Frame::offload).
+    fn open_offloading(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+        self.open(socket)
+    }
 
     /// Returns how the port waits for frames.
     fn wait(&self) -> Wait;

@@ -13,7 +13,7 @@ use crate::netmap::NetmapUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
-use crate::scheme::{Claim, Listening, Scheme};
+use crate::scheme::{Claim, Failed, Listening, Scheme};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
@@ -123,6 +123,13 @@ impl PortUri {
         self.bind()?.open()
     }
 
+    /// Like [`open`](Self::open), for a caller that handles frames with
+    /// [offloads](crate::Frame::offload): the port may lend them, and frames of up to
+    /// [`OFFLOADED_LIMIT`](crate::OFFLOADED_LIMIT) bytes.
+    pub fn open_offloading(&self) -> Result<Port, OpenError> {
+        self.bind()?.open_offloading()
+    }
+
     /// Creates the socket at which the port listens, if it listens at one. A program that gives up
     /// privileges can do this before, and open the port afterwards.
     pub fn bind(&self) -> Result<Bound<'_>, OpenError> {
@@ -194,9 +201,22 @@ pub struct Bound<'u> {
 impl Bound<'_> {
     /// Opens the port in the network namespace of the calling thread.
     pub fn open(self) -> Result<Port, OpenError> {
+        self.open_by(|scheme, socket| scheme.open(socket))
+    }
+
+    /// Like [`open`](Self::open), for a caller that handles frames with offloads
+    /// ([`PortUri::open_offloading`]).
+    pub fn open_offloading(self) -> Result<Port, OpenError> {
+        self.open_by(|scheme, socket| scheme.open_offloading(socket))
+    }
+
+    fn open_by(
+        self,
+        open: impl FnOnce(&dyn Scheme, Option<BoundSocket>) -> Result<Port, Failed>,
+    ) -> Result<Port, OpenError> {
         let Self { uri, socket } = self;
         let scheme = uri.scheme();
-        scheme.open(socket).map_err(|(what, error)| {
+        open(scheme, socket).map_err(|(what, error)| {
             OpenError::new(uri, what, error).needing(scheme.capabilities(what))
         })
     }
@@ -235,10 +255,11 @@ mod tests {
             "netmap:x}1",
             "tap:tap0",
             "tap:tap0?wait=poll",
+            "tap:tap0?queues=2&offload=0&netns=/proc/1/ns/net&wait=poll",
             "memif:/run/a.sock",
             "memif:/run/a.sock?id=7&secret=a-b_C&queues=2&size=256&wait=poll",
             "vhost:/run/a.sock",
-            "vhost:/run/a.sock?queues=2&client=1&memory=64G&regions=8&wait=poll",
+            "vhost:/run/a.sock?queues=2&client=1&memory=64G&regions=8&offload=0&wait=poll",
             "unix:/run/a.sock",
             "unix:/run/a.sock?peer=/run/b.sock&batch=64",
             "unix:/run/a.sock?mode=0660&batch=64",
@@ -285,6 +306,9 @@ mod tests {
             ("raw:eth0", "raw:eth1", None),
             ("raw:eth0", "afxdp:eth0", Some("interface eth0")),
             ("impair:drop=2:raw:eth0", "tap:eth0", Some("interface eth0")),
+            ("tap:eth0", "tap:eth0?netns=/a", None),
+            ("tap:eth0?netns=/b", "tap:eth0?netns=/a", None),
+            ("tap:eth0?netns=/a", "tap:eth0?netns=/a&wait=poll", Some("interface eth0")),
             ("netmap:eth0", "raw:eth0", Some("interface eth0")),
             ("netmap:eth0", "netmap:eth0^", None),
             ("netmap:x{1", "netmap:x}1", None),
@@ -340,7 +364,8 @@ mod tests {
             ("afxdp:eth0?queue=250&queues=9", ["250", "255"]),
             ("afxdp:eth0?mode=zerocopy&xdp=generic", ["mode=zerocopy", "xdp=generic"]),
             ("tap:", ["\"\"", "tap:eth0"]),
-            ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes wait"]),
+            ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes offload, queues, netns, wait"]),
+            ("tap:tap0?offload=on", ["offload=on", "0 or 1"]),
             ("vhost:/a?memory=0", ["memory=0", "1 to 64T"]),
             ("vhost:/a?memory=65T", ["memory=65T", "1 to 64T"]),
             ("vhost:/a?memory=1k", ["memory=1k", "K, M, G or T"]),

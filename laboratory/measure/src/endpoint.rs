@@ -493,7 +493,7 @@ impl Endpoint {
                 let uri = AfxdpUri::new(interface());
                 PortUri::Afxdp(AfxdpUri { xdp, defer, wakeup, wait, ..uri })
             }
-            Io::Tap => PortUri::Tap(TapUri { interface: interface().to_owned(), wait }),
+            Io::Tap => PortUri::Tap(TapUri { wait, ..TapUri::new(interface()) }),
             Io::Unix(calls) => match &end.attachment {
                 Attachment::Datagrams { here, there } => PortUri::Unix(UnixUri {
                     path: here.clone(),

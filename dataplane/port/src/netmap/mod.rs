@@ -12,19 +12,15 @@ mod uri;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Port;
 use crate::link::{Link, LinkState, LinkStatus};
@@ -74,22 +70,6 @@ impl AsFd for Registration {
 }
 
 impl NetmapUri {
-    /// Opens the port in another network namespace.
-    fn open_within(&self, path: &Path) -> Result<Port, Failed> {
-        let fail = |error| ("network namespace", error);
-        let namespace = File::open(path).map_err(fail)?;
-        let open = || {
-            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-                .map_err(|errno| fail(errno.into()))?;
-            self.open_rings()
-        };
-        // The thread's change of its namespace ends with it.
-        thread::scope(|scope| {
-            let thread = scope.spawn(open);
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
     /// Registers each ring pair with a descriptor of its own.
     fn open_rings(&self) -> Result<Port, Failed> {
         let gone = Arc::new(Gone { body: self.body(), is_gone: AtomicBool::new(false) });

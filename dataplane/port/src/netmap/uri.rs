@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use dray_daemon::BoundSocket;
 
+use crate::netns;
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
 use crate::{Port, Wait};
@@ -99,9 +100,7 @@ impl Scheme for NetmapUri {
         let offset = query.take("offset", allowed, |text| {
             text.parse().ok().filter(|offset| *offset <= OFFSET_MAX && offset % 8 == 0)
         })?;
-        let allowed = "the path of a network namespace's file, such as /proc/1/ns/net";
-        let netns = query
-            .take("netns", allowed, |text| text.starts_with('/').then(|| PathBuf::from(text)))?;
+        let netns = netns::parse(query)?;
         Ok(Self {
             name: name.to_owned(),
             kind,
@@ -113,10 +112,7 @@ impl Scheme for NetmapUri {
     }
 
     fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
-        match &self.netns {
-            Some(path) => self.open_within(path),
-            None => self.open_rings(),
-        }
+        netns::open_in(self.netns.as_deref(), || self.open_rings())
     }
 
     fn peer(&self) -> Option<String> {

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use dray_wire::offload::Offloads;
 use rustix::thread::CpuSet;
 
 use crate::attention::Attention;
@@ -40,6 +41,11 @@ pub(crate) trait ReceiveQueue: Send + 'static {
 pub(crate) trait TransmitQueue: Send + 'static {
     /// Copies `frames` to the peer; returns how many there was room for.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure>;
+
+    /// See [`Transmit::offloads`](crate::Transmit::offloads).
+    fn offloads(&self) -> Offloads {
+        Offloads::NONE
+    }
 
     /// Returns the number of our buffers that the peer has yet to return: at least this many frames
     /// have not reached it.

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use dray_wire::offload::Offloads;
+
 use super::{Pairs, Shared, TransmitQueue};
 use crate::frame::FRAME_LIMIT;
 use crate::slot::Slot;
@@ -32,6 +34,10 @@ impl<P: Pairs> Transmit for TransmitHalf<P> {
 
     fn frame_max(&self) -> usize {
         FRAME_LIMIT
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.slot().with(|queue| Ok(queue.offloads()))
     }
 
     fn pending(&mut self) -> usize {

@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use dray_netdev::attach_tap;
+use dray_netdev::{TapFormat, TapOffloads, attach_tap, set_tap_offloads};
+use dray_wire::offload::Offloads;
 use rustix::fs::{CWD, Dev, FileType, Mode, makedev, mknodat};
 
 /// An open device.
@@ -14,12 +15,20 @@ pub(super) struct Device {
     pub(super) file: File,
     /// True if it belongs to a macvtap interface.
     pub(super) is_macvtap: bool,
+    /// What the kernel leaves to the reader, and what a writer may leave to it; `None` if frames
+    /// have no header that would say so.
+    pub(super) offloads: Option<Offloads>,
 }
 
 impl Device {
     /// Opens the device of the interface `name`: that of a macvtap interface, else that of a TAP
-    /// interface, which is created if it does not exist.
-    pub(super) fn open(name: &str) -> Result<Self, (&'static str, io::Error)> {
+    /// interface, which is created if it does not exist. With several queues, each device is one.
+    /// With `offloads`, as much as the kernel supports is left to the reader.
+    pub(super) fn open(
+        name: &str,
+        is_multi_queue: bool,
+        offloads: bool,
+    ) -> Result<Self, (&'static str, io::Error)> {
         let number = macvtap_number(name).map_err(|error| ("macvtap device", error))?;
         let (file, is_macvtap) = match number {
             Some(number) => (open_node(number).map_err(|error| ("macvtap device", error))?, true),
@@ -28,9 +37,37 @@ impl Device {
                 (file.map_err(|error| ("/dev/net/tun", error))?, false)
             }
         };
-        attach_tap(file.as_fd(), name).map_err(|error| ("TAP interface", error))?;
-        Ok(Self { file, is_macvtap })
+        let format = TapFormat { has_header: offloads, is_multi_queue };
+        attach_tap(file.as_fd(), name, format).map_err(|error| match error.raw_os_error() {
+            // The kernel's error is about a file descriptor in a bad state.
+            Some(libc::EINVAL) if !is_macvtap => ("TAP interface", refused(name, is_multi_queue)),
+            _ => ("TAP interface", error),
+        })?;
+        let offloads = if offloads { Some(negotiate(&file)?) } else { None };
+        Ok(Self { file, is_macvtap, offloads })
     }
+}
+
+/// Returns the error for an interface that cannot be attached to with this number of queues.
+fn refused(name: &str, is_multi_queue: bool) -> io::Error {
+    let what = match is_multi_queue {
+        true => "is no TAP interface with several queues (`ip tuntap add mode tap multi_queue`)",
+        false => "is no TAP interface with one queue",
+    };
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{name} {what}"))
+}
+
+/// Has the kernel leave segmentation and checksums to the reader, as far as it can.
+fn negotiate(file: &File) -> Result<Offloads, (&'static str, io::Error)> {
+    let sets = [(TapOffloads::TcpAndUdp, Offloads::ALL), (TapOffloads::Tcp, Offloads::TCP)];
+    for (set, offloads) in sets {
+        if set_tap_offloads(file.as_fd(), set).is_ok() {
+            return Ok(offloads);
+        }
+    }
+    set_tap_offloads(file.as_fd(), TapOffloads::Nothing)
+        .map_err(|error| ("TUNSETOFFLOAD", error))?;
+    Ok(Offloads::NONE)
 }
 
 fn open(path: PathBuf) -> io::Result<File> {

@@ -1,8 +1,10 @@
 //! `tap:INTERFACE`: the device of a TAP or macvtap interface, through which a virtual machine's
-//! frames pass: one per `read` and `write`.
+//! frames pass: one per `read` and `write`. If the port's user handles offloads, each has a
+//! virtio-net header, and may be a packet of 64 KiB that is not segmented yet.
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,11 +13,11 @@ use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use dray_daemon::BoundSocket;
-use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN};
+use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme};
-use crate::{Port, Wait, interface};
+use crate::{Port, Wait, interface, netns};
 
 mod calls;
 mod device;
@@ -33,8 +35,56 @@ use transmit::TapTransmit;
 pub struct TapUri {
     /// The network interface.
     pub interface: String,
+    /// Number of queues, 1 to 16, among which the kernel divides frames by flow.
+    pub queues: u16,
+    /// True to leave segments together and checksums partial for a user that handles offloads.
+    pub offload: bool,
+    /// File of the network namespace that has the interface; `None`: the calling thread's.
+    pub netns: Option<PathBuf>,
     /// How to wait for frames.
     pub wait: Wait,
+}
+
+impl TapUri {
+    /// Names the port of an interface, with the defaults of all keys.
+    pub fn new(interface: impl Into<String>) -> Self {
+        let (netns, wait) = (None, Wait::Block);
+        Self { interface: interface.into(), queues: 1, offload: true, netns, wait }
+    }
+
+    /// Opens one device for each queue.
+    fn open_queues(&self, offloads: bool) -> Result<Port, Failed> {
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let mut opened = None;
+        for _ in 0..self.queues {
+            let Device { file, is_macvtap, offloads } =
+                Device::open(&self.interface, self.queues > 1, offloads)?;
+            // The first device may have created the interface.
+            let (frame_max, drops) = match opened {
+                Some(frame_max) => (frame_max, None),
+                None => {
+                    let drops = Drops::new(&self.interface, is_macvtap);
+                    let drops = drops.map_err(|error| ("counters", error))?;
+                    (self.set_up()?, Some(drops))
+                }
+            };
+            opened = Some(frame_max);
+            let device = Arc::new(file);
+            port.rx.push(Box::new(TapReceive::new(device.clone(), drops, offloads, self.wait)));
+            port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
+        }
+        Ok(port)
+    }
+
+    /// Sets the interface up and waits until it carries frames; returns the length of the longest
+    /// frame without a tag.
+    fn set_up(&self) -> Result<usize, Failed> {
+        let interface =
+            Interface::find(&self.interface).map_err(|error| ("interface index", error))?;
+        set_up(&interface).map_err(|error| ("setting the interface up", error))?;
+        let mtu = interface.mtu().map_err(|error| ("MTU", error))?;
+        Ok(FRAME_MAX.min(mtu + ETHERNET_LEN))
+    }
 }
 
 /// Maximum time until an interface carries frames after a program opened its device.
@@ -59,32 +109,26 @@ fn set_up(interface: &Interface) -> io::Result<()> {
 impl Scheme for TapUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let interface = interface::parse(body, query, "tap")?;
-        Ok(Self { interface, wait: Wait::parse(query)? })
+        let offload = query.flag("offload", true)?;
+        let (queues, netns) = (query.queues()?, netns::parse(query)?);
+        Ok(Self { interface, queues, offload, netns, wait: Wait::parse(query)? })
     }
 
     /// Opens the device of the interface, which is created if it does not exist, sets the interface
     /// up, and waits until it carries frames.
     fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
-        let Device { file, is_macvtap } = Device::open(&self.interface)?;
-        let interface =
-            Interface::find(&self.interface).map_err(|error| ("interface index", error))?;
-        set_up(&interface).map_err(|error| ("setting the interface up", error))?;
-        let mtu = interface.mtu().map_err(|error| ("MTU", error))?;
-        let drops = Drops::new(&self.interface, is_macvtap);
-        let drops = drops.map_err(|error| ("counters", error))?;
-        let device = Arc::new(file);
-        let frame_max = FRAME_MAX.min(mtu + ETHERNET_LEN);
-        Ok(Port {
-            rx: vec![Box::new(TapReceive::new(device.clone(), drops, self.wait))],
-            tx: vec![Box::new(TapTransmit::new(device, frame_max))],
-            link: None,
-        })
+        netns::open_in(self.netns.as_deref(), || self.open_queues(false))
+    }
+
+    fn open_offloading(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+        netns::open_in(self.netns.as_deref(), || self.open_queues(self.offload))
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {
         match what {
             // The node of the device is created for a moment.
             "macvtap device" => &[MKNOD],
+            "network namespace" => &[SYS_ADMIN],
             _ => &[NET_ADMIN],
         }
     }
@@ -94,13 +138,22 @@ impl Scheme for TapUri {
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Interface(&self.interface))
+        Some(match &self.netns {
+            Some(netns) => Claim::InterfaceOf(netns, &self.interface),
+            None => Claim::Interface(&self.interface),
+        })
     }
 }
 
 impl fmt::Display for TapUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "tap:{}", self.interface)?;
-        write_query(f, self.wait.pair())
+        let pairs = [
+            (self.queues != 1).then(|| ("queues", self.queues.to_string())),
+            (!self.offload).then(|| ("offload", "0".to_owned())),
+            self.netns.as_ref().map(|path| ("netns", path.display().to_string())),
+            self.wait.pair(),
+        ];
+        write_query(f, pairs.into_iter().flatten())
     }
 }

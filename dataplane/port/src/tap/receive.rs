@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use dray_wire::offload::{self, Accept, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
 use rustix::io::Errno;
 
 use super::drops::Drops;
+use crate::frame::OFFLOADED_LIMIT;
 use crate::socket::SLOT_LEN;
 use crate::wait::sleep_on;
 use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait};
@@ -16,38 +18,104 @@ use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait};
 /// Maximum number of frames per call.
 const BATCH: usize = 64;
 
+/// Frames of a call whose segments the kernel left together are at most this long in all, up to the
+/// end of the last one: they are to stay in the second-level cache until they are written.
+const TOGETHER: usize = 128 << 10;
+
+/// Frames begin on a cache line.
+const LINE: usize = 64;
+
 pub(super) struct TapReceive {
     device: Arc<File>,
-    drops: Drops,
-    slots: Box<[u8]>,
-    /// Slots that hold frames, and the frames' lengths.
-    filled: ArrayVec<(usize, usize), BATCH>,
+    /// The interface's counter, for the first of its queues.
+    drops: Option<Drops>,
+    /// What the kernel may leave to do; `None` if frames have no header that would say so.
+    offloads: Option<Offloads>,
+    /// Received frames, one after the other.
+    arena: Box<[u8]>,
+    filled: ArrayVec<Filled, BATCH>,
     /// Number of those that were taken.
     taken: usize,
-    oversized: u64,
+    dropped: u64,
     wait: Wait,
 }
 
+/// A frame in the arena.
+struct Filled {
+    start: usize,
+    len: usize,
+    offload: Offload,
+}
+
 impl TapReceive {
-    pub(super) fn new(device: Arc<File>, drops: Drops, wait: Wait) -> Self {
-        let slots = vec![0; BATCH * SLOT_LEN].into_boxed_slice();
-        Self { device, drops, slots, filled: ArrayVec::new(), taken: 0, oversized: 0, wait }
+    pub(super) fn new(
+        device: Arc<File>,
+        drops: Option<Drops>,
+        offloads: Option<Offloads>,
+        wait: Wait,
+    ) -> Self {
+        let len = if offloads.is_some() { TOGETHER + room(true) } else { BATCH * SLOT_LEN };
+        let arena = vec![0; len].into_boxed_slice();
+        let filled = ArrayVec::new();
+        Self { device, drops, offloads, arena, filled, taken: 0, dropped: 0, wait }
     }
 
-    /// Reads into the slots, all of which are free, until the slots are full or the queue is empty.
+    /// Reads into the arena, which is free, until it is full or the queue is empty.
     fn fill(&mut self) -> io::Result<()> {
         self.taken = 0;
         self.filled.clear();
-        for (slot, room) in self.slots.chunks_exact_mut(SLOT_LEN).enumerate() {
-            match rustix::io::read(&*self.device, room) {
-                Ok(len) if len <= FRAME_LIMIT => self.filled.push((slot, len)),
-                Ok(_) => self.oversized += 1,
-                Err(Errno::AGAIN | Errno::INTR) => break,
-                Err(error) => return Err(error.into()),
+        let room = room(self.offloads.is_some());
+        let mut start = 0;
+        while !self.filled.is_full()
+            && let Some(room) = self.arena.get_mut(start..start + room)
+        {
+            let len = match &self.offloads {
+                None => rustix::io::read(&*self.device, &mut *room),
+                Some(_) => rustix::io::read(&*self.device, &mut room[LINE - VIRTIO_NET_LEN..]),
+            };
+            let frame = match (len, &self.offloads) {
+                (Ok(len), None) if len <= FRAME_LIMIT => {
+                    Some(Filled { start, len, offload: Offload::None })
+                }
+                (Ok(_), None) => None,
+                (Ok(len), Some(offloads)) => {
+                    check(&mut room[LINE - VIRTIO_NET_LEN..], len, *offloads)
+                        .map(|(len, offload)| Filled { start: start + LINE, len, offload })
+                }
+                (Err(Errno::AGAIN | Errno::INTR), _) => break,
+                (Err(error), _) => return Err(error.into()),
+            };
+            match frame {
+                Some(frame) => {
+                    start = (frame.start + frame.len).next_multiple_of(LINE);
+                    self.filled.push(frame);
+                }
+                None => self.dropped += 1,
             }
         }
         Ok(())
     }
+}
+
+/// Returns how much of the arena a frame may need.
+fn room(has_header: bool) -> usize {
+    if has_header { LINE + OFFLOADED_LIMIT + 1 } else { SLOT_LEN }
+}
+
+/// Checks what was read, `len` bytes, a header and a frame; returns the frame's length, and what is
+/// left to do on it. `None` if the frame cannot be passed on.
+fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(usize, Offload)> {
+    let (header, frame) = read[..len].split_first_chunk_mut()?;
+    let accepted = VirtioNet::read(*header).check(frame, frame.len(), offloads).ok()?;
+    let offload = match accepted {
+        Accept::Carry(offload) => offload,
+        Accept::Complete { start, at } => {
+            offload::complete(frame, start, at);
+            Offload::None
+        }
+    };
+    let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
+    (frame.len() <= limit).then_some((frame.len(), offload))
 }
 
 impl Receive for TapReceive {
@@ -59,8 +127,8 @@ impl Receive for TapReceive {
                 self.fill()?;
             }
         }
-        let frame = |&(slot, len): &(usize, usize)| {
-            Frame::from(&self.slots[slot * SLOT_LEN..slot * SLOT_LEN + len])
+        let frame = |&Filled { start, len, offload }: &Filled| {
+            Frame::with_offload(&self.arena[start..start + len], offload)
         };
         let mut batch = Batch::new();
         batch.extend(self.filled[self.taken..].iter().map(frame));
@@ -71,7 +139,8 @@ impl Receive for TapReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        Ok(self.drops.count()? + self.oversized)
+        let by_kernel = self.drops.as_ref().map_or(Ok(0), Drops::count)?;
+        Ok(by_kernel + self.dropped)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -13,6 +13,7 @@ use dray_ring::QueueSize;
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_shm::{GuestMemory, Mapping, MemoryFile};
+use dray_wire::offload::Offloads;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
     VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
@@ -23,10 +24,14 @@ use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut
 use virtio_bindings::virtio_config::{
     VIRTIO_F_ANY_LAYOUT, VIRTIO_F_IN_ORDER, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
 };
-use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_HOST_TSO4,
+    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
+};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use super::device::Device;
+use super::device::{Device, comes_from_driver};
 use super::queue::{Queue, Running};
 use crate::event::PeerEvent;
 use crate::slot::State;
@@ -36,6 +41,17 @@ const PROTOCOL_FEATURES: u64 = 1 << 30;
 const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+/// Features by which a driver leaves work on its frames to us (`HOST`), or takes it over (`GUEST`).
+const OFFLOADS: u64 = bit(VIRTIO_NET_F_CSUM)
+    | bit(VIRTIO_NET_F_HOST_TSO4)
+    | bit(VIRTIO_NET_F_HOST_TSO6)
+    | bit(VIRTIO_NET_F_HOST_USO)
+    | bit(VIRTIO_NET_F_GUEST_CSUM)
+    | bit(VIRTIO_NET_F_GUEST_TSO4)
+    | bit(VIRTIO_NET_F_GUEST_TSO6)
+    | bit(VIRTIO_NET_F_GUEST_USO4)
+    | bit(VIRTIO_NET_F_GUEST_USO6);
+
 /// One connected driver, as far as its setup has come.
 pub(super) struct Backend {
     device: Arc<Device>,
@@ -100,12 +116,37 @@ impl Backend {
             | bit(VIRTIO_RING_F_INDIRECT_DESC)
             | bit(VIRTIO_RING_F_EVENT_IDX)
             | bit(VIRTIO_NET_F_MRG_RXBUF)
+            | if self.device.offloads { OFFLOADS } else { 0 }
             | several
             | PROTOCOL_FEATURES
     }
 
     fn has(&self, feature: u32) -> bool {
         self.features.is_some_and(|features| features & bit(feature) != 0)
+    }
+
+    /// Returns what was negotiated for virtqueue `index`: what the driver may leave to us on its
+    /// frames, or takes over on ours.
+    fn offloads(&self, index: usize) -> Offloads {
+        let has = |feature| self.has(feature);
+        if comes_from_driver(index) {
+            let udp = has(VIRTIO_NET_F_HOST_USO);
+            Offloads {
+                checksum: has(VIRTIO_NET_F_CSUM),
+                tcp4: has(VIRTIO_NET_F_HOST_TSO4),
+                tcp6: has(VIRTIO_NET_F_HOST_TSO6),
+                udp4: udp,
+                udp6: udp,
+            }
+        } else {
+            Offloads {
+                checksum: has(VIRTIO_NET_F_GUEST_CSUM),
+                tcp4: has(VIRTIO_NET_F_GUEST_TSO4),
+                tcp6: has(VIRTIO_NET_F_GUEST_TSO6),
+                udp4: has(VIRTIO_NET_F_GUEST_USO4),
+                udp6: has(VIRTIO_NET_F_GUEST_USO6),
+            }
+        }
     }
 
     /// Refuses a message, which disconnects the driver.
@@ -140,6 +181,7 @@ impl Backend {
         };
         let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
         let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
+        let offloads = self.offloads(index);
         let vring = &mut self.vrings[index];
         let running = Running {
             queue,
@@ -147,6 +189,7 @@ impl Backend {
             call: vring.call.take(),
             header_len: if modern { 12 } else { 10 },
             mergeable,
+            offloads,
             malformed: self.device.malformed_counter(),
         };
         self.device.slot(index).replace(State::Running(running));
@@ -301,6 +344,15 @@ impl Backend {
             (VIRTIO_RING_F_INDIRECT_DESC, "indirect_desc"),
             (VIRTIO_RING_F_EVENT_IDX, "event_idx"),
             (VIRTIO_NET_F_MQ, "mq"),
+            (VIRTIO_NET_F_CSUM, "csum"),
+            (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),
+            (VIRTIO_NET_F_HOST_TSO6, "host_tso6"),
+            (VIRTIO_NET_F_HOST_USO, "host_uso"),
+            (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
+            (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),
+            (VIRTIO_NET_F_GUEST_TSO6, "guest_tso6"),
+            (VIRTIO_NET_F_GUEST_USO4, "guest_uso4"),
+            (VIRTIO_NET_F_GUEST_USO6, "guest_uso6"),
         ];
         names.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
     }

@@ -20,6 +20,8 @@ pub(super) struct Device {
     /// Maximum memory that a driver may share, in bytes.
     pub(super) memory_max: u64,
     pub(super) regions_max: usize,
+    /// True to offer offloads.
+    pub(super) offloads: bool,
 }
 
 impl Device {
@@ -29,10 +31,11 @@ impl Device {
         queues: u16,
         memory_max: u64,
         regions_max: usize,
+        offloads: bool,
         attention: &Arc<Attention>,
     ) -> Result<Self, Failed> {
         let pairs = Pair::several(queues, attention)?;
-        Ok(Self { pairs, malformed: Arc::default(), memory_max, regions_max })
+        Ok(Self { pairs, malformed: Arc::default(), memory_max, regions_max, offloads })
     }
 
     pub(super) fn vrings(&self) -> usize {
@@ -76,7 +79,7 @@ impl Device {
     }
 }
 
-fn comes_from_driver(index: usize) -> bool {
+pub(super) fn comes_from_driver(index: usize) -> bool {
     index % 2 == 1
 }
 

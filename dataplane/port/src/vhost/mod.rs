@@ -53,6 +53,8 @@ pub struct VhostUri {
     pub memory: u64,
     /// Maximum number of memory regions, 1 to 32.
     pub regions: usize,
+    /// True to offer offloads to a driver, for a user that handles them.
+    pub offload: bool,
     /// Rights of the socket's file, if the port listens.
     pub access: Access,
     /// How to wait for frames.
@@ -68,6 +70,7 @@ impl VhostUri {
             client: false,
             memory: MEMORY_USUAL,
             regions: REGIONS_MAX,
+            offload: true,
             access: Access::default(),
             wait: Wait::Block,
         }
@@ -77,15 +80,18 @@ impl VhostUri {
     /// one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Err(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Err(streams), self.offload)
+            .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     fn try_open(
         &self,
         peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
+        offloads: bool,
     ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let device = Arc::new(Device::new(self.queues, self.memory, self.regions, &attention)?);
+        let Self { queues, memory, regions, .. } = *self;
+        let device = Arc::new(Device::new(queues, memory, regions, offloads, &attention)?);
         let converse = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
@@ -114,6 +120,7 @@ impl Scheme for VhostUri {
                 .take("memory", "1 to 64T, in bytes, K, M, G or T", memory)?
                 .unwrap_or(MEMORY_USUAL),
             regions: query.take("regions", "1 to 32", regions)?.unwrap_or(REGIONS_MAX),
+            offload: query.flag("offload", true)?,
             access: parse_access(query, !client)?,
             wait: Wait::parse(query)?,
         })
@@ -121,7 +128,11 @@ impl Scheme for VhostUri {
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
     fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket))
+        self.try_open(Ok(socket), false)
+    }
+
+    fn open_offloading(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket), self.offload)
     }
 
     fn wait(&self) -> Wait {
@@ -161,6 +172,9 @@ impl fmt::Display for VhostUri {
         }
         if self.regions != REGIONS_MAX {
             pairs.push(("regions", self.regions.to_string()));
+        }
+        if !self.offload {
+            pairs.push(("offload", "0".to_owned()));
         }
         pairs.extend(self.access.pairs());
         pairs.extend(self.wait.pair());

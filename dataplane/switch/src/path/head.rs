@@ -5,7 +5,7 @@
 //! it has checked: addresses, tag and type leave as they were when the frame was classified, and
 //! everything after them is payload, whatever its content.
 
-use dray_port::{FRAME_LIMIT, Frame};
+use dray_port::Frame;
 use dray_wire::ethernet::{ETHERNET_LEN, SERVICE_TAG_TYPE, TAG_LEN, TAG_TYPE};
 
 use super::vlans::{Egress, Vlans};
@@ -86,7 +86,7 @@ impl Head {
         }
         let body = usize::from(self.len)..frame.len();
         let head = match egress {
-            Egress::Tagged if TAGGED_LEN + body.len() > FRAME_LIMIT => {
+            Egress::Tagged if TAGGED_LEN + body.len() > frame.limit() => {
                 return Err(DropReason::TooLong);
             }
             Egress::Tagged => &self.tagged[..],

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Frame, Link, Receive};
+use dray_port::{FRAME_LIMIT, Finished, Finisher, Frame, Link, Receive};
 
 use super::police::{Bucket, Police};
 use super::vlans::Vlans;
@@ -36,9 +36,28 @@ pub(super) struct OpenPort {
     pub(super) floods: Option<Bucket>,
     /// Limit on learning its peer's addresses.
     pub(super) learns: Option<Bucket>,
+    /// By worker.
+    finishing: Vec<Mutex<Finishing>>,
     /// Counters by worker.
     pub(super) counters: Vec<Published>,
     failure: Failure,
+}
+
+/// Segments and writes checksums for a port that does not take them over.
+#[derive(Default)]
+struct Finishing {
+    finisher: Finisher,
+    /// Number of segments that were taken of the first frame that was not taken whole.
+    taken: usize,
+}
+
+/// What a port does with a frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passage {
+    Fits,
+    TooLong,
+    /// It has an offload.
+    Offloaded,
 }
 
 /// Reason for a port's failure, if it has failed and no frame has passed since.
@@ -89,6 +108,7 @@ impl OpenPort {
             tx,
             link: port.link,
             frame_max,
+            finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
             counters: (0..worker_count).map(|_| Published::default()).collect(),
             failure: Failure::default(),
         })
@@ -102,7 +122,7 @@ impl OpenPort {
         frames: &[Frame<'_>],
         counters: &mut Counters,
     ) -> usize {
-        if self.is_plain {
+        if self.is_plain && !have_offloads(frames) {
             return self.transmit_all(worker, frames, counters);
         }
         let Some(rate) = &self.rate_out else {
@@ -143,26 +163,75 @@ impl OpenPort {
         frames: &[Frame<'_>],
         counters: &mut Counters,
     ) -> usize {
-        if self.frame_max >= FRAME_LIMIT {
+        if self.frame_max >= FRAME_LIMIT && !have_offloads(frames) {
             return self.transmit_all(worker, frames, counters);
         }
-        // A longer frame may still be accepted if it has a VLAN tag.
-        let fits =
-            |frame: &Frame<'_>| frame.len() <= self.frame_max || self.tx.of(worker).accepts(frame);
+        let passage = |frame: &Frame<'_>| match frame.has_offload() {
+            true => Passage::Offloaded,
+            false if frame.len() <= self.frame_max => Passage::Fits,
+            // A longer frame may still be accepted if it has a VLAN tag.
+            false if self.tx.of(worker).accepts(frame) => Passage::Fits,
+            false => Passage::TooLong,
+        };
         let mut done = 0;
-        for run in frames.chunk_by(|a, b| fits(a) == fits(b)) {
-            if !fits(&run[0]) {
-                counters.drops.add(DropReason::TooLong, run.len() as u64);
-                done += run.len();
-                continue;
-            }
-            let taken = self.transmit_some(worker, run, counters);
+        for run in frames.chunk_by(|a, b| passage(a) == passage(b)) {
+            let taken = match passage(&run[0]) {
+                Passage::Fits => self.transmit_some(worker, run, counters),
+                Passage::Offloaded => self.transmit_offloaded(worker, run, counters),
+                Passage::TooLong => {
+                    counters.drops.add(DropReason::TooLong, run.len() as u64);
+                    run.len()
+                }
+            };
             done += taken;
             if taken < run.len() {
                 break;
             }
         }
         done
+    }
+
+    /// Transmits frames that have an offload: as they are, if the port takes it over.
+    fn transmit_offloaded(
+        &self,
+        worker: usize,
+        frames: &[Frame<'_>],
+        counters: &mut Counters,
+    ) -> usize {
+        let offloads = self.tx.of(worker).offloads();
+        let carried = |frame: &Frame<'_>| offloads.always_handle(frame.offload());
+        let mut done = 0;
+        for run in frames.chunk_by(|a, b| carried(a) == carried(b)) {
+            let taken = match carried(&run[0]) {
+                true => self.transmit_some(worker, run, counters),
+                false => self.finish(worker, run, counters),
+            };
+            done += taken;
+            if taken < run.len() {
+                break;
+            }
+        }
+        done
+    }
+
+    /// Segments frames, writes their checksums, and transmits what they become.
+    #[cold]
+    fn finish(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
+        let mut finishing = lock(&self.finishing[worker]);
+        let Finishing { finisher, taken: before } = &mut *finishing;
+        for (done, frame) in frames.iter().enumerate() {
+            let take = |segments: &[Frame<'_>]| self.transmit_some(worker, segments, counters);
+            match finisher.finish(frame, std::mem::take(before), self.frame_max, take) {
+                Finished::All => {}
+                Finished::Some { taken, .. } => {
+                    *before = taken;
+                    return done;
+                }
+                Finished::Invalid => counters.drops.add(DropReason::Undeliverable, 1),
+                Finished::TooLong => counters.drops.add(DropReason::TooLong, 1),
+            }
+        }
+        frames.len()
     }
 
     /// Like [`transmit_all`](Self::transmit_all), for a port whose kernel may refuse a single
@@ -214,8 +283,9 @@ impl OpenPort {
         lock(&self.failure.why).clone()
     }
 
-    /// Counts frames that the receiver did not take.
+    /// Counts frames that the receiver did not take, and that are not transmitted again.
     pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
+        lock(&self.finishing[worker]).taken = 0;
         let ready = self.tx.of(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         counters.drops.add(reason, frames as u64);
@@ -233,6 +303,13 @@ impl OpenPort {
         sum.drops.add(DropReason::Malformed, malformed);
         sum
     }
+}
+
+/// Returns true if some of the frames have an offload.
+#[inline]
+fn have_offloads(frames: &[Frame<'_>]) -> bool {
+    // Without a branch for each: most batches have none.
+    frames.iter().fold(false, |some, frame| some | frame.has_offload())
 }
 
 /// Returns the total bytes of the frames.

@@ -217,7 +217,7 @@ fn spare_cpus(workers: &[u32]) -> CpuSet {
 }
 
 fn open(bound: dray_port::Bound<'_>) -> Result<dray_port::Port, EngineError> {
-    bound.open().map_err(|error| refused(&error))
+    bound.open_offloading().map_err(|error| refused(&error))
 }
 
 fn refused(error: &OpenError) -> EngineError {
@@ -259,7 +259,7 @@ impl Switch {
         }
         let mut port = match opened {
             Some(port) => port,
-            None => config.uri.open().map_err(|error| refused(&error))?,
+            None => config.uri.open_offloading().map_err(|error| refused(&error))?,
         };
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));

@@ -164,7 +164,7 @@ impl Scratch {
             Make::Vxlan => self.netlink.create_vxlan(kind.name, vec![InfoVxlan::Id(1)])?,
             Make::Tap => self.namespace.enter(|| {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
-                dray_netdev::attach_tap(device.as_fd(), "")
+                dray_netdev::attach_tap(device.as_fd(), "", Default::default())
             })?,
         }
         Ok(())

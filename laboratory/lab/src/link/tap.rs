@@ -31,7 +31,7 @@ impl Segment<'_> {
         let (tap, bridge) = (format!("tap-{}", end.name()), format!("br-{}", end.name()));
         let device = container.namespace().enter(|| {
             let device = File::options().read(true).write(true).open("/dev/net/tun")?;
-            attach_tap(device.as_fd(), &tap)?;
+            attach_tap(device.as_fd(), &tap, Default::default())?;
             keep_tap(device.as_fd())?;
             Ok(device)
         });

@@ -1,0 +1,237 @@
+//! Frames with offloads: whole to ports that take them over, finished for others.
+
+use std::collections::VecDeque;
+use std::io;
+use std::num::NonZeroU16;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_switch::{DropReason, InlineSwitch, SwitchConfig};
+use dray_wire::ip::upper_checksum;
+use dray_wire::offload::{Layout, Offload, Offloads};
+
+type Frames = Arc<Mutex<VecDeque<(Vec<u8>, Offload)>>>;
+
+struct Source(Frames);
+
+impl Receive for Source {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        let frames: Vec<_> = self.0.lock().unwrap().iter().cloned().collect();
+        let lend = |(bytes, offload): &'_ (Vec<u8>, Offload)| (bytes.clone(), *offload);
+        let lent: Vec<_> = frames.iter().map(lend).collect();
+        let batch: Batch<'_> =
+            lent.iter().map(|(bytes, offload)| Frame::with_offload(bytes, *offload)).collect();
+        let taken = if batch.is_empty() { 0 } else { take(&batch) };
+        self.0.lock().unwrap().drain(..taken);
+        Ok(batch.len())
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn set_wait(&mut self, _: Wait) {}
+}
+
+struct Sink {
+    seen: Frames,
+    offloads: Offloads,
+    frame_max: usize,
+    /// Number of frames taken per call.
+    room: usize,
+}
+
+impl Transmit for Sink {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        let taken = frames.len().min(self.room);
+        for frame in &frames[..taken] {
+            assert!(frame.has_offload() || frame.len() <= self.frame_max + 4);
+            let mut bytes = vec![0; frame.len()];
+            frame.copy_into(&mut bytes);
+            self.seen.lock().unwrap().push_back((bytes, frame.offload()));
+        }
+        Ok(taken)
+    }
+
+    fn frame_max(&self) -> usize {
+        self.frame_max
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
+
+/// A switch between a port that sends frames and others, each with what it takes over, the length
+/// of its frames, and its room.
+struct Bench {
+    switch: InlineSwitch,
+    sent: Frames,
+    seen: Vec<Frames>,
+}
+
+impl Bench {
+    fn new(settings: &str, ports: &[(&str, Offloads, usize, usize)]) -> Self {
+        let text = ports.iter().map(|(keys, ..)| format!("[[ports]]\nuri = 'null:'\n{keys}\n"));
+        let text = format!("{settings}\n{}", text.collect::<String>());
+        let config = SwitchConfig::from_toml(&text).unwrap();
+        let sent = Frames::default();
+        let seen: Vec<_> = ports.iter().map(|_| Frames::default()).collect();
+        let opened = ports.iter().enumerate().map(|(index, &(_, offloads, frame_max, room))| {
+            let input = if index == 0 { sent.clone() } else { Frames::default() };
+            let sink = Sink { seen: seen[index].clone(), offloads, frame_max, room };
+            Port { rx: vec![Box::new(Source(input))], tx: vec![Box::new(sink)], link: None }
+        });
+        let switch = InlineSwitch::new(&config, opened.collect()).unwrap();
+        Self { switch, sent, seen }
+    }
+
+    fn send(&mut self, bytes: Vec<u8>, offload: Offload) {
+        self.sent.lock().unwrap().push_back((bytes, offload));
+        for _ in 0..1000 {
+            self.switch.step();
+            if self.sent.lock().unwrap().is_empty() {
+                return;
+            }
+        }
+        panic!("the switch does not take the frame");
+    }
+
+    fn seen(&self, port: usize) -> Vec<(Vec<u8>, Offload)> {
+        self.seen[port].lock().unwrap().drain(..).collect()
+    }
+}
+
+/// Headers of a TCP packet over IPv4 without options, with tags in front.
+fn tcp(tags: &[u16], payload: usize) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    for tag in tags {
+        bytes.extend([0x81, 0x00]);
+        bytes.extend(tag.to_be_bytes());
+    }
+    bytes.extend([0x08, 0x00, 0x45, 0]);
+    bytes.extend(((40 + payload) as u16).to_be_bytes());
+    bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend([0, 80, 0, 81, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.extend((0..payload).map(|at| (at / 7) as u8));
+    bytes
+}
+
+fn segments(len: u16) -> Offload {
+    Offload::Tcp(NonZeroU16::new(len).unwrap())
+}
+
+/// Returns the payload of all frames together, whose checksums must be right.
+fn together(frames: &[(Vec<u8>, Offload)]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    for (bytes, offload) in frames {
+        assert_eq!(*offload, Offload::None);
+        let layout = Layout::of(bytes, bytes.len()).expect("a TCP packet");
+        let sequence: [u8; 4] = bytes[layout.start + 4..layout.start + 8].try_into().unwrap();
+        assert_eq!(u32::from_be_bytes(sequence) as usize, payload.len());
+        let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        assert_eq!(upper_checksum(from, to, 6, &[&bytes[layout.start..]]), 0);
+        payload.extend(&bytes[layout.payload..]);
+    }
+    payload
+}
+
+#[test]
+fn each_port_gets_what_it_can_take() {
+    let ports = [
+        ("name = 'a'", Offloads::ALL, 1514, 256),
+        ("name = 'whole'", Offloads::ALL, 1514, 256),
+        ("name = 'ethernet'", Offloads::NONE, 1514, 256),
+        ("name = 'memory'", Offloads::NONE, dray_port::FRAME_LIMIT, 256),
+        ("name = 'short'", Offloads::NONE, 1000, 256),
+    ];
+    let mut bench = Bench::new("mode = 'learning'", &ports);
+    let sent = tcp(&[], 60_000);
+    bench.send(sent.clone(), segments(1448));
+    assert_eq!(bench.seen(1), [(sent.clone(), segments(1448))]);
+    for port in [2, 3] {
+        let seen = bench.seen(port);
+        assert_eq!(seen.len(), 60_000_usize.div_ceil(1448));
+        assert_eq!(together(&seen), sent[54..]);
+        assert_eq!(bench.switch.counters(port).tx_frames, seen.len() as u64);
+    }
+    assert_eq!(bench.seen(4), []);
+    assert_eq!(bench.switch.counters(4).drops.get(DropReason::TooLong), 1);
+    // A checksum alone, in a batch with frames without an offload.
+    let short = tcp(&[], 100);
+    bench.sent.lock().unwrap().push_back((vec![7; 60], Offload::None));
+    let mut partial = short.clone();
+    // The sum of the pseudo-header: addresses, protocol, length.
+    partial[50..52].copy_from_slice(&(0x0a00_u16 * 2 + 1 + 2 + 6 + 120).to_be_bytes());
+    bench.send(partial.clone(), Offload::Checksum);
+    let plain = (vec![7; 60], Offload::None);
+    assert_eq!(bench.seen(1), [plain.clone(), (partial, Offload::Checksum)]);
+    for port in 2..=4 {
+        let seen = bench.seen(port);
+        assert_eq!(seen[0], plain);
+        assert_eq!(together(&seen[1..]), short[54..]);
+    }
+}
+
+#[test]
+fn tagged_frames_keep_their_offload() {
+    let ports = [
+        ("name = 'trunk'\ntrunk = [10, 20]", Offloads::ALL, 1514, 256),
+        ("name = 'access'\nvlan = 10", Offloads::ALL, 1514, 256),
+        ("name = 'finished'\nvlan = 10", Offloads::NONE, 1514, 256),
+        ("name = 'other'\ntrunk = [10, 20]", Offloads::ALL, 1514, 256),
+    ];
+    let mut bench = Bench::new("mode = 'learning'", &ports);
+    let (tagged, bare) = (tcp(&[10], 50_000), tcp(&[], 50_000));
+    bench.send(tagged.clone(), segments(1400));
+    assert_eq!(bench.seen(1), [(bare.clone(), segments(1400))]);
+    assert_eq!(together(&bench.seen(2)), bare[54..]);
+    assert_eq!(bench.seen(3), [(tagged, segments(1400))]);
+}
+
+#[test]
+fn backpressure_loses_and_repeats_no_segment() {
+    let ports = [
+        ("name = 'a'\npair = 'b'", Offloads::ALL, 1514, 256),
+        ("name = 'b'\npair = 'a'", Offloads::NONE, 1514, 7),
+    ];
+    let mut bench = Bench::new("mode = 'patch'\nflow = 'backpressure'", &ports);
+    for len in [60_000, 1, 1448, 1449, 30_000] {
+        let sent = tcp(&[], len);
+        bench.send(sent.clone(), segments(1448));
+        assert_eq!(together(&bench.seen(1)), sent[54..]);
+    }
+}
+
+#[test]
+fn receiver_without_room_gets_the_first_segments() {
+    let ports = [("name = 'a'", Offloads::ALL, 1514, 256), ("name = 'b'", Offloads::NONE, 1514, 7)];
+    let mut bench = Bench::new("mode = 'learning'", &ports);
+    let sent = tcp(&[], 60_000);
+    for number in 1..3 {
+        bench.send(sent.clone(), segments(1448));
+        assert_eq!(together(&bench.seen(1)), sent[54..54 + 7 * 1448]);
+        let drops = bench.switch.counters(1).drops;
+        assert_eq!(drops.get(DropReason::ReceiverFull), number);
+    }
+}
+
+/// Its sender has changed the frame since the port checked it.
+#[test]
+fn frame_that_does_not_fit_its_offload_is_dropped() {
+    let ports =
+        [("name = 'a'", Offloads::ALL, 1514, 256), ("name = 'b'", Offloads::NONE, 1514, 256)];
+    let mut bench = Bench::new("mode = 'learning'", &ports);
+    let mut bytes = tcp(&[], 3000);
+    bytes[23] = 17;
+    bench.send(bytes, segments(1448));
+    bench.send(vec![1; 3000], segments(1448));
+    bench.send(vec![1; 14], Offload::Checksum);
+    assert_eq!(bench.seen(1), []);
+    assert_eq!(bench.switch.counters(1).drops.get(DropReason::Undeliverable), 3);
+}

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::ops::{Index, IndexMut};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_bpf::Shortcut;
@@ -250,6 +250,11 @@ impl Lab {
         };
         self.set_switch(switch);
         Ok(())
+    }
+
+    /// The `dray` program.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
     }
 
     /// Hands the lab a switch that was started between its interfaces.

@@ -57,6 +57,7 @@ pub(super) enum Wire {
     Unix,
     Netmap(Wiring),
     Switch(SwitchKind, Wiring, Protocol),
+    SwitchTap(Wiring),
     Engine(Runtime, Driver),
 }
 
@@ -214,6 +215,24 @@ impl LinkKind {
         ..Self::switch_of("switch/learning", SwitchKind::Dray, Wiring::Learning)
     };
 
+    /// Our switch, with ports in pairs, and a TAP interface in each container.
+    pub const TAP_PATCH: Self = Self {
+        about: "our switch, ports in pairs, a TAP interface in each container",
+        xdp: &[],
+        ..Self::of("switch-tap/patch", Wire::SwitchTap(Wiring::Pairs))
+    };
+
+    /// Our switch, learning addresses, and a TAP interface in each container.
+    pub const TAP_LEARNING: Self = Self {
+        about: "our switch, learning addresses, a TAP interface in each container",
+        learns: true,
+        xdp: &[],
+        ..Self::of("switch-tap/learning", Wire::SwitchTap(Wiring::Learning))
+    };
+
+    /// Our switch between TAP interfaces.
+    pub const SWITCH_TAPS: [Self; 2] = [Self::TAP_LEARNING, Self::TAP_PATCH];
+
     /// DPDK's testpmd as a switch, with ports in pairs.
     pub const TESTPMD: Self = Self {
         about: "DPDK's testpmd, ports in pairs",
@@ -270,7 +289,8 @@ impl LinkKind {
     /// Links of netmap, which is not part of Linux.
     pub const NETMAP: [Self; 2] = [Self::VALE, Self::NETMAP_PIPE];
 
-    /// Every kind except netmap's and third-party switches that share memory.
+    /// Every kind except netmap's, our switch between TAP interfaces, and third-party switches that
+    /// share memory.
     pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
@@ -337,7 +357,8 @@ impl LinkKind {
 
     /// Every kind.
     pub fn every() -> Vec<Self> {
-        [&Self::ALL[..], &Self::NETMAP, &Self::PEERS, &Self::OF_ENGINES].concat()
+        [&Self::ALL[..], &Self::SWITCH_TAPS, &Self::NETMAP, &Self::PEERS, &Self::OF_ENGINES]
+            .concat()
     }
 
     /// Returns true if `word` is the kind's name or its first part, which several kinds may share.
@@ -453,9 +474,10 @@ impl LinkKind {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
             Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
-            Wire::Xdp(wiring) | Wire::Switch(_, wiring, _) | Wire::Netmap(wiring) => {
-                wiring == Wiring::Learning
-            }
+            Wire::Xdp(wiring)
+            | Wire::Switch(_, wiring, _)
+            | Wire::SwitchTap(wiring)
+            | Wire::Netmap(wiring) => wiring == Wiring::Learning,
             Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
         }
     }
@@ -488,13 +510,14 @@ impl LinkKind {
 
     /// Returns true if the link needs a running switch program; a lab has at most one.
     pub fn has_program(self) -> bool {
-        matches!(self.wire, Wire::Switch(..) | Wire::Ovs(_))
+        matches!(self.wire, Wire::Switch(..) | Wire::SwitchTap(_) | Wire::Ovs(_))
     }
 
     /// The link's switch in user space, if any, which needs a CPU.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, ..) => Some(switch),
+            Wire::SwitchTap(_) => Some(SwitchKind::Dray),
             Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }

@@ -23,6 +23,7 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
             lacks_datapath || SwitchKind::Ovs.find().is_err()
         }
         Wire::Switch(switch, ..) => switch.find().is_err(),
+        Wire::SwitchTap(_) => kernel_lacks("tun/tap"),
         Wire::Engine(runtime, _) => runtime.find().is_err(),
         Wire::Netmap(_) => !has_netmap(),
         Wire::Sriov | Wire::Direct | Wire::Unix => false,

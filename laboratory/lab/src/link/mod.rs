@@ -22,6 +22,7 @@ mod ovs;
 mod parent;
 mod segment;
 mod sriov;
+mod switch_tap;
 mod tap;
 mod unix;
 mod veth;
@@ -61,6 +62,7 @@ impl Lab {
                 Wire::Switch(switch, wiring, protocol) => {
                     memory::switch(self, (switch, wiring, protocol), pairs, options)
                 }
+                Wire::SwitchTap(wiring) => switch_tap::link(self, (kind, wiring), pairs, options),
                 Wire::Engine(..) => engine::find(self, kind, pairs, options),
                 Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
                 Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),

@@ -1,14 +1,16 @@
 //! Our own switch, run as a program like third-party switches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use dray_switch::client::Client;
 
 use super::adapter::{Adapter, Launch, RunningSwitch};
 use super::program::Program;
-use super::{Needs, PortCounters, Protocol, Wiring};
-use crate::LabError;
+use super::{Needs, PeerDir, PeerPort, PortCounters, Protocol, Wiring};
+use crate::process::command;
+use crate::{Cancel, LabError};
 
 pub(super) static ADAPTER: Adapter = Adapter {
     name: "dray",
@@ -32,14 +34,56 @@ struct Dray {
     control: PathBuf,
 }
 
+/// Settings of a switch between TAP interfaces.
+#[derive(Clone, Debug)]
+pub(crate) struct Taps {
+    /// CPU of the forwarding thread.
+    pub(crate) cpu: usize,
+    /// Forwarding rule.
+    pub(crate) wiring: Wiring,
+    /// URIs of its ports.
+    pub(crate) ports: Vec<String>,
+}
+
+/// Starts the switch `program` between TAP interfaces, and waits until it forwards.
+pub(super) fn start_taps(
+    dir: &PeerDir,
+    program: &Path,
+    taps: &Taps,
+    cancel: &Cancel,
+) -> Result<Box<dyn RunningSwitch>, LabError> {
+    const NEEDS: Needs =
+        Needs { privileges: "CAP_NET_ADMIN and CAP_SYS_ADMIN, at its start", ..Needs::NOTHING };
+    let Taps { cpu, wiring, ports } = taps;
+    Ok(Box::new(Dray::run(dir, command(program), (*cpu, *wiring), ports, NEEDS, cancel)?))
+}
+
 impl Dray {
     fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
         let Launch { dir, settings, .. } = launch;
+        let port = |port: &PeerPort| {
+            let (socket, queues) = (port.socket.display(), port.queues);
+            let client = if port.server { "" } else { "&client=1" };
+            format!("vhost:{socket}?queues={queues}{client}")
+        };
+        let ports: Vec<_> = settings.ports.iter().map(port).collect();
+        let forwarding = (settings.cpu, settings.wiring);
+        Self::run(dir, launch.command(), forwarding, &ports, Needs::NOTHING, launch.cancel)
+    }
+
+    /// Starts the switch with ports of these URIs, by a command without arguments.
+    fn run(
+        dir: &PeerDir,
+        mut command: Command,
+        (cpu, wiring): (usize, Wiring),
+        ports: &[String],
+        needs: Needs,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
         let control = dir.join(CONTROL);
-        let mut command = launch.command();
         // It busy-polls forever, as third-party switches do.
-        command.args(["switch", "--idle", "never", "--cpus", &settings.cpu.to_string()]);
-        command.args(match settings.wiring {
+        command.args(["switch", "--idle", "never", "--cpus", &cpu.to_string()]);
+        command.args(match wiring {
             Wiring::Pairs => ["--mode", "patch", "--flow", "backpressure"],
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
@@ -48,18 +92,15 @@ impl Dray {
             // The results record the command line.
             command.args(["--sandbox", "off"]);
         }
-        for (index, port) in settings.ports.iter().enumerate() {
-            let (socket, queues) = (port.socket.display(), port.queues);
-            let client = if port.server { "" } else { "&client=1" };
-            let port = format!("p{index}=vhost:{socket}?queues={queues}{client}");
-            command.args(["--port", &port]);
+        for (index, port) in ports.iter().enumerate() {
+            command.args(["--port", &format!("p{index}={port}")]);
         }
-        let program = launch.start(&mut command, FORWARDING_THREAD, Needs::NOTHING)?;
+        let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
         // Its control socket replies once its ports are open.
         let answers = |_: &_| client.status().is_ok();
-        dray.program.process.wait_until(launch.cancel, "its control socket", answers)?;
+        dray.program.process.wait_until(cancel, "its control socket", answers)?;
         Ok(dray)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::adapter::{Adapter, Found, Launch, RunningSwitch};
 use super::ovs::{self, Bridge, RunningBridge};
 use super::settings::{SwitchKind, SwitchSettings};
-use super::{CpuTime, Needs, PeerDir, PortCounters, dray, snabb, testpmd, vpp};
+use super::{CpuTime, Needs, PeerDir, PortCounters, Taps, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
 
 /// A running switch. It is killed when this value is dropped or the thread that started it ends.
@@ -96,6 +96,17 @@ impl PeerSwitch {
         Placement::of(&[bridge.cpu])?;
         let running = RunningBridge::start(dir, (name, &found.program), bridge, cancel)?;
         Ok(Self::ready(Box::new(running)))
+    }
+
+    /// Starts our own switch, `program`, between TAP interfaces, and waits until it forwards.
+    pub(crate) fn start_taps(
+        dir: &PeerDir,
+        program: &Path,
+        taps: &Taps,
+        cancel: &Cancel,
+    ) -> Result<Self, LabError> {
+        Placement::of(&[taps.cpu])?;
+        Ok(Self::ready(dray::start_taps(dir, program, taps, cancel)?))
     }
 
     fn ready(running: Box<dyn RunningSwitch>) -> Self {

@@ -113,7 +113,10 @@ fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
 }
 
 fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
-    let kinds = || LinkKind::ALL.into_iter().chain(LinkKind::NETMAP).chain(LinkKind::PEERS);
+    let kinds = || {
+        let ours = LinkKind::ALL.into_iter().chain(LinkKind::SWITCH_TAPS);
+        ours.chain(LinkKind::NETMAP).chain(LinkKind::PEERS)
+    };
     kinds().find(|kind| kind.name == link.kind.get_ref()).ok_or_else(|| {
         let given = link.kind.get_ref();
         let advice = dray_text::advice(given, kinds().map(|kind| kind.name));

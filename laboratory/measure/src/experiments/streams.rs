@@ -1,5 +1,7 @@
 //! Byte streams: throughput of TCP, and ways to improve it on one host.
 
+use dray_lab::LinkKind;
+
 use super::experiment::{Experiment, MachineLimit};
 use super::sets;
 use crate::endpoint::Endpoint;
@@ -7,8 +9,11 @@ use crate::technique::Technique;
 
 pub(super) const STREAMS: Experiment = Experiment {
     name: "streams",
-    about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, and SMC",
-    techniques: || Technique::by_link(sets::KERNEL, &Endpoint::STREAMS),
+    about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, SMC, and TCP through our switch",
+    techniques: || {
+        let switch = Technique::by_link(&LinkKind::SWITCH_TAPS, &[Endpoint::TCP]);
+        [Technique::by_link(sets::KERNEL, &Endpoint::STREAMS), switch].concat()
+    },
     trials: 2,
     machine_limit: MachineLimit::Never,
     ..Experiment::USUAL

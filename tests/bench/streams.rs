@@ -63,6 +63,28 @@ fn every_link_that_carries_ip_carries_tcp() {
     }
 }
 
+/// Plain sockets with our switch between them: every byte arrives, in both of its modes.
+#[test]
+fn streams_pass_our_switch_by_tap() {
+    let _alone = alone();
+    require_root!();
+    let words = [
+        "streams",
+        "--technique",
+        "switch-tap",
+        "--quick",
+        "--duration",
+        "0.5",
+        "--check",
+        "whole",
+    ];
+    let (json, results) = bench(&words);
+    assert_schema(&json);
+    let names: Vec<_> = results.streams.iter().map(|row| row.technique.as_str()).collect();
+    assert_eq!(names, ["switch-tap/learning/tcp", "switch-tap/patch/tcp"]);
+    results.streams.iter().for_each(check_bytes);
+}
+
 #[test]
 fn streams_repeat_and_skip_missing_smc() {
     let _alone = alone();

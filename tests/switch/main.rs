@@ -11,5 +11,6 @@ mod console;
 mod interop;
 mod liar;
 mod liars;
+mod offload;
 mod safety;
 mod vlan;

@@ -1,0 +1,169 @@
+//! Packets of up to 64 KiB, which their sender's kernel has not cut into segments: whole between
+//! ports that carry them, finished by the switch for others; and the kernel accepts all of them.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dray_lab::NetworkNamespace;
+use dray_switch::Switch;
+use dray_testvm::{RunningVm, VhostUser, Vm};
+use dray_wire::MacAddr;
+
+use crate::common::{self, DRAY, alone};
+use crate::ends::{self, counters, switch};
+
+/// Two network namespaces, each with a TAP interface that is a port of one switch.
+struct Taps {
+    switch: Switch,
+    names: [NetworkNamespace; 2],
+}
+
+impl Taps {
+    /// Creates them with these keys of their ports.
+    fn new(keys: [&str; 2]) -> Self {
+        let switch = switch("mode = 'learning'");
+        let names = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
+        for (number, (name, keys)) in (1..).zip(names.iter().zip(keys)) {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), name.as_fd().as_raw_fd());
+            ends::add(&switch, &format!("p{number}=tap:eth0?netns={path}&{keys}"));
+            for arguments in [
+                format!("address add 10.0.0.{number}/24 dev eth0"),
+                format!("address add fd00::{number}/64 dev eth0 nodad"),
+            ] {
+                let mut ip = Command::new("ip");
+                ip.args(arguments.split(' '));
+                assert!(name.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
+            }
+        }
+        Self { switch, names }
+    }
+
+    /// Sends `len` bytes by TCP from the first to the second, and checks each of them. Returns the
+    /// mean length of the frames that leave the first.
+    fn stream(&self, to: IpAddr, len: usize) -> u64 {
+        let before = counters(&self.switch, "p1");
+        let [from, at] = &self.names;
+        let listener = at.enter(|| TcpListener::bind(SocketAddr::new(to, 9000))).unwrap();
+        let mut sender =
+            from.enter(|| TcpStream::connect_timeout(&SocketAddr::new(to, 9000), LIMIT)).unwrap();
+        let byte = |at: usize| (at / 3 + at / 65_536) as u8;
+        let sending = std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..len).map(byte).collect();
+            sender.write_all(&bytes).unwrap();
+        });
+        let (mut receiver, _) = listener.accept().unwrap();
+        receiver.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut bytes = Vec::new();
+        receiver.read_to_end(&mut bytes).unwrap();
+        sending.join().unwrap();
+        assert_eq!(bytes.len(), len);
+        assert!(bytes.iter().enumerate().all(|(at, seen)| *seen == byte(at)));
+        assert_eq!(at.enter(|| Ok(checksum_errors())).unwrap(), 0);
+        let after = counters(&self.switch, "p1");
+        let frames = after.rx_frames - before.rx_frames;
+        (after.rx_bytes - before.rx_bytes) / frames.max(1)
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns the number of TCP segments that the kernel has dropped for their checksum.
+fn checksum_errors() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut tcp = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, numbers) = (tcp.next().unwrap(), tcp.next().unwrap());
+    let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
+    numbers.split(' ').nth(at).unwrap().parse().unwrap()
+}
+
+#[test]
+fn kernel_accepts_packets_with_and_without_offloads() {
+    let _alone = alone();
+    require_root!();
+    for (keys, is_long) in [
+        (["offload=1", "offload=1"], true),
+        (["offload=1", "offload=0"], true),
+        (["offload=0", "offload=1"], false),
+        (["queues=2", "queues=2"], true),
+    ] {
+        let taps = Taps::new(keys);
+        for to in ["10.0.0.2", "fd00::2"] {
+            let mean = taps.stream(to.parse().unwrap(), 20 << 20);
+            assert_eq!(mean > 4000, is_long, "{keys:?} {to}: {mean} bytes per frame");
+        }
+        // Sent frames are segments where the receiver takes no others.
+        let [first, second] = ["p1", "p2"].map(|port| counters(&taps.switch, port));
+        let is_cut = second.tx_frames > 2 * first.rx_frames;
+        assert_eq!(is_cut, keys == ["offload=1", "offload=0"], "{first:?} {second:?}");
+    }
+}
+
+/// Starts a guest, 10.0.0.NUMBER, with one network card.
+fn guest(number: u8, socket: &Path, script: &str) -> RunningVm {
+    let set_up = format!(
+        "set -e
+         modprobe af_packet 2> /dev/null || true
+         /busybox ip link set lo up
+         /busybox ip address add 10.0.0.{number}/24 dev eth0
+         /busybox ip link set eth0 up"
+    );
+    Vm::new(&format!("guest {number}"))
+        .memory_mib(512)
+        .vhost_user(VhostUser::reconnect(socket, MacAddr::local(number.into())))
+        .script(&format!("{set_up}\n{script}\n"))
+        .start()
+        .unwrap()
+}
+
+/// Returns the lengths of the frames that tshark has captured in a guest.
+fn captured(output: &str) -> Vec<u64> {
+    output.lines().filter_map(|line| line.strip_prefix("captured ")?.parse().ok()).collect()
+}
+
+#[test]
+fn guests_exchange_tcp_in_long_segments() {
+    let _alone = alone();
+    if let Err(why) = Vm::check() {
+        return common::skip(&why.to_string());
+    }
+    if Command::new("tshark").arg("--version").output().is_err() {
+        return common::skip("tshark is not installed: apt install tshark");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sockets = ["1", "2"].map(|name| folder.path().join(name));
+    let switch = switch("mode = 'learning'");
+    for (name, socket) in ["one", "two"].iter().zip(&sockets) {
+        ends::add(&switch, &format!("{name}=vhost:{}", socket.display()));
+    }
+    let limit = Duration::from_secs(240);
+    // The capture is on the sender: its kernel merges segments that it receives.
+    let receive = format!(
+        "{DRAY} receive --port tcp:0.0.0.0:9000 & echo listening; wait; cat /proc/net/snmp"
+    );
+    let mut receiver = guest(1, &sockets[0], &receive);
+    receiver.wait_until_output("listening\n", limit).unwrap();
+    let send = format!(
+        "tshark -q -i eth0 -f 'tcp dst port 9000' -a packets:40 -w /tmp/out.pcap &
+         for i in $(seq 600); do test -s /tmp/out.pcap && break; sleep 0.2; done
+         {DRAY} send --port tcp:10.0.0.1:9000 --duration 4
+         wait
+         tshark -r /tmp/out.pcap -T fields -e frame.len | sed 's/^/captured /'"
+    );
+    let sender = guest(2, &sockets[1], &send).wait(limit).unwrap();
+    let status = ["one", "two"].map(|name| ends::status(&switch, name));
+    assert_eq!(sender.status, 0, "{sender:?} {status:?}");
+    let long = captured(&sender.output).iter().filter(|len| **len > 1514).count();
+    assert!(long > 10, "{sender:?}");
+    let [one, two] = status;
+    for feature in ["csum", "host_tso4", "guest_csum", "guest_tso4", "mrg_rxbuf"] {
+        assert!(one.features.iter().any(|name| name == feature), "{feature}: {one:?}");
+    }
+    // The switch has cut nothing, and dropped nothing.
+    let mean = two.counters.rx_bytes / two.counters.rx_frames;
+    assert!(mean > 3000, "{mean} bytes per frame: {two:?}");
+    assert!(one.counters.tx_frames <= two.counters.rx_frames, "{one:?} {two:?}");
+}

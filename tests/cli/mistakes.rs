@@ -59,8 +59,8 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bench --technique switch/tap",
         "technique switch/tap: these do not go together; switch goes with virtio, virtio-packed, dpdk, \
-         dpdk-packed; tap goes with veth, bridge, macvtap, vxlan, xdp/pairs, xdp/learning, ovs/kernel, \
-         ovs/userspace, ...",
+         dpdk-packed, ns3-virtio, ns3-virtio-bare; tap goes with veth, bridge, macvtap, vxlan, xdp/pairs, \
+         xdp/learning, ovs/kernel, ovs/userspace, ...",
     ),
     // Techniques of other experiments.
     (

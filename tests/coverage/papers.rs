@@ -18,8 +18,9 @@ use Here::{No, Shown, Technique};
 const NETMAP: &str = "`vale/netmap`, chains and fans of forwarders included: `tests/vm/netmap.rs`, \
                       `containers_are_joined_by_netmap`. To be measured it needs the netmap \
                       module, which no kernel of Debian's has";
-const NS3: &str = "has a test in the virtual machine (`tests/vm/netmap.rs`, \
-                   `simulations_exchange_packets_over_vale`), which has not been run yet";
+const NS3: &str = "`vale/ns3-netmap`, chains of up to 6 forwarders: `tests/vm/netmap.rs`, \
+                   `simulations_exchange_packets_over_vale`. To be measured it needs the netmap \
+                   module";
 const VFIO: &str = "with DPDK's own driver behind an IOMMU, from container to container: \
                     `tests/vm/functions.rs`, `dpdk_passes_frames_between_virtual_functions`. To be measured \
                     it needs a network card with SR-IOV";
@@ -64,7 +65,7 @@ pub(crate) const PAPERS: &[Row] = &[
     ("casoni2013", "veth pairs and a bridge", Technique("bridge/raw-mmsg")),
     ("casoni2013", "netmap's VALE", Shown(NETMAP)),
     ("casoni2013", "ns-3 at both ends, by sockets", Technique("veth/ns3-fd")),
-    ("casoni2013", "ns-3 at both ends, by netmap's VALE", No(NS3)),
+    ("casoni2013", "ns-3 at both ends, by netmap's VALE", Shown(NS3)),
     ("liang2016", "virtio-user through a vhost-user switch", Technique("ovs-dpdk/learning/dpdk")),
     ("liang2016", "DPDK on virtual functions of a card", Shown(VFIO)),
     ("liang2016", "the kernel's stack", Technique("bridge/udp")),

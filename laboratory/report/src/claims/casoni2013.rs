@@ -199,7 +199,7 @@ pub(super) const PAPER: Paper = Paper {
         Open {
             question: "netmap/VALE with ns-3 (partially done there)",
             here: "the experiment `casoni2013-ns3`: a network device of ns-3 over any port of dray \
-                   ([libdray](libdray.md))",
+                   ([ns-3](ns-3.md))",
         },
         Open {
             question: "Benefits for NetBoxes that are connected to physical devices",

@@ -68,16 +68,7 @@ fn every_link_that_carries_ip_carries_tcp() {
 fn streams_pass_our_switch_by_tap() {
     let _alone = alone();
     require_root!();
-    let words = [
-        "streams",
-        "--technique",
-        "switch-tap",
-        "--quick",
-        "--duration",
-        "0.5",
-        "--check",
-        "whole",
-    ];
+    let words = ["streams", "--technique", "switch-tap", "--duration", "0.5", "--check", "whole"];
     let (json, results) = bench(&words);
     assert_schema(&json);
     let names: Vec<_> = results.streams.iter().map(|row| row.technique.as_str()).collect();

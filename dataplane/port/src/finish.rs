@@ -16,7 +16,7 @@ pub struct Finisher {
     heads: Box<[[u8; HEADERS_MAX]]>,
 }
 
-/// What became of a frame.
+/// Result of transmitting a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     /// All frames that it became were taken.

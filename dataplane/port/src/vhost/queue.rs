@@ -264,7 +264,7 @@ fn receive_odd<Q: DeviceQueue>(
     Ok((batch.len(), queue.publish()))
 }
 
-/// What is in a chain.
+/// Contents of a chain.
 enum Gather<'m> {
     Frame(Frame<'m>),
     /// Its length or its header is invalid.

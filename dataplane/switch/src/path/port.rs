@@ -51,7 +51,7 @@ struct Finishing {
     taken: usize,
 }
 
-/// What a port does with a frame.
+/// Action of a port on a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Passage {
     Fits,

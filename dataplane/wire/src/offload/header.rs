@@ -26,9 +26,9 @@ pub struct VirtioNet {
     pub hdr_len: u16,
     /// Maximum payload of a segment.
     pub gso_size: u16,
-    /// Where the checksum begins.
+    /// Offset of the first byte that the checksum covers.
     pub csum_start: u16,
-    /// Where the checksum is, from there on.
+    /// Offset of the checksum field, from the first covered byte.
     pub csum_offset: u16,
 }
 

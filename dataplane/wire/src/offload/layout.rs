@@ -1,4 +1,4 @@
-//! Where the headers of a TCP or UDP packet are in a frame.
+//! Offsets of the headers of a TCP or UDP packet in a frame.
 
 use crate::ethernet::{ETHERNET_LEN, SERVICE_TAG_TYPE, TAG_LEN, TAG_TYPE, ethertype};
 use crate::ip::{IPV4_LEN, IPV6_LEN, protocol};

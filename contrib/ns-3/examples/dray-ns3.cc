@@ -431,7 +431,9 @@ main(int argc, char* argv[])
             Simulator::ScheduleNow([start] { start(); });
         }
     }));
-    std::thread attendant(Attend, signals, node->GetId(), start);
+    // What another thread schedules before the simulator runs may never run.
+    std::thread attendant;
+    Simulator::ScheduleNow([&] { attendant = std::thread(Attend, signals, node->GetId(), start); });
     Simulator::Run();
 
     const uint64_t ended = g_endNs > 0 ? g_endNs.load() : MonotonicNs();

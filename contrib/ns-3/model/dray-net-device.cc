@@ -198,6 +198,7 @@ DrayNetDevice::DoDispose()
     NS_LOG_FUNCTION(this);
     Simulator::Cancel(m_startEvent);
     Simulator::Cancel(m_stopEvent);
+    Simulator::Cancel(m_beginEvent);
     Close();
     m_node = nullptr;
     m_rxCallback.Nullify();
@@ -240,6 +241,7 @@ DrayNetDevice::Open()
         return std::string("eventfd: ") + std::strerror(errno);
     }
     m_closing = false;
+    m_begun = false;
     std::promise<std::string> opened;
     std::future<std::string> result = opened.get_future();
     m_thread = std::thread(&DrayNetDevice::RunPort, this, std::move(opened));
@@ -247,8 +249,16 @@ DrayNetDevice::Open()
     if (!why.empty())
     {
         Close();
+        return why;
     }
+    m_beginEvent = Simulator::ScheduleNow(&DrayNetDevice::Begin, this);
     return why;
+}
+
+void
+DrayNetDevice::Begin()
+{
+    m_begun = true;
 }
 
 void
@@ -295,6 +305,10 @@ DrayNetDevice::RunPort(std::promise<std::string> opened)
     }
     m_open = true;
     opened.set_value("");
+    while (!m_begun && !m_closing)
+    {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     bool running = false;
     int failed = 0;
     Clock::time_point looked{};

@@ -99,6 +99,12 @@ class DrayNetDevice : public NetDevice
     void StartDevice();
 
     /**
+     * Let the port thread schedule events. Before the simulator runs, and for a moment when it
+     * starts, its real-time clock has no origin: what another thread schedules then may never run.
+     */
+    void Begin();
+
+    /**
      * Body of the port thread.
      *
      * \param opened takes the reason why the port cannot be opened
@@ -169,6 +175,7 @@ class DrayNetDevice : public NetDevice
     Time m_stop;                                    //!< time to close it; zero for never
     EventId m_startEvent;                           //!< event that opens the port
     EventId m_stopEvent;                            //!< event that closes it
+    EventId m_beginEvent;                           //!< event that lets the port thread begin
     std::unique_ptr<FrameRing> m_received;          //!< frames for the stack
     std::unique_ptr<FrameRing> m_transmitted;       //!< frames for the port
     std::thread m_thread;                           //!< the port thread
@@ -176,6 +183,7 @@ class DrayNetDevice : public NetDevice
     std::atomic<bool> m_open{false};                //!< true if it serves the port
     std::atomic<bool> m_sleeps{false};              //!< true if it needs this event
     std::atomic<bool> m_closing{false};             //!< true if it has to end
+    std::atomic<bool> m_begun{false};               //!< true if it may schedule events
     std::atomic<bool> m_scheduled{false};           //!< true if ForwardUp is scheduled
     bool m_linkUp{false};                           //!< true if frames can pass
     dray_facts m_facts{};                           //!< facts when the port was closed

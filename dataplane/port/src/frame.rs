@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-pub(crate) use dray_shm::cache::{copy, demote, prefetch_to_read, prefetch_to_write};
+use arrayvec::ArrayVec;
+pub(crate) use dray_shm::cache::{Copy, copy, copy_each, demote, prefetch_to_read};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
 use dray_wire::ip::IPV6_LEN;
 use dray_wire::offload::Offload;
@@ -386,6 +387,17 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Adds what has to be copied so that the whole frame is at `to`.
+    #[inline(always)]
+    pub(crate) fn add_copies(&self, to: NonNull<u8>, copies: &mut Copies) {
+        let (head, to) = (usize::from(self.head_len), to.as_ptr());
+        if head > 0 {
+            copies.push(Copy { from: self.head.as_ptr(), to, len: head });
+        }
+        let (from, to) = (self.start.as_ptr(), to.wrapping_add(head));
+        copies.push(Copy { from, to, len: self.len() - head });
+    }
+
     /// Copies the bytes of `range` to `to`.
     ///
     /// # Panics
@@ -405,6 +417,9 @@ impl<'a> Frame<'a> {
         }
     }
 }
+
+/// The copies of a batch of frames, each of which may have a head.
+pub(crate) type Copies = ArrayVec<Copy, { 2 * crate::BATCH_MAX }>;
 
 /// A contiguous part of a frame. It may lie in memory that others can write to.
 #[derive(Clone, Copy)]
@@ -455,7 +470,7 @@ impl<'a> From<&'a [AtomicU8]> for Frame<'a> {
 }
 
 /// Number of cache lines that are prefetched ahead: about as many as a core can have in flight.
-pub(crate) const AHEAD: usize = 16;
+const AHEAD: usize = 16;
 
 /// Iterates over `frames` and prefetches the first bytes of each some frames before its turn. A
 /// caller that inspects frames of a peer on another CPU works on one frame while the next ones

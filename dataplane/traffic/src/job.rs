@@ -86,7 +86,7 @@ impl SendJob {
     pub const TURN: usize = 256;
     /// Turn for programs in between that apply back pressure: the longer it is, the fewer context
     /// switches.
-    pub const LONG_TURN: usize = 384;
+    pub const LONG_TURN: usize = 896;
 }
 
 /// See [`receiver`](crate::receiver).

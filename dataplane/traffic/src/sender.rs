@@ -23,7 +23,7 @@ pub(crate) struct OpenLane {
     /// The port's first queue only, so that every flow stays in order.
     pub(crate) tx: Box<dyn Transmit>,
     /// First bytes of each frame, up to the end of the test header.
-    heads: Vec<Box<[u8]>>,
+    heads: Heads,
     /// The other bytes, equal in all frames: one copy of them stays in the cache.
     tail: Vec<u8>,
     first_stream: u16,
@@ -209,7 +209,7 @@ impl OpenLane {
         let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
         let frames = (0..self.heads.len()).map(|slot| users::build(&users, &flow(slot), size));
         let (heads, tail) = split(frames, behind + FRAME_MIN);
-        let turn = Some(Turn::new(users, &heads[0]));
+        let turn = Some(Turn::new(users, heads.get(0)));
         Ok(Self { heads, tail, turn, behind, ..self })
     }
 
@@ -231,7 +231,7 @@ impl OpenLane {
         for index in 0..count as u64 {
             let ticks = due(index);
             let stream = self.first_stream + flow as u16;
-            let head = &mut self.heads[slot];
+            let head = self.heads.get_mut(slot);
             test_frame::stamp(&mut head[self.behind..], Stamp { stream, sequence, ticks });
             if let Some(turn) = &mut self.turn {
                 turn.put(head);
@@ -242,10 +242,10 @@ impl OpenLane {
                 (flow, sequence) = (0, sequence + 1);
             }
         }
-        let ring = self.heads[first..].iter().chain(&self.heads).take(count);
+        let ring = (first..slots).chain(0..slots).take(count).map(|slot| self.heads.get(slot));
         let tail = Frame::from(self.tail.as_slice());
         let burst: Batch<'_> = match tail.len() {
-            0 => ring.map(|head| Frame::from(&**head)).collect(),
+            0 => ring.map(Frame::from).collect(),
             len => ring.map(|head| tail.with_head(head, 0..len)).collect(),
         };
         let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
@@ -264,13 +264,59 @@ impl OpenLane {
 }
 
 /// Splits frames that differ only in their first `at` bytes into these and the rest.
-fn split(frames: impl Iterator<Item = Vec<u8>>, at: usize) -> (Vec<Box<[u8]>>, Vec<u8>) {
+fn split(frames: impl Iterator<Item = Vec<u8>>, at: usize) -> (Heads, Vec<u8>) {
     let mut tail = Vec::new();
     let heads = frames.map(|mut frame| {
         tail = frame.split_off(at);
-        frame.into()
+        frame
     });
-    (heads.collect(), tail)
+    (Heads::new(&heads.collect::<Vec<_>>(), at), tail)
+}
+
+/// The first bytes of frames, each from the start of a cache line on: a head that is spread over one
+/// line more takes as many more loads.
+struct Heads {
+    bytes: Box<[u8]>,
+    /// Offset of the first head.
+    first: usize,
+    /// Length of each head.
+    head_len: usize,
+    /// Number of heads.
+    len: usize,
+}
+
+impl Heads {
+    const LINE: usize = 64;
+
+    fn new(heads: &[Vec<u8>], head_len: usize) -> Self {
+        let bytes = vec![0; heads.len() * head_len.next_multiple_of(Self::LINE) + Self::LINE];
+        let first = bytes.as_ptr().align_offset(Self::LINE).min(Self::LINE);
+        let mut new = Self { bytes: bytes.into(), first, head_len, len: heads.len() };
+        for (slot, head) in heads.iter().enumerate() {
+            new.get_mut(slot).copy_from_slice(head);
+        }
+        new
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn start(&self, slot: usize) -> usize {
+        self.first + slot * self.head_len.next_multiple_of(Self::LINE)
+    }
+
+    #[inline]
+    fn get(&self, slot: usize) -> &[u8] {
+        &self.bytes[self.start(slot)..][..self.head_len]
+    }
+
+    #[inline]
+    fn get_mut(&mut self, slot: usize) -> &mut [u8] {
+        let (start, len) = (self.start(slot), self.head_len);
+        &mut self.bytes[start..][..len]
+    }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub struct MemifUri {
 }
 
 /// Default number of ring entries, as for virtio ports.
-const SIZE_DEFAULT: u32 = 512;
+const SIZE_DEFAULT: u32 = 1024;
 /// Maximum of VPP and DPDK.
 const SIZE_MAX: u16 = 1 << 14;
 

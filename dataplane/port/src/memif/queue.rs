@@ -7,7 +7,7 @@ use dray_ring::memif::ClientRing;
 
 use super::memory::{BUFFER, Buffers, SharedMemory};
 use crate::event::PeerEvent;
-use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
+use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
@@ -49,12 +49,12 @@ impl TransmitQueue {
         let room = frames.iter().take(self.ring.room().into());
         let count = room.take_while(|frame| frame.len() <= BUFFER).count();
         let Self { ring, buffers, .. } = self;
-        for (at, frame) in (0..).zip(frame::ahead(&frames[..count])) {
-            let ahead = ring.entry(at + AHEAD as u16);
-            frame::prefetch_to_write(buffers.start(ahead).as_ptr());
-            // SAFETY: a buffer has room for a frame of this length, and no code of ours reads it.
-            unsafe { frame.copy_to(buffers.start(ring.entry(at))) };
+        let mut copies = frame::Copies::new();
+        for (at, frame) in (0..).zip(&frames[..count]) {
+            frame.add_copies(buffers.start(ring.entry(at)), &mut copies);
         }
+        // SAFETY: the buffers have room for frames of this length, and no code of ours reads them.
+        unsafe { frame::copy_each(&copies) };
         let lens = frames[..count].iter().map(|frame| frame.len() as u32);
         ring.post_each(lens, |entry| buffers.offset(entry));
         count

@@ -398,34 +398,24 @@ fn transmit<Q: DeviceQueue>(
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
-    /// Number of frames that are prefetched. Each takes a cache line from its sender and one from
-    /// its receiver, and a core can have some 16 in flight; with long frames, more would not stay
-    /// in the cache until they are used.
-    const AHEAD: usize = 8;
+    /// Number of buffers looked at after a frame that did not fit one.
+    const LOOK: usize = 8;
     let header_len = room.headers.len;
-    let prefetch = |(frame, buffer): (&Frame<'_>, &Plain)| {
-        frame.prefetch();
-        frame::prefetch_to_read(buffer.start.as_ptr());
-        // Only a hint, so the address may be invalid.
-        frame::prefetch_to_write(buffer.start.as_ptr().wrapping_add(header_len as usize));
-    };
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
     // behind: a whole batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
     queue.allow(DESCRIPTORS_MAX);
     let mut taken = 0;
-    // After a frame that did not fit one buffer, the next one will not fit either.
+    // After a frame that did not fit one buffer, the next ones will not fit either.
     let mut look = BATCH_MAX;
     while taken < frames.len() {
         let rest = &frames[taken..];
         let most = rest.len().min(look);
         let mut buffers = ArrayVec::<Plain, BATCH_MAX>::new();
         let mut odd = queue.pop_plain(memory, Access::Write, most, &mut buffers)?;
-        let mut later = rest.iter().zip(&buffers);
-        later.by_ref().take(AHEAD).for_each(prefetch);
+        let mut copies = frame::Copies::new();
         let mut filled = 0;
         for (frame, buffer) in rest.iter().zip(&buffers) {
-            later.next().into_iter().for_each(prefetch);
             let len = header_len + frame.len() as u32;
             let is_odd = len > buffer.len
                 // SAFETY: the buffer is mapped, and long enough.
@@ -436,19 +426,20 @@ fn transmit<Q: DeviceQueue>(
                 odd = true;
                 break;
             }
-            // SAFETY: the buffer is mapped, and long enough for the header and the frame.
+            // SAFETY: the buffer is mapped, and long enough for the header.
             let start = unsafe {
                 if !frame.has_offload() {
                     write_header(buffer.start, header_len, 1);
                 }
-                let start = buffer.start.add(header_len as usize);
-                frame.copy_to(start);
-                start
+                buffer.start.add(header_len as usize)
             };
-            if demotes {
-                frame::demote(start.as_ptr());
-            }
+            frame.add_copies(start, &mut copies);
             filled += 1;
+        }
+        // SAFETY: the buffers are mapped, and long enough for their frames.
+        unsafe { frame::copy_each(&copies) };
+        if demotes {
+            copies.iter().for_each(|copy| frame::demote(copy.to));
         }
         let len = |frame: &Frame<'_>| header_len + frame.len() as u32;
         let used = buffers.iter().zip(rest).take(filled);
@@ -463,7 +454,7 @@ fn transmit<Q: DeviceQueue>(
             break;
         }
         taken += 1;
-        look = AHEAD;
+        look = LOOK;
     }
     Ok((taken, queue.publish()))
 }

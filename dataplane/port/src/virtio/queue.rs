@@ -13,7 +13,7 @@ use super::VirtioUri;
 use super::memory::{HEADER_LEN, Place, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
-use crate::frame::{self, AHEAD, FRAME_LIMIT, Frame};
+use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
@@ -128,17 +128,12 @@ fn transmit_short<Q: DriverQueue>(
     let is_short = |(frame, _): &(&Frame<'_>, _)| frame.len() <= SLOT_FRAME;
     let short = frames.iter().zip(&ids).take_while(is_short).count();
     let (frames, ids) = (&frames[..short], &ids[..short]);
-    // The back end has read the slots, so each store to one waits for its cache line. Stores leave
-    // the processor in order: any other store between two frames takes a place in which the next
-    // line could be on its way. So this loop has none, and the descriptors are written after it.
-    let mut later = ids.iter();
-    let prefetch = |id: &u16| frame::prefetch_to_write(slots.frame(*id).as_ptr());
-    later.by_ref().take(AHEAD).for_each(prefetch);
-    for (frame, &id) in frame::ahead(frames).zip(ids) {
-        later.next().into_iter().for_each(prefetch);
-        // SAFETY: the slot has room for a frame of this length, and no code of ours reads it.
-        unsafe { frame.copy_to(slots.frame(id)) };
+    let mut copies = frame::Copies::new();
+    for (frame, &id) in frames.iter().zip(ids) {
+        frame.add_copies(slots.frame(id), &mut copies);
     }
+    // SAFETY: the slots have room for frames of this length, and no code of ours reads them.
+    unsafe { frame::copy_each(&copies) };
     // Number of slots that are filled and wait to be posted with unchanged descriptors.
     let mut run = 0;
     for (frame, &id) in frames.iter().zip(ids) {

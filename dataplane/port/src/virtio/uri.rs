@@ -32,7 +32,7 @@ pub struct VirtioUri {
 
 /// Default number of ring entries: enough that two programs that share a CPU seldom take turns, and
 /// few enough that frames of 1500 bytes in two rings fit into a second-level cache.
-pub(super) const SIZE_DEFAULT: u32 = 512;
+pub(super) const SIZE_DEFAULT: u32 = 1024;
 
 impl fmt::Display for VirtioUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

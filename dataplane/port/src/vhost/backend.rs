@@ -32,7 +32,7 @@ use virtio_bindings::virtio_net::{
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use super::device::{Device, comes_from_driver};
-use super::queue::{Queue, Running};
+use super::queue::{Headers, Queue, Running};
 use crate::event::PeerEvent;
 use crate::slot::State;
 
@@ -181,15 +181,17 @@ impl Backend {
         };
         let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
         let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
-        let offloads = self.offloads(index);
+        let headers = Headers {
+            len: if modern { 12 } else { 10 },
+            mergeable,
+            offloads: self.offloads(index),
+        };
         let vring = &mut self.vrings[index];
         let running = Running {
             queue,
             memory: self.memory.clone(),
             call: vring.call.take(),
-            header_len: if modern { 12 } else { 10 },
-            mergeable,
-            offloads,
+            headers,
             malformed: self.device.malformed_counter(),
         };
         self.device.slot(index).replace(State::Running(running));

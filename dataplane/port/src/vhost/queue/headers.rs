@@ -1,0 +1,132 @@
+//! The virtio-net headers of a queue (Virtio 1.3, section 5.1.6).
+
+use std::ptr::NonNull;
+
+use dray_wire::offload::{
+    Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
+};
+
+use crate::Frame;
+
+/// How the headers of a queue are read and written.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Headers {
+    /// Length in bytes, 10 or 12.
+    pub(in super::super) len: u32,
+    /// True if a frame may be spread over several chains, which its header then counts.
+    pub(in super::super) mergeable: bool,
+    /// What was negotiated: what the peer may leave to us, or we may leave to it.
+    pub(in super::super) offloads: Offloads,
+}
+
+impl Headers {
+    /// Returns what is left to do on the frame of `len` bytes at `start`, whose header is `header`.
+    /// `None` if it must be copied first, because its checksum is completed here, or if the header
+    /// is invalid.
+    ///
+    /// # Safety
+    /// The frame must be mapped.
+    pub(super) unsafe fn carried(
+        self,
+        header: [u8; VIRTIO_NET_LEN],
+        start: NonNull<u8>,
+        len: u32,
+    ) -> Option<Offload> {
+        // SAFETY: by the contract.
+        let frame = unsafe { Frame::shared_with(start, len, Offload::Checksum) };
+        let mut head = [0; HEADERS_MAX];
+        let count = frame.copy_from(0, &mut head);
+        match VirtioNet::read(header).check(&head[..count], frame.len(), self.offloads) {
+            Ok(Accept::Carry(offload)) => Some(offload),
+            Ok(Accept::Complete { .. }) | Err(_) => None,
+        }
+    }
+
+    /// Like [`carried`](Self::carried), for a frame in the buffer at `start`, behind its header.
+    ///
+    /// # Safety
+    /// Header and frame must be mapped.
+    #[inline]
+    pub(super) unsafe fn read(self, start: NonNull<u8>, len: u32) -> Option<Offload> {
+        // SAFETY: by the contract; the peer may be writing there, and any bytes are a valid value.
+        let first = unsafe { start.cast::<u16>().read_unaligned() };
+        // Flags and kind of segmentation, in the order of bytes in memory.
+        if first & u16::from_ne_bytes([1, 0xff]) == 0 {
+            return Some(Offload::None);
+        }
+        // SAFETY: by the contract, as above.
+        unsafe {
+            let header = start.cast::<[u8; VIRTIO_NET_LEN]>().read_unaligned();
+            self.carried(header, start.add(self.len as usize), len)
+        }
+    }
+
+    /// Returns the header of a frame; `None` if the peer does not take over what is left to do on
+    /// it.
+    pub(super) fn of(self, frame: &Frame<'_>) -> Option<VirtioNet> {
+        let mut head = [0; HEADERS_MAX];
+        let count = frame.copy_from(0, &mut head);
+        let layout = Layout::of(&head[..count], frame.len())?;
+        let offload = frame.offload();
+        let takes = self.offloads.handle(offload, &layout);
+        takes.then(|| VirtioNet::of(offload, &layout, frame.len()))?
+    }
+
+    /// Writes the header of a frame that is spread over `buffers` buffers. Returns false if the
+    /// driver does not take over the frame's offload, or if the frame's own headers do not fit it.
+    ///
+    /// # Safety
+    /// `len` bytes must be mapped at `to`.
+    #[inline]
+    pub(super) unsafe fn write(self, to: NonNull<u8>, frame: &Frame<'_>, buffers: u16) -> bool {
+        // SAFETY: by the contract.
+        unsafe {
+            if frame.has_offload() {
+                return self.write_offload(to, frame, buffers);
+            }
+            self.write_plain(to, buffers);
+        }
+        true
+    }
+
+    /// Writes the header of a frame without an offload.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    #[inline]
+    pub(super) unsafe fn write_plain(self, to: NonNull<u8>, buffers: u16) {
+        let (zeroes, count) = (to.cast::<u64>(), (u32::from(buffers) << 16).to_le());
+        // SAFETY: by the contract.
+        unsafe {
+            if self.len == 12 {
+                let rest = to.add(8).cast::<u32>();
+                // Most headers are equal, and drivers keep them on a cache line of their own: a
+                // line that is not written stays in the driver's cache.
+                if zeroes.read_unaligned() != 0 || rest.read_unaligned() != count {
+                    zeroes.write_unaligned(0);
+                    rest.write_unaligned(count);
+                }
+            } else {
+                zeroes.write_unaligned(0);
+                to.add(8).cast::<u16>().write_unaligned(0);
+            }
+        }
+    }
+
+    /// Like [`write`](Self::write), for a frame with an offload.
+    ///
+    /// # Safety
+    /// As for `write`.
+    #[cold]
+    unsafe fn write_offload(self, to: NonNull<u8>, frame: &Frame<'_>, buffers: u16) -> bool {
+        let Some(header) = self.of(frame) else { return false };
+        // SAFETY: by the contract.
+        unsafe {
+            to.cast::<[u8; VIRTIO_NET_LEN]>().write_unaligned(header.bytes());
+            if self.len == 12 {
+                to.add(VIRTIO_NET_LEN).cast::<u16>().write_unaligned(buffers.to_le());
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,104 @@
+//! A virtqueue of a vhost port, ready to move frames.
+
+mod headers;
+mod receive;
+#[cfg(test)]
+mod tests;
+mod transmit;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use dray_ring::packed::PackedDevice;
+use dray_ring::split::SplitDevice;
+use dray_ring::{DeviceQueue, Lie};
+use dray_shm::GuestMemory;
+use dray_wire::offload::Offloads;
+
+use crate::Take;
+use crate::either::{Either, either};
+use crate::event::PeerEvent;
+use crate::frame::Frame;
+use crate::gathered::Gathered;
+use crate::pairs::{ReceiveQueue, TransmitQueue};
+use crate::slot::Failure;
+pub(super) use headers::Headers;
+use receive::receive;
+use transmit::transmit;
+
+/// Maximum number of descriptors read per call, up to the end of a chain: while a data thread reads
+/// them it serves no other port. A whole batch of the longest frames in buffers of 500 bytes needs
+/// as many.
+const DESCRIPTORS_MAX: u32 = 8192;
+
+/// Everything needed to move frames. Immutable except for the queue's own position.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) queue: Queue,
+    pub(super) memory: Arc<GuestMemory>,
+    /// Signalled when the peer wants to be notified of used buffers.
+    pub(super) call: Option<PeerEvent>,
+    pub(super) headers: Headers,
+    /// Counts received frames that are too short or too long or have an invalid header, and frames
+    /// that can never fit the peer's buffers.
+    pub(super) malformed: Arc<AtomicU64>,
+}
+
+pub(super) type Queue = Either<SplitDevice, PackedDevice>;
+
+impl Running {
+    /// Completes a batch; returns how many frames it moved. Lost memory reads as zeroes, so values
+    /// read from it are not treated as a protocol violation, and a batch that may have used it is
+    /// not reported as moved.
+    #[inline]
+    fn finish(&self, moved: Result<(usize, bool), Lie>) -> Result<usize, Failure> {
+        if self.memory.is_lost() {
+            return Err(Failure::MemoryLost);
+        }
+        let (frames, call) = moved?;
+        if let Some(event) = self.call.as_ref().filter(|_| call) {
+            event.signal();
+        }
+        Ok(frames)
+    }
+
+    pub(super) fn base(&self) -> u16 {
+        either!(&self.queue, queue => queue.base())
+    }
+}
+
+impl ReceiveQueue for Running {
+    #[inline]
+    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+        let (memory, headers, malformed) = (&*self.memory, self.headers, &*self.malformed);
+        // Compiled twice, so that headers without meaning are not read.
+        let moved = match headers.offloads.checksum {
+            false => either!(&mut self.queue, queue => {
+                receive::<_, false>(queue, memory, headers, gathered, malformed, take)
+            }),
+            true => either!(&mut self.queue, queue => {
+                receive::<_, true>(queue, memory, headers, gathered, malformed, take)
+            }),
+        };
+        self.finish(moved)
+    }
+
+    fn want_events(&mut self, on: bool) -> bool {
+        either!(&mut self.queue, queue => queue.want_kicks(on))
+    }
+}
+
+impl TransmitQueue for Running {
+    #[inline]
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
+        let (memory, headers, malformed) = (&*self.memory, self.headers, &*self.malformed);
+        let moved = either!(&mut self.queue, queue => {
+            transmit(queue, memory, headers, frames, malformed)
+        });
+        self.finish(moved)
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.headers.offloads
+    }
+}

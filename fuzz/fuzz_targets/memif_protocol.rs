@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use dray_port::memif::MemifUri;
-use dray_port::{Port, Scratch, Wait, scratch};
+use dray_port::memif::{MemifUri, Role};
+use dray_port::{Port, Scratch, SocketName, Wait, scratch};
 use dray_shm::{Mapping, MemoryFile};
 use libfuzzer_sys::fuzz_target;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -275,11 +275,11 @@ fuzz_target!(|input: &[u8]| {
     let pair = || socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets");
     let [(ours, theirs), (next_ours, next_theirs)] = [pair(), pair()];
     let uri = MemifUri {
-        path: "nowhere".into(),
+        socket: SocketName::File("nowhere".into()),
         id: bytes.byte().into(),
         secret: String::new(),
         queues: 1 + u16::from(bytes.byte() == 0),
-        size: (1 << (1 + bytes.byte() % 6)).try_into().expect("a power of two"),
+        role: Role::Client { size: (1 << (1 + bytes.byte() % 6)).try_into().expect("a power of two") },
         wait: Wait::Poll { pause_us: 0 },
     };
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");

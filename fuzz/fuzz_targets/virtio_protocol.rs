@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use dray_port::virtio::VirtioUri;
-use dray_port::{Port, Scratch, Wait, scratch};
+use dray_port::{Port, Scratch, SocketName, Wait, scratch};
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_ring::{Access, AddressSpace, DeviceQueue, QueueSize};
@@ -317,7 +317,7 @@ fuzz_target!(|input: &[u8]| {
     let (packed, size) = (bytes.flag(), QueueSize::new(2 << (bytes.byte() % 6)));
     let size = size.expect("a power of two");
     let uri = VirtioUri {
-        path: "nowhere".into(),
+        socket: SocketName::File("nowhere".into()),
         queues: 1,
         size,
         packed,

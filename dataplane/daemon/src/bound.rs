@@ -1,4 +1,4 @@
-//! Unix sockets bound to a path: their directory, their rights and their end.
+//! Bound Unix sockets: their directory, their rights and their end.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,17 +15,18 @@ use rustix::net::{
 };
 
 use crate::access::{Access, Rights};
+use crate::name::SocketName;
 use crate::socket::FOLDER;
 
 const BACKLOG: i32 = 128;
 
-/// A socket bound to a path, which listens if its type has connections.
+/// A bound socket, which listens if its type has connections.
 #[derive(Debug)]
 pub struct BoundSocket {
     /// The socket.
     pub socket: OwnedFd,
-    /// Its file.
-    pub file: SocketFile,
+    /// Its file, unless it is abstract.
+    pub file: Option<SocketFile>,
 }
 
 /// A socket's file, which is removed on drop.
@@ -37,23 +38,17 @@ pub struct SocketFile {
 }
 
 impl BoundSocket {
-    /// Binds a socket to `path`, with the rights of `access` before a peer can connect. Replaces the
-    /// socket of a dead program, and creates missing directories below [`FOLDER`].
-    pub fn bind(path: &Path, kind: SocketType, access: &Access) -> io::Result<Self> {
-        let rights = access.rights()?;
-        make_folder(path)?;
-        remove_stale(path, kind)?;
+    /// Binds a socket to `name`. That of a file has the rights of `access` before a peer can
+    /// connect, replaces the socket of a dead program, and gets missing directories below [`FOLDER`].
+    pub fn bind(name: &SocketName, kind: SocketType, access: &Access) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        if rights.is_some() {
-            // The file gets the mode of the socket, less the umask: until its owner and mode are
-            // set, only a privileged process can connect.
-            fchmod(&socket, Mode::empty())?;
-        }
-        bind(&socket, &SocketAddrUnix::new(path)?)?;
-        let file = SocketFile { path: path.to_owned(), id: identity(path)? };
-        if let Some(rights) = rights {
-            rights.apply(path, access)?;
-        }
+        let file = match name {
+            SocketName::File(path) => Some(SocketFile::bind(path, &socket, kind, access)?),
+            SocketName::Abstract(_) => match bind(&socket, &name.address()?) {
+                Err(Errno::ADDRINUSE) => return Err(in_use("name")),
+                bound => bound.map(|()| None)?,
+            },
+        };
         if kind != SocketType::DGRAM {
             listen(&socket, BACKLOG)?;
         }
@@ -69,6 +64,25 @@ impl BoundSocket {
 impl AsFd for BoundSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl SocketFile {
+    fn bind(path: &Path, socket: &OwnedFd, kind: SocketType, access: &Access) -> io::Result<Self> {
+        let rights = access.rights()?;
+        make_folder(path)?;
+        remove_stale(path, kind)?;
+        if rights.is_some() {
+            // The file gets the mode of the socket, less the umask: until its owner and mode are
+            // set, only a privileged process can connect.
+            fchmod(socket, Mode::empty())?;
+        }
+        bind(socket, &SocketAddrUnix::new(path)?)?;
+        let file = Self { path: path.to_owned(), id: identity(path)? };
+        if let Some(rights) = rights {
+            rights.apply(path, access)?;
+        }
+        Ok(file)
     }
 }
 
@@ -151,11 +165,13 @@ fn remove_stale(path: &Path, kind: SocketType) -> io::Result<()> {
         Err(Errno::CONNREFUSED) => fs::remove_file(path),
         Err(Errno::ACCESS) => Err(Errno::ACCESS.into()),
         // It accepts, its backlog is full, or it is a socket of another type.
-        _ => Err(io::Error::new(
-            io::ErrorKind::AddrInUse,
-            "another program uses this socket; give a different path",
-        )),
+        _ => Err(in_use("path")),
     }
+}
+
+fn in_use(what: &str) -> io::Error {
+    let what = format!("another program uses this socket; give a different {what}");
+    io::Error::new(io::ErrorKind::AddrInUse, what)
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -182,7 +198,7 @@ mod tests {
             let group = Some(own.as_raw().to_string().parse().unwrap());
             for (mode, expected) in [(Some(0o606), 0o606), (Some(0o777), 0o777), (None, 0o660)] {
                 let access = Access { mode, owner: None, group: group.clone() };
-                let bound = BoundSocket::bind(&path, kind, &access).unwrap();
+                let bound = BoundSocket::bind(&path.clone().into(), kind, &access).unwrap();
                 assert_eq!(mode_of(&path), expected);
                 drop(bound);
                 assert!(!path.exists());
@@ -195,9 +211,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let access = Access { group: Some("nosuch".parse().unwrap()), ..Access::default() };
-        assert!(BoundSocket::bind(&path, SocketType::STREAM, &access).is_err());
+        assert!(BoundSocket::bind(&path.into(), SocketType::STREAM, &access).is_err());
         let too_long = dir.path().join("x".repeat(108));
-        let bound = BoundSocket::bind(&too_long, SocketType::STREAM, &Access::default());
+        let bound = BoundSocket::bind(&too_long.into(), SocketType::STREAM, &Access::default());
         assert!(bound.is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
@@ -215,7 +231,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("no/a.sock");
-        let bound = BoundSocket::bind(&path, SocketType::STREAM, &Access::default());
+        let bound = BoundSocket::bind(&path.into(), SocketType::STREAM, &Access::default());
         let error = bound.unwrap_err().to_string();
         assert!(error.starts_with("no such directory: ") && error.ends_with("/no"), "{error}");
     }
@@ -223,8 +239,9 @@ mod tests {
     #[test]
     fn used_socket_and_plain_file_are_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        let bind =
-            |name: &str, kind| BoundSocket::bind(&dir.path().join(name), kind, &Access::default());
+        let bind = |name: &str, kind| {
+            BoundSocket::bind(&dir.path().join(name).into(), kind, &Access::default())
+        };
         for (name, kind) in [("s", SocketType::STREAM), ("d", SocketType::DGRAM)] {
             let bound = bind(name, kind).unwrap();
             let error = bind(name, kind).unwrap_err();
@@ -238,5 +255,19 @@ mod tests {
         fs::write(dir.path().join("f"), "").unwrap();
         let error = bind("f", SocketType::STREAM).unwrap_err().to_string();
         assert!(error.contains("not a socket"), "{error}");
+    }
+
+    #[test]
+    fn abstract_socket_is_free_again_once_closed() {
+        let name = SocketName::Abstract(format!("dray-test-{}", std::process::id()));
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
+            let bind = || BoundSocket::bind(&name, kind, &Access::default());
+            let bound = bind().unwrap();
+            assert!(bound.file.is_none());
+            let error = bind().unwrap_err().to_string();
+            assert_eq!(error, "another program uses this socket; give a different name");
+            drop(bound);
+            drop(bind().unwrap());
+        }
     }
 }

@@ -12,6 +12,7 @@ mod client;
 mod failure;
 mod http;
 mod lock;
+mod name;
 mod server;
 mod socket;
 
@@ -21,8 +22,9 @@ pub use client::{Client, ClientError};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
 pub use lock::Lock;
+pub use name::SocketName;
 pub use server::{Answer, Limits, Server};
 pub use socket::{
-    CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SOCKET_PATH_MAX, SocketError,
-    check_socket_path, default_control,
+    CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
+    default_control,
 };

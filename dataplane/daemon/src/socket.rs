@@ -11,11 +11,10 @@ use rustix::net::SocketType;
 use crate::access::Access;
 use crate::bound::{BoundSocket, folder_of, make_folder, may_make_folder};
 use crate::lock::Lock;
+use crate::name::SocketName;
 
 /// Default directory of dray's sockets.
 pub const FOLDER: &str = "/run/dray";
-/// Maximum length of a Unix socket's path: `sun_path` holds 108 bytes, the last of them zero.
-pub const SOCKET_PATH_MAX: usize = 107;
 
 /// Environment variable that replaces [`FOLDER`] in the default paths of control sockets. A lab sets
 /// it for the commands in its containers.
@@ -124,17 +123,16 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     let _lock = Lock::take(&folder_of(path).join(name))?;
     let usual = Access { mode: Some(0o660), ..Access::default() };
     let access = if *access == Access::default() { &usual } else { access };
-    BoundSocket::bind(path, SocketType::STREAM, access)
+    BoundSocket::bind(&path.clone().into(), SocketType::STREAM, access)
 }
 
 /// Checks that a control socket can be created at `path`; the error says why not. Directories below
 /// [`FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
-    if length > SOCKET_PATH_MAX {
-        return Err(format!(
-            "path of {length} bytes is too long; at most {SOCKET_PATH_MAX} are allowed"
-        ));
+    let max = SocketName::LEN_MAX;
+    if length > max {
+        return Err(format!("path of {length} bytes is too long; at most {max} are allowed"));
     }
     if path.file_name().is_none() || path.to_str().is_none_or(|text| text.contains('\0')) {
         return Err("give the path of a socket, in UTF-8".to_owned());

@@ -2,13 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dray_daemon::BoundSocket;
+use dray_daemon::{BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
 use rustix::process::Pid;
@@ -18,6 +17,7 @@ use rustix::time::Timespec;
 use crate::attention::Attention;
 use crate::link::{LinkState, LinkStatus};
 use crate::scheme::Failed;
+use crate::shared_listener::Seat;
 use crate::unix;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
@@ -31,6 +31,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
+    /// Where its peers come from, if that is a socket of several ports.
+    seat: Option<Arc<Seat>>,
     /// Disconnects when the thread ends.
     ended: Mutex<mpsc::Receiver<()>>,
 }
@@ -50,8 +52,10 @@ pub(crate) struct Control {
 enum Source<'l> {
     /// They connect to this socket.
     Listener(&'l BoundSocket),
-    /// The port connects to a socket of this kind.
-    Connects(SocketType),
+    /// They come to this seat.
+    Seat(&'l Seat),
+    /// The port connects to this socket, of this kind.
+    Connects(&'l SocketName, SocketType),
 }
 
 /// How the session with a peer ended.
@@ -75,34 +79,49 @@ pub(crate) enum Woken {
 }
 
 impl Connection {
-    /// Accepts peers at `listener`, or without one connects to `path` repeatedly; `converse` handles
+    /// Accepts peers at `listener`, or without one connects to `name` repeatedly; `converse` handles
     /// the session with each peer. Peers are served one after the other.
     pub(crate) fn open(
-        path: &Path,
+        name: &SocketName,
         listener: Option<BoundSocket>,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         let Some(listener) = listener else {
-            return Self::to(path, SocketType::STREAM, attention, converse);
+            return Self::to(name, SocketType::STREAM, attention, converse);
         };
-        let path = path.to_owned();
         Self::spawn(attention, move |control| {
-            control.serve(&path, Source::Listener(&listener), converse);
+            control.serve(Source::Listener(&listener), converse);
         })
     }
 
-    /// Connects to the socket at `path` repeatedly. Fails if waiting for it would not help.
+    /// Serves the clients that come to `seat`, one after the other.
+    pub(crate) fn at(
+        seat: Seat,
+        attention: Arc<Attention>,
+        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, Failed> {
+        seat.open(&attention).map_err(|error| ("thread", error))?;
+        let seat = Arc::new(seat);
+        let shared = seat.clone();
+        let mut connection = Self::spawn(attention, move |control| {
+            control.serve(Source::Seat(&shared), converse);
+        })?;
+        connection.seat = Some(seat);
+        Ok(connection)
+    }
+
+    /// Connects to the socket `name` repeatedly. Fails if waiting for it would not help.
     fn to(
-        path: &Path,
+        name: &SocketName,
         kind: SocketType,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        let path = path.to_owned();
-        let (first, why) = match unix::connect(&path, kind) {
+        let name = name.clone();
+        let (first, why) = match unix::connect(&name, kind) {
             Ok(stream) => (Some(stream), None),
-            Err(error) => match unix::why_unreachable(&path, error) {
+            Err(error) => match unix::why_unreachable(&name, error) {
                 Ok(why) => (None, Some(why)),
                 Err(error) => return Err(("connect", error)),
             },
@@ -114,18 +133,18 @@ impl Connection {
                 control.serve_one(stream, &mut converse);
                 control.pause();
             }
-            control.serve(&path, Source::Connects(kind), converse);
+            control.serve(Source::Connects(&name, kind), converse);
         })
     }
 
-    /// Connects to the packet socket at `path` repeatedly; `converse` handles the session with each
+    /// Connects to the packet socket `name` repeatedly; `converse` handles the session with each
     /// peer.
     pub(crate) fn by_packets(
-        path: &Path,
+        name: &SocketName,
         attention: Arc<Attention>,
         converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        Self::to(path, SocketType::SEQPACKET, attention, converse)
+        Self::to(name, SocketType::SEQPACKET, attention, converse)
     }
 
     /// Serves the peers at the other ends of `streams`, one after the other.
@@ -168,15 +187,17 @@ impl Connection {
             .map_err(|error| ("thread", error))?;
         // Nothing is sent: the channel disconnects.
         let _ = runs.recv();
-        Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
+        Ok(Self { control, thread: Some(thread), seat: None, ended: Mutex::new(ended) })
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
         self.control.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Moves the control thread to `cpus`, if that is permitted.
+    /// Moves the control thread, and that of a socket of several ports, to `cpus`, if that is
+    /// permitted.
     pub(crate) fn move_control(&self, cpus: &CpuSet) {
+        self.seat.iter().for_each(|seat| seat.move_thread(cpus));
         let _ = sched_setaffinity(self.control.thread.get().copied(), cpus);
     }
 }
@@ -198,18 +219,16 @@ impl Drop for Connection {
 }
 
 impl Control {
-    fn serve(
-        &self,
-        path: &Path,
-        source: Source<'_>,
-        mut converse: impl FnMut(UnixStream, &Self) -> End,
-    ) {
+    fn serve(&self, source: Source<'_>, mut converse: impl FnMut(UnixStream, &Self) -> End) {
         while !self.is_stopping() {
-            let Some(stream) = self.next_peer(path, source) else { continue };
+            let Some(stream) = self.next_peer(source) else { continue };
             match (self.serve_one(stream, &mut converse), source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
-                (End::Refused(_), _) | (End::Left, Source::Connects(_)) => self.pause(),
+                (End::Refused(_), _) | (End::Left, Source::Connects(..)) => self.pause(),
                 (End::Left | End::Stop, _) => {}
+            }
+            if let Source::Seat(seat) = source {
+                seat.done();
             }
         }
     }
@@ -236,7 +255,7 @@ impl Control {
         end
     }
 
-    fn next_peer(&self, path: &Path, source: Source<'_>) -> Option<UnixStream> {
+    fn next_peer(&self, source: Source<'_>) -> Option<UnixStream> {
         let failed = match source {
             Source::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
                 Woken::Readable => match listener.accept() {
@@ -245,11 +264,18 @@ impl Control {
                 },
                 Woken::Attention | Woken::Timeout => return None,
             },
-            Source::Connects(kind) => match unix::connect(path, kind) {
+            Source::Seat(seat) => {
+                let client = seat.client();
+                if client.is_none() {
+                    self.wait(None, None);
+                }
+                return client;
+            }
+            Source::Connects(name, kind) => match unix::connect(name, kind) {
                 Ok(stream) => return Some(stream),
                 // The cause of a permanent error may be removed while the port is open.
                 Err(error) => {
-                    unix::why_unreachable(path, error).unwrap_or_else(|error| error.to_string())
+                    unix::why_unreachable(name, error).unwrap_or_else(|error| error.to_string())
                 }
             },
         };

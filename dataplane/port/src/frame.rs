@@ -16,6 +16,9 @@ use dray_wire::offload::Offload;
 /// Ethernet header and a VLAN tag.
 pub const FRAME_LIMIT: usize = FRAME_MAX + TAG_LEN;
 
+/// Minimum length of a frame: its Ethernet header.
+pub(crate) const FRAME_LEAST: usize = ETHERNET_LEN;
+
 /// Length of the longest frame with an [offload](Frame::offload), in bytes: the longest IPv6 packet,
 /// an Ethernet header and a VLAN tag.
 pub const OFFLOADED_LIMIT: usize = IPV6_LEN + u16::MAX as usize + ETHERNET_LEN + TAG_LEN;

@@ -5,11 +5,12 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-use dray_daemon::{Access, BoundSocket};
+use dray_daemon::{Access, BoundSocket, SocketName};
 use dray_netdev::privilege::Capability;
 use rustix::net::SocketType;
 
 use crate::query::{Query, UriError};
+use crate::shared_listener::Seat;
 use crate::{Port, Wait};
 
 /// Resource that only one port of a program can use.
@@ -22,7 +23,7 @@ pub(crate) enum Claim<'u> {
     /// Frames of some queues of an interface.
     Queues(&'u str, Range<u32>),
     /// A connection by a Unix socket, with its number if there can be several.
-    Socket(&'u Path, u32),
+    Socket(&'u SocketName, u32),
 }
 
 impl Claim<'_> {
@@ -39,7 +40,7 @@ impl Claim<'_> {
         };
         is_common.then(|| match self {
             Interface(name) | InterfaceOf(_, name) | Queues(name, _) => format!("interface {name}"),
-            Socket(path, _) => format!("socket {}", path.display()),
+            Socket(name, _) => format!("socket {name}"),
         })
     }
 }
@@ -49,9 +50,25 @@ pub(crate) type Failed = (&'static str, io::Error);
 
 /// A socket that a port creates.
 pub(crate) struct Listening<'u> {
-    pub(crate) path: &'u Path,
+    pub(crate) name: &'u SocketName,
     pub(crate) kind: SocketType,
     pub(crate) access: &'u Access,
+}
+
+/// The socket at which a port listens.
+pub(crate) enum Socket {
+    Own(BoundSocket),
+    /// A place at the socket of several ports.
+    Shared(Seat),
+}
+
+impl Socket {
+    pub(crate) fn own(self) -> Option<BoundSocket> {
+        match self {
+            Self::Own(socket) => Some(socket),
+            Self::Shared(_) => None,
+        }
+    }
 }
 
 /// A kind of port, named by the scheme of its URIs. Its `Display` writes the URI.
@@ -73,13 +90,19 @@ pub(crate) trait Scheme: fmt::Display {
         Ok(parsed)
     }
 
-    /// Opens the port in the network namespace of the calling thread. `socket` is the one at which
-    /// it listens, bound to what [`socket`](Self::socket) returns.
-    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed>;
+    /// Creates the socket at which the port listens, if it listens at one.
+    fn bind(&self) -> io::Result<Option<Socket>> {
+        let Some(Listening { name, kind, access }) = self.socket() else { return Ok(None) };
+        BoundSocket::bind(name, kind, access).map(|socket| Some(Socket::Own(socket)))
+    }
+
+    /// Opens the port in the network namespace of the calling thread. `socket` is what
+    /// [`bind`](Self::bind) returned.
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed>;
 
     /// Like [`open`](Self::open), for a user that handles frames with
     /// [offloads](crate::Frame::offload).
-    fn open_offloading(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         self.open(socket)
     }
 

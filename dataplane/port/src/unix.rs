@@ -1,46 +1,50 @@
-//! Code shared by ports with Unix sockets: the path in the URI, connecting and listening.
+//! Code shared by ports with Unix sockets: the name in the URI, connecting and listening.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use dray_daemon::Access;
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use dray_daemon::{Access, SocketName};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
 
 use crate::query::{Query, UriError};
 
-/// Length of the longest path of a Unix socket: `sun_path` holds 108 bytes, including the
-/// terminator.
-pub(crate) const PATH_MAX: usize = 107;
-
-pub(crate) fn parse_path(scheme: &str, body: &str, query: &Query<'_>) -> Result<PathBuf, UriError> {
-    match body.len() {
-        0 => Err(query.error(format!(
-            "missing path; {scheme}: takes the path of a Unix socket, \
-             for example {scheme}:/run/dray/a.sock"
-        ))),
-        1..=PATH_MAX => Ok(body.into()),
-        len => Err(query
-            .error(format!("the socket's path has {len} bytes: at most {PATH_MAX} are allowed"))),
-    }
+pub(crate) fn parse_name(
+    scheme: &str,
+    body: &str,
+    query: &Query<'_>,
+) -> Result<SocketName, UriError> {
+    SocketName::parse(body).map_err(|what| {
+        query.error(match body {
+            "" | "@" => format!(
+                "missing path; {scheme}: takes the path of a Unix socket, for example \
+                 {scheme}:/run/dray/a.sock, or @ and the name of an abstract one"
+            ),
+            _ => what,
+        })
+    })
 }
 
-/// Connects to the socket at `path`. A packet socket is used like a stream, with one packet per
+/// Connects to the socket `name`. A packet socket is used like a stream, with one packet per
 /// call. Fails with `WouldBlock` if the listener's backlog is full: it may never accept a
 /// connection.
-pub(crate) fn connect(path: &Path, kind: SocketType) -> io::Result<UnixStream> {
+pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    net::connect(&socket, &name.address()?)?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
 
-/// Takes the keys for the rights of the socket's file; `listens` is false if the port connects to a
-/// socket of its peer.
-pub(crate) fn parse_access(query: &mut Query<'_>, listens: bool) -> Result<Access, UriError> {
+/// Takes the keys for the rights of the file of the socket `name`; `listens` is false if the port
+/// connects to a socket of its peer.
+pub(crate) fn parse_access(
+    query: &mut Query<'_>,
+    name: &SocketName,
+    listens: bool,
+) -> Result<Access, UriError> {
     let access = Access {
         mode: query.take("mode", Access::MODES, Access::parse_mode)?,
         owner: query.take("owner", Access::OWNERS, |text| text.parse().ok())?,
@@ -50,9 +54,15 @@ pub(crate) fn parse_access(query: &mut Query<'_>, listens: bool) -> Result<Acces
         Some((key, _)) if !listens => Err(query.error(format!(
             "{key}: only for a port that creates its socket; this one connects to its peer's"
         ))),
+        Some((key, _)) if name.path().is_none() => Err(query.error(format!(
+            "{key}: {name} is an abstract socket, without permissions: every process in its \
+             network namespace can connect; only a path can have {key}"
+        ))),
         _ => Ok(access),
     }
 }
+
+const BACKLOG_FULL: &str = "its queue of connections is full";
 
 /// Returns the directory of the socket at `path`.
 fn directory_of(path: &Path) -> &Path {
@@ -65,9 +75,18 @@ fn missing(directory: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, what)
 }
 
-/// Returns why the socket at `path` cannot be connected to now, given the error of connecting. An
+/// Returns why the socket `name` cannot be connected to now, given the error of connecting. An
 /// error: waiting would not help.
-pub(crate) fn why_unreachable(path: &Path, error: io::Error) -> io::Result<String> {
+pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result<String> {
+    let path = match (name, error.kind()) {
+        (SocketName::File(path), _) => path,
+        (_, io::ErrorKind::ConnectionRefused) => {
+            return Ok("no such socket in this network namespace".to_owned());
+        }
+        (_, io::ErrorKind::WouldBlock) => return Ok(BACKLOG_FULL.to_owned()),
+        (_, io::ErrorKind::PermissionDenied) => return Err(error),
+        _ => return Ok(error.to_string()),
+    };
     let directory = directory_of(path);
     match error.kind() {
         io::ErrorKind::NotFound if directory.is_dir() => Ok("no such socket".to_owned()),
@@ -83,7 +102,7 @@ pub(crate) fn why_unreachable(path: &Path, error: io::Error) -> io::Result<Strin
             }
             _ => Ok("nothing listens there".to_owned()),
         },
-        io::ErrorKind::WouldBlock => Ok("its queue of connections is full".to_owned()),
+        io::ErrorKind::WouldBlock => Ok(BACKLOG_FULL.to_owned()),
         io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(error.to_string()),
     }
@@ -108,10 +127,11 @@ mod tests {
     fn only_a_missing_socket_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
+        let named = |name: &str| SocketName::from(at(name));
         let why = |name: &str| {
-            let path = at(name);
-            let error = connect(&path, SocketType::STREAM).unwrap_err();
-            why_unreachable(&path, error).map_err(|error| error.to_string())
+            let name = named(name);
+            let error = connect(&name, SocketType::STREAM).unwrap_err();
+            why_unreachable(&name, error).map_err(|error| error.to_string())
         };
         assert_eq!(why("a"), Ok("no such socket".to_owned()));
         drop(UnixListener::bind(at("left")).unwrap());
@@ -121,10 +141,22 @@ mod tests {
         assert!(why("none/a").unwrap_err().starts_with("no such directory: "));
         assert!(why("file/a").unwrap_err().ends_with("/file"));
         let denied = io::Error::from_raw_os_error(libc::EACCES);
-        assert!(why_unreachable(&at("a"), denied).is_err());
+        assert!(why_unreachable(&named("a"), denied).is_err());
         let gone = || io::Error::from(io::ErrorKind::NotFound);
-        let ours = |text: &str| why_unreachable(text.as_ref(), gone()).is_ok();
+        let ours = |text: &str| why_unreachable(&SocketName::File(text.into()), gone()).is_ok();
         assert!(ours("/run/dray/nosuch/a") && !ours("/run/dray/../nosuch/a"));
+    }
+
+    #[test]
+    fn missing_abstract_socket_is_waited_for() {
+        let name = SocketName::Abstract(format!("dray-test-missing-{}", std::process::id()));
+        let error = connect(&name, SocketType::STREAM).unwrap_err();
+        let why = why_unreachable(&name, error).unwrap();
+        assert_eq!(why, "no such socket in this network namespace");
+        let bound = BoundSocket::bind(&name, SocketType::STREAM, &Access::default()).unwrap();
+        connect(&name, SocketType::STREAM).unwrap();
+        drop(bound);
+        assert!(connect(&name, SocketType::STREAM).is_err());
     }
 
     /// A listener that accepts no connection holds up neither a port that connects to it nor a port
@@ -133,10 +165,10 @@ mod tests {
     fn full_listen_backlog_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
-            let path = folder.path().join(format!("{kind:?}"));
+            let path = SocketName::from(folder.path().join(format!("{kind:?}")));
             let socket =
                 socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-            net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+            net::bind(&socket, &path.address().unwrap()).unwrap();
             net::listen(&socket, 0).unwrap();
             let mut waiting = Vec::new();
             let error = loop {
@@ -156,7 +188,7 @@ mod tests {
         // A connection that was established is an ordinary blocking one.
         let path = folder.path().join("a");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let stream = connect(&path, SocketType::STREAM).unwrap();
+        let stream = connect(&path.into(), SocketType::STREAM).unwrap();
         assert!(!rustix::fs::fcntl_getfl(&stream).unwrap().contains(rustix::fs::OFlags::NONBLOCK));
         drop(listener);
     }

@@ -4,8 +4,6 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use dray_daemon::BoundSocket;
-
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
 use crate::memif::MemifUri;
@@ -13,7 +11,7 @@ use crate::netmap::NetmapUri;
 use crate::null::NullUri;
 use crate::query::{Query, UriError};
 use crate::raw::RawUri;
-use crate::scheme::{Claim, Failed, Listening, Scheme};
+use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
@@ -107,8 +105,8 @@ schemes! {
     "vhost" Vhost(VhostUri), "vhost-user back end", for example "vhost:/run/dray/a.sock";
     /// `virtio:PATH`: the front end (driver) of vhost-user.
     "virtio" Virtio(VirtioUri), "vhost-user front end", for example "virtio:/run/dray/a.sock";
-    /// `memif:PATH`: the client of memif.
-    "memif" Memif(MemifUri), "memif client", for example "memif:/run/dray/a.sock";
+    /// `memif:SOCKET`: memif, as a client or a server.
+    "memif" Memif(MemifUri), "memif interface", for example "memif:/run/dray/a.sock";
     /// `unix:PATH`: datagrams between Unix sockets.
     "unix" Unix(UnixUri), "Unix datagram socket", for example "unix:/run/dray/a.sock?peer=/run/dray/b.sock";
     /// `null:`: takes every frame and never delivers one.
@@ -133,8 +131,7 @@ impl PortUri {
     /// Creates the socket at which the port listens, if it listens at one. A program that gives up
     /// privileges can do this before, and open the port afterwards.
     pub fn bind(&self) -> Result<Bound<'_>, OpenError> {
-        let bind = |Listening { path, kind, access }| BoundSocket::bind(path, kind, access);
-        let socket = self.scheme().socket().map(bind).transpose();
+        let socket = self.scheme().bind();
         let socket = socket.map_err(|error| OpenError::new(self, "socket", error))?;
         Ok(Bound { uri: self, socket })
     }
@@ -156,9 +153,9 @@ impl PortUri {
         self.scheme().is_local()
     }
 
-    /// Returns the directory of the socket that the port creates, if it creates one.
+    /// Returns the directory of the socket that the port creates, if it creates one with a file.
     pub fn socket_directory(&self) -> Option<&Path> {
-        let directory = self.scheme().socket()?.path.parent();
+        let directory = self.scheme().socket()?.name.path()?.parent();
         let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
         Some(directory.unwrap_or(Path::new(".")))
     }
@@ -171,7 +168,7 @@ impl PortUri {
 
     /// Returns true if the port binds or connects a socket at `path`.
     pub fn uses_socket(&self, path: &Path) -> bool {
-        matches!(self.scheme().claim(), Some(Claim::Socket(own, _)) if own == path)
+        matches!(self.scheme().claim(), Some(Claim::Socket(own, _)) if own.path() == Some(path))
     }
 
     /// Returns true if the kernel writes the headers of transmitted frames, so that all are one
@@ -195,7 +192,7 @@ impl PortUri {
 /// A port whose socket exists. Dropping it removes the socket.
 pub struct Bound<'u> {
     uri: &'u PortUri,
-    socket: Option<BoundSocket>,
+    socket: Option<Socket>,
 }
 
 impl Bound<'_> {
@@ -212,7 +209,7 @@ impl Bound<'_> {
 
     fn open_by(
         self,
-        open: impl FnOnce(&dyn Scheme, Option<BoundSocket>) -> Result<Port, Failed>,
+        open: impl FnOnce(&dyn Scheme, Option<Socket>) -> Result<Port, Failed>,
     ) -> Result<Port, OpenError> {
         let Self { uri, socket } = self;
         let scheme = uri.scheme();
@@ -258,6 +255,11 @@ mod tests {
             "tap:tap0?queues=2&offload=0&netns=/proc/1/ns/net&wait=poll",
             "memif:/run/a.sock",
             "memif:/run/a.sock?id=7&secret=a-b_C&queues=2&size=256&wait=poll",
+            "memif:/run/a.sock?role=server&id=7&secret=a&queues=2&memory=1G&regions=2&mode=0660&wait=poll",
+            "memif:@/run/memif.sock?role=server",
+            "vhost:@a?client=1",
+            "virtio:@a?server=1&wait=poll",
+            "unix:@a?peer=@b&batch=64",
             "vhost:/run/a.sock",
             "vhost:/run/a.sock?queues=2&client=1&memory=64G&regions=8&offload=0&wait=poll",
             "unix:/run/a.sock",
@@ -288,6 +290,9 @@ mod tests {
             ("virtio:/run/a/x.sock", true, None),
             ("virtio:/run/a/x.sock?server=1", true, Some("/run/a")),
             ("memif:/run/a/x.sock", true, None),
+            ("memif:/run/a/x.sock?role=server", true, Some("/run/a")),
+            ("memif:@/run/a/x.sock?role=server", true, None),
+            ("vhost:@x", true, None),
             ("unix:/run/a/x.sock?peer=/run/b/y.sock", true, Some("/run/a")),
             ("unix:x.sock", true, Some(".")),
             ("impair:drop=2:vhost:/run/a/x.sock", true, Some("/run/a")),
@@ -318,6 +323,10 @@ mod tests {
             ("vhost:/a", "vhost:/b", None),
             ("memif:/a", "memif:/a", Some("socket /a")),
             ("memif:/a?id=1", "memif:/a?id=2", None),
+            ("memif:/a?role=server&id=1", "memif:/a?role=server&id=2", None),
+            ("memif:@a?role=server", "memif:@a", Some("socket @a")),
+            ("vhost:@a", "vhost:./@a", None),
+            ("vhost:@a", "virtio:@a", Some("socket @a")),
             ("unix:/a?peer=/b", "unix:/a?peer=/c", Some("socket /a")),
             ("null:", "null:", None),
         ] {
@@ -375,7 +384,16 @@ mod tests {
             ("vhost:/a?group=a b", ["group=a b", "name or number of a group"]),
             ("vhost:/a?client=1&mode=0660", ["mode", "creates its socket"]),
             ("virtio:/a?owner=root", ["owner", "creates its socket"]),
-            ("memif:/a?mode=0660", ["unknown key \"mode\"", "takes id"]),
+            ("memif:/a?mode=0660", ["mode", "creates its socket"]),
+            ("memif:/a?role=master", ["role=master", "client or server"]),
+            ("memif:/a?role=server&size=64", ["size", "only for a client"]),
+            ("memif:/a?regions=2", ["regions", "only with role=server"]),
+            ("memif:/a?role=server&memory=0", ["memory=0", "1 to 64T"]),
+            ("memif:@a?role=server&mode=0660", ["mode: @a is an abstract socket", "can connect"]),
+            ("vhost:@a?owner=0", ["owner: @a is an abstract socket", "can connect"]),
+            ("unix:@a?group=0", ["group: @a is an abstract socket", "can connect"]),
+            ("vhost:@", ["missing path", "@ and the name of an abstract one"]),
+            ("unix:@a?peer=@", ["peer=@", "abstract"]),
             ("memif:", ["missing path", "memif:/run/dray/a.sock"]),
             ("memif:/a?size=32768", ["size=32768", "2 to 16384"]),
             ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),
@@ -407,6 +425,8 @@ mod tests {
             ("vhost:/a", Some("a driver at /a")),
             ("virtio:/a", Some("a switch at /a")),
             ("memif:/a", Some("a memif server at /a")),
+            ("memif:@a?role=server", Some("a memif client at @a")),
+            ("vhost:@a", Some("a driver at @a")),
             ("unix:/a?peer=/b", Some("a socket at /b")),
             ("impair:drop=2:virtio:/a", Some("a switch at /a")),
             ("afxdp:eth0", Some("interface eth0")),
@@ -441,7 +461,7 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_any_text_never_panics(
-            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|netmap|tap|null|x)?:?[0-9a-z.:{}^-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|netmap|tap|vhost|memif|null|x)?:?[@0-9a-z.:{}^-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

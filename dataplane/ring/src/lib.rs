@@ -1,5 +1,5 @@
 //! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides.
-//! Also the client's side of the rings of [`memif`].
+//! Also both sides of the rings of [`memif`].
 //!
 //! * [`DriverQueue`]: the side that owns the memory, posts buffers and gets them back.
 //! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.

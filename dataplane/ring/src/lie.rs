@@ -12,6 +12,12 @@ pub enum Lie {
     NoSuchDescriptor { index: u16, size: u16 },
     #[error("buffer of {len} bytes at {address:#x} is outside the shared memory")]
     OutsideMemory { address: u64, len: u64 },
+    #[error(
+        "buffer of {len} bytes at offset {offset} of region {region} is outside the shared memory"
+    )]
+    OutsideRegion { region: u16, offset: u32, len: u32 },
+    #[error("ring begins with {found:#x} instead of memif's cookie")]
+    Cookie { found: u32 },
     #[error("descriptor chain is a loop or longer than {max} descriptors")]
     ChainTooLong { max: u16 },
     #[error("buffer is not device-{expected}")]

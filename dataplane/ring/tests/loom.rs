@@ -224,7 +224,7 @@ fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
             let (cells, event) = theirs;
             let mut expected = 0;
             while expected < frames * parts {
-                let Some(entry) = server.take() else {
+                if server.poll().unwrap() == 0 {
                     if !sleep {
                         thread::yield_now();
                     } else if !server.want_interrupts(true) {
@@ -232,13 +232,15 @@ fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
                         server.want_interrupts(false);
                     }
                     continue;
-                };
+                }
+                let entry = server.posted(0);
                 assert_eq!(
                     (entry.len, entry.more),
                     (expected, !(expected + 1).is_multiple_of(parts))
                 );
-                cells.with(usize::from(entry.entry) + 1, |cell| assert_eq!(*cell, expected));
+                cells.with(entry.offset as usize + 1, |cell| assert_eq!(*cell, expected));
                 expected += 1;
+                server.take(1);
                 server.publish();
             }
         });
@@ -252,7 +254,7 @@ fn check_memif_transmit(frames: u32, parts: u32, sleep: bool) {
             }
             for part in 1..=parts {
                 cells.with(usize::from(client.entry(0)) + 1, |cell| *cell = posted);
-                client.post(0, posted, part < parts);
+                client.post(client.entry(0).into(), posted, part < parts);
                 posted += 1;
             }
             if client.publish() {
@@ -274,15 +276,13 @@ fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
         let thread = thread::spawn(move || {
             let (cells, event) = theirs;
             for number in 0..frames * parts {
-                let entry = loop {
-                    match server.take() {
-                        Some(entry) => break entry.entry,
-                        None => thread::yield_now(),
-                    }
-                };
-                cells.with(usize::from(entry) + 1, |cell| *cell = number);
+                while server.poll().unwrap() == 0 {
+                    thread::yield_now();
+                }
+                cells.with(server.posted(0).offset as usize + 1, |cell| *cell = number);
                 let more = !(number + 1).is_multiple_of(parts);
-                server.fill(number, more);
+                server.fill(0, number, more);
+                server.take(1);
                 if !more && server.publish() {
                     event.notify();
                 }
@@ -291,7 +291,7 @@ fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
         let mut expected = 0;
         while expected < frames * parts {
             while client.room() > 0 {
-                client.post(0, 0, false);
+                client.post(client.entry(0).into(), 0, false);
             }
             client.publish();
             let returned = client.poll().unwrap();
@@ -323,7 +323,7 @@ fn check_memif_receive(frames: u32, parts: u32, sleep: bool) {
 
 fn memif_sides() -> (ClientRing, ServerRing) {
     let ring = MemifLayout::for_model(QueueSize::new(2).unwrap());
-    (ClientRing::new(ring), ServerRing::new(ring))
+    (ClientRing::new(ring), ServerRing::new(ring).unwrap())
 }
 
 // The third chain reuses the place of the first, and the fourth is in the second round as well.

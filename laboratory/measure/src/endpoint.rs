@@ -496,8 +496,8 @@ impl Endpoint {
             Io::Tap => PortUri::Tap(TapUri { wait, ..TapUri::new(interface()) }),
             Io::Unix(calls) => match &end.attachment {
                 Attachment::Datagrams { here, there } => PortUri::Unix(UnixUri {
-                    path: here.clone(),
-                    peer: Some(there.clone()),
+                    socket: here.clone().into(),
+                    peer: Some(there.clone().into()),
                     access: Default::default(),
                     options: options(calls),
                 }),

@@ -4,11 +4,10 @@ use std::fmt;
 
 use dray_bpf::{Mode, PORTS_MAX};
 
-use dray_daemon::BoundSocket;
 use dray_netdev::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, interface};
 
 /// How frames pass between the driver's memory and the socket's.
@@ -134,7 +133,7 @@ impl Scheme for AfxdpUri {
         Ok(uri)
     }
 
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         self.open_queues()
     }
 

@@ -5,13 +5,13 @@
 mod receive;
 
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
-use dray_daemon::BoundSocket;
 use dray_netdev::privilege::Capability;
 
 use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Listening, Scheme};
+use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{Port, PortUri, Wait};
 use receive::Impaired;
 
@@ -114,7 +114,7 @@ impl Scheme for ImpairUri {
         Ok(parsed)
     }
 
-    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         let Port { rx, tx, link } = self.port.scheme().open(socket)?;
         let wait = self.port.wait();
         let rx = rx.into_iter().map(|rx| Box::new(Impaired::new(rx, wait, self.plan)) as Box<_>);
@@ -136,6 +136,10 @@ impl Scheme for ImpairUri {
 
     fn is_local(&self) -> bool {
         self.port.is_local()
+    }
+
+    fn bind(&self) -> io::Result<Option<Socket>> {
+        self.port.scheme().bind()
     }
 
     fn socket(&self) -> Option<Listening<'_>> {

@@ -1,122 +1,134 @@
-//! `memif:PATH`: the client of memif, the shared memory packet interface of FD.io's VPP, which DPDK
-//! supports too. The port shares memory of its own with the server (called master in older
-//! versions) over the Unix socket at `PATH`. It needs neither privileges nor hugepages.
+//! `memif:SOCKET`: memif, the shared memory packet interface of FD.io's VPP, which DPDK supports
+//! too. The client (called slave in older versions) shares memory of its own with the server
+//! (master) over a Unix socket; neither needs privileges or hugepages.
 //!
-//! * `memory`: layout of rings and buffers in the shared memory.
+//! Both ends of a link in one process:
+//!
+//! ```
+//! use dray_port::{Frame, Port, PortUri};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let name = format!("dray-doc-{}", std::process::id());
+//! let server: PortUri = format!("memif:@{name}?role=server").parse()?;
+//! let client: PortUri = format!("memif:@{name}").parse()?;
+//! let Port { mut rx, .. } = server.open()?;
+//! let Port { mut tx, .. } = client.open()?;
+//! // The two negotiate on threads of their own; until then, the port takes no frame.
+//! while tx[0].transmit(&[Frame::from(&[7; 64][..])])? == 0 {}
+//! while rx[0].receive(&mut |frames| frames.len())? == 0 {}
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! * `message`: the messages of the control socket.
-//! * `control`: the session with the server.
-//! * `queue`: one ring and its buffers, and moving frames through it.
+//! * `session`: sending and receiving them.
+//! * `client`: a port that shares its memory.
+//! * `server`: a port that maps the memory of its client.
 
-mod control;
-mod memory;
+mod client;
 mod message;
-mod queue;
-#[cfg(test)]
-mod tests;
+mod server;
+mod session;
+mod uri;
 
-use std::fmt;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use dray_ring::QueueSize;
+use rustix::net::SocketType;
 
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::fresh::Fresh;
-use crate::pairs::{self, Pair};
-use dray_daemon::BoundSocket;
-
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
-use crate::unix::parse_path;
+use crate::limits::MemoryLimits;
+use crate::query::{Query, UriError};
+use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::shared_listener::{Seat, Terms};
+use crate::unix::{parse_access, parse_name};
 use crate::{OpenError, Port, Wait};
 
-use memory::SharedMemory;
 use message::SECRET_MAX;
-use queue::{ReceiveQueue, TransmitQueue};
+use uri::{SIZE_DEFAULT, SIZE_MAX};
 
-/// Name of a memif port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemifUri {
-    /// Path of the Unix socket.
-    pub path: PathBuf,
-    /// Id of the server's interface at that socket.
-    pub id: u32,
-    /// Secret that the interface requires, up to 24 bytes.
-    pub secret: String,
-    /// Number of ring pairs, 1 to 16.
-    pub queues: u16,
-    /// Number of entries of each ring.
-    pub size: QueueSize,
-    /// How to wait for frames.
-    pub wait: Wait,
-}
-
-/// Default number of ring entries, as for virtio ports.
-const SIZE_DEFAULT: u32 = 1024;
-/// Maximum of VPP and DPDK.
-const SIZE_MAX: u16 = 1 << 14;
+pub use uri::{MemifUri, Role};
 
 impl MemifUri {
-    /// Like [`PortUri::open`](crate::PortUri::open), for the servers at the other ends of the packet
-    /// sockets `sockets`, one after the other; the path is ignored. Fuzzing has no time to connect.
+    /// Like [`PortUri::open`](crate::PortUri::open), for the peers at the other ends of the packet
+    /// sockets `sockets`, one after the other; the port's own socket is ignored. Fuzzing has no time
+    /// to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
-        self.try_open(sockets.into_iter().map(UnixStream::from).collect())
-            .map_err(|(what, error)| OpenError::new(self, what, error))
-    }
-
-    fn try_open(&self, sockets: Vec<UnixStream>) -> Result<Port, Failed> {
-        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let (size, queues) = (self.size, self.queues);
-        let memory = Fresh::new(move || SharedMemory::new(size, queues));
-        let mut memory = memory.map_err(|error| ("shared memory", error))?;
-        let pairs = Pair::several(self.queues, &attention)?;
-        let device = Arc::new(Device { pairs });
-        let converse = {
-            let (device, uri) = (device.clone(), self.clone());
-            move |socket, control: &_| {
-                control::converse(&device, &uri, &mut memory, &socket, control)
-            }
+        let sockets = sockets.into_iter().map(UnixStream::from).collect();
+        let port = match &self.role {
+            Role::Client { size } => client::open(self, *size, sockets),
+            Role::Server { memory, .. } => server::open(self, *memory, Err(sockets)),
         };
-        let connection = match sockets.is_empty() {
-            false => Connection::over(sockets, attention, converse)?,
-            true => Connection::by_packets(&self.path, attention, converse)?,
-        };
-        Ok(pairs::port(device, connection, self.wait))
+        port.map_err(|(what, error)| OpenError::new(self, what, error))
     }
 }
-
-/// State shared by the data threads and the control thread of a memif port.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl Scheme for MemifUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        let role = query.take("role", "client or server", |text| match text {
+            "client" => Some(false),
+            "server" => Some(true),
+            _ => None,
+        })?;
+        let is_server = role == Some(true);
         let id = query.take("id", "0 to 4294967295", |text| text.parse().ok())?;
         let secret = query.take("secret", "1 to 24 letters, digits, - and _", |text| {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
             let fits = (1..=SECRET_MAX).contains(&text.len()) && text.chars().all(is_plain);
             fits.then(|| text.to_owned())
         })?;
+        let socket = parse_name("memif", body, query)?;
+        let queues = query.queues()?;
         let size = query.take("size", "a power of two from 2 to 16384", |text| {
             QueueSize::new(text.parse().ok()?).ok().filter(|size| size.get() <= SIZE_MAX)
         })?;
+        let memory = MemoryLimits::parse(query)?;
+        let access = parse_access(query, &socket, is_server)?;
+        let other = match is_server {
+            true => size.map(|_| "size: only for a client, which creates the rings"),
+            false => memory
+                .pairs()
+                .next()
+                .map(|_| "memory, regions: only with role=server; a client shares its own memory"),
+        };
+        if let Some(what) = other {
+            return Err(query.error(what.to_owned()));
+        }
+        let size = size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two"));
         Ok(Self {
-            path: parse_path("memif", body, query)?,
+            socket,
             id: id.unwrap_or(0),
             secret: secret.unwrap_or_default(),
-            queues: query.queues()?,
-            size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
+            queues,
+            role: if is_server { Role::Server { memory, access } } else { Role::Client { size } },
             wait: Wait::parse(query)?,
         })
     }
 
-    /// Creates the memory and starts to connect; the server may come at any time, and come back.
-    /// Each server gets memory that no other has seen.
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.try_open(Vec::new())
+    /// Servers of one process with the same socket and other ids share it.
+    fn bind(&self) -> io::Result<Option<Socket>> {
+        match &self.role {
+            Role::Client { .. } => Ok(None),
+            Role::Server { memory, access } => {
+                let terms = Terms { queues: self.queues, regions: memory.regions };
+                let seat = Seat::take(&server::PROTOCOL, &self.socket, access, self.id, terms)?;
+                Ok(Some(Socket::Shared(seat)))
+            }
+        }
+    }
+
+    /// Starts to connect or listen; the peer may come at any time, and come back. Each server gets
+    /// memory that no other has seen.
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
+        match (&self.role, socket) {
+            (Role::Client { size }, _) => client::open(self, *size, Vec::new()),
+            (Role::Server { memory, .. }, Some(Socket::Shared(seat))) => {
+                server::open(self, *memory, Ok(seat))
+            }
+            (Role::Server { .. }, _) => Err(("socket", io::ErrorKind::NotConnected.into())),
+        }
     }
 
     fn wait(&self) -> Wait {
@@ -124,35 +136,27 @@ impl Scheme for MemifUri {
     }
 
     fn peer(&self) -> Option<String> {
-        Some(format!("a memif server at {}", self.path.display()))
+        let peer = match self.role {
+            Role::Client { .. } => "server",
+            Role::Server { .. } => "client",
+        };
+        Some(format!("a memif {peer} at {}", self.socket))
     }
 
     fn is_local(&self) -> bool {
         true
     }
 
-    fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Socket(&self.path, self.id))
+    fn socket(&self) -> Option<Listening<'_>> {
+        match &self.role {
+            Role::Client { .. } => None,
+            Role::Server { access, .. } => {
+                Some(Listening { name: &self.socket, kind: SocketType::SEQPACKET, access })
+            }
+        }
     }
-}
 
-impl fmt::Display for MemifUri {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "memif:{}", self.path.display())?;
-        let mut pairs = Vec::new();
-        if self.id != 0 {
-            pairs.push(("id", self.id.to_string()));
-        }
-        if !self.secret.is_empty() {
-            pairs.push(("secret", self.secret.clone()));
-        }
-        if self.queues != 1 {
-            pairs.push(("queues", self.queues.to_string()));
-        }
-        if u32::from(self.size.get()) != SIZE_DEFAULT {
-            pairs.push(("size", self.size.get().to_string()));
-        }
-        pairs.extend(self.wait.pair());
-        write_query(f, pairs)
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Socket(&self.socket, self.id))
     }
 }

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use dray_daemon::BoundSocket;
-
 use crate::netns;
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait};
 
 /// Maximum length of a port's name: `NETMAP_REQ_IFNAMSIZ` without the terminating zero.
@@ -111,7 +109,7 @@ impl Scheme for NetmapUri {
         })
     }
 
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         netns::open_in(self.netns.as_deref(), || self.open_rings())
     }
 

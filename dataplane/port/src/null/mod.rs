@@ -6,10 +6,8 @@ use std::os::fd::BorrowedFd;
 
 use dray_wire::FRAME_MAX;
 
-use dray_daemon::BoundSocket;
-
 use crate::query::{Query, UriError};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Failed, Scheme, Socket};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
 /// Name of the null port; it has no parameters.
@@ -24,7 +22,7 @@ impl Scheme for NullUri {
         }
     }
 
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         Ok(Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None })
     }
 

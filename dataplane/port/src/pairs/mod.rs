@@ -10,6 +10,7 @@ mod transmit;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dray_wire::offload::Offloads;
 use rustix::thread::CpuSet;
@@ -112,9 +113,19 @@ impl<R, T> Pair<R, T> {
     }
 }
 
-/// The queues of a port that shares its own memory; all are inserted and removed together.
+/// The queues of a port that are inserted and removed together: those of the first pair last, which
+/// is always used.
 pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
+    /// Number of malformed frames, and of frames that could never fit the peer's buffers.
+    pub(crate) malformed: Arc<AtomicU64>,
+}
+
+impl<R, T> Device<R, T> {
+    /// Creates `queues` pairs without queues. `attention` wakes the control thread.
+    pub(crate) fn new(queues: u16, attention: &Arc<Attention>) -> Result<Self, Failed> {
+        Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default() })
+    }
 }
 
 impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
@@ -127,8 +138,12 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
     }
 
     fn is_running(&self) -> bool {
-        // The transmit queues are inserted last.
-        self.pairs.iter().all(|pair| pair.transmit.is_running())
+        // The transmit queue of a pair is inserted last.
+        self.pairs[0].transmit.is_running()
+    }
+
+    fn malformed(&self) -> u64 {
+        self.malformed.load(Ordering::Relaxed)
     }
 }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use dray_daemon::BoundSocket;
 use dray_netdev::privilege::{Capability, NET_RAW};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
@@ -108,7 +107,7 @@ impl Scheme for RawUri {
     }
 
     /// Opens the socket and binds it to the interface.
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let mut group = None;
         for _ in 0..self.queues {

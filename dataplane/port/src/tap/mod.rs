@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
-use dray_daemon::BoundSocket;
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme};
+use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, interface, netns};
 
 mod calls;
@@ -116,11 +115,11 @@ impl Scheme for TapUri {
 
     /// Opens the device of the interface, which is created if it does not exist, sets the interface
     /// up, and waits until it carries frames.
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         netns::open_in(self.netns.as_deref(), || self.open_queues(false))
     }
 
-    fn open_offloading(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open_offloading(&self, _: Option<Socket>) -> Result<Port, Failed> {
         netns::open_in(self.netns.as_deref(), || self.open_queues(self.offload))
     }
 

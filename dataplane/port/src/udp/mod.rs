@@ -11,11 +11,10 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_wire::{Flow, MacAddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use dray_daemon::BoundSocket;
 use dray_netdev::privilege::{Capability, NET_BIND};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme};
+use crate::scheme::{Failed, Scheme, Socket};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
@@ -65,7 +64,7 @@ impl Scheme for UdpUri {
     }
 
     /// Binds the socket, and connects it if a remote address is given.
-    fn open(&self, _: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         let fail = |what| move |errno: rustix::io::Errno| (what, errno.into());
         let socket = rustix::net::socket_with(
             AddressFamily::INET,

@@ -1,33 +1,30 @@
 //! `unix:PATH`: datagrams between Unix sockets, one frame in each. There is no network in between,
 //! so this shows the kernel's cost of passing a message from process to process.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dray_daemon::{Access, BoundSocket, SocketFile};
+use dray_daemon::{Access, BoundSocket, SocketFile, SocketName};
 use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType, sockopt};
 
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Listening, Scheme};
+use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
-use crate::unix::{self, parse_access, parse_path};
+use crate::unix::{self, parse_access, parse_name};
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnixUri {
-    /// Path that the socket is bound to.
-    pub path: PathBuf,
-    /// Path of the socket that it is connected to; without one the port only receives.
-    pub peer: Option<PathBuf>,
+    /// The port's socket.
+    pub socket: SocketName,
+    /// The socket that it is connected to; without one the port only receives.
+    pub peer: Option<SocketName>,
     /// Rights of the socket's file.
     pub access: Access,
     /// Batch size and how to wait.
@@ -36,29 +33,31 @@ pub struct UnixUri {
 
 impl Scheme for UnixUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let path = parse_path("unix", body, query)?;
-        let peer = query.take("peer", "the path of a Unix socket, at most 107 bytes", |text| {
-            (1..=unix::PATH_MAX).contains(&text.len()).then(|| text.into())
-        })?;
-        let access = parse_access(query, true)?;
-        Ok(Self { path, peer, access, options: SocketOptions::parse(query)? })
+        let socket = parse_name("unix", body, query)?;
+        let peers =
+            "the path of a Unix socket, or @ and the name of an abstract one, of at most 107 bytes";
+        let peer = query.take("peer", peers, |text| SocketName::parse(text).ok())?;
+        let access = parse_access(query, &socket, true)?;
+        Ok(Self { socket, peer, access, options: SocketOptions::parse(query)? })
     }
 
     /// The peer may come later.
-    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         let fail = |what| move |errno: Errno| (what, errno.into());
         let not_bound = || ("socket", io::ErrorKind::NotConnected.into());
-        let BoundSocket { socket, file } = socket.ok_or_else(not_bound)?;
+        let BoundSocket { socket, file } = socket.and_then(Socket::own).ok_or_else(not_bound)?;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
         let socket = Arc::new(socket);
-        let address = self.peer.as_ref().map(SocketAddrUnix::new).transpose();
+        let address = self.peer.as_ref().map(SocketName::address).transpose();
+        let address = address.map_err(fail("peer"))?;
         let peer = Arc::new(Peer {
             socket: socket.clone(),
             _file: file,
-            address: address.map_err(fail("peer"))?,
+            name: self.peer.clone(),
+            address,
             is_connected: AtomicBool::new(false),
         });
         peer.try_connect().map_err(|error| ("connect", error))?;
@@ -76,7 +75,7 @@ impl Scheme for UnixUri {
     }
 
     fn peer(&self) -> Option<String> {
-        self.peer.as_ref().map(|peer| format!("a socket at {}", peer.display()))
+        self.peer.as_ref().map(|peer| format!("a socket at {peer}"))
     }
 
     fn is_local(&self) -> bool {
@@ -84,8 +83,8 @@ impl Scheme for UnixUri {
     }
 
     fn socket(&self) -> Option<Listening<'_>> {
-        let Self { path, access, .. } = self;
-        Some(Listening { path, kind: SocketType::DGRAM, access })
+        let Self { socket: name, access, .. } = self;
+        Some(Listening { name, kind: SocketType::DGRAM, access })
     }
 
     fn only_receives(&self) -> bool {
@@ -93,22 +92,23 @@ impl Scheme for UnixUri {
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Socket(&self.path, 0))
+        Some(Claim::Socket(&self.socket, 0))
     }
 }
 
 impl fmt::Display for UnixUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unix:{}", self.path.display())?;
-        let peer = self.peer.iter().map(|peer| ("peer", peer.display().to_string()));
+        write!(f, "unix:{}", self.socket)?;
+        let peer = self.peer.iter().map(|peer| ("peer", peer.to_string()));
         write_query(f, peer.chain(self.access.pairs()).chain(self.options.pairs()))
     }
 }
 
-/// The other socket, and the file of our own, which is removed when the port closes.
+/// The other socket, and the file of our own, if it has one, which is removed when the port closes.
 struct Peer {
     socket: Arc<OwnedFd>,
-    _file: SocketFile,
+    _file: Option<SocketFile>,
+    name: Option<SocketName>,
     address: Option<SocketAddrUnix>,
     is_connected: AtomicBool,
 }
@@ -128,14 +128,12 @@ impl Peer {
 
     /// Connects; returns why that is not possible now. An error: waiting would not help.
     fn try_connect(&self) -> io::Result<Option<String>> {
-        let path = self.address.as_ref().and_then(SocketAddrUnix::path_bytes);
-        let (Some(address), Some(path)) = (&self.address, path) else { return Ok(None) };
-        let path = Path::new(OsStr::from_bytes(path));
+        let (Some(address), Some(name)) = (&self.address, &self.name) else { return Ok(None) };
         match rustix::net::connect(self.socket.as_fd(), address) {
             Ok(()) => Ok(None),
             // The peer has connected its socket to a third one.
             Err(Errno::PERM) => Ok(Some("it is connected to another socket".to_owned())),
-            Err(errno) => unix::why_unreachable(path, errno.into()).map(Some),
+            Err(errno) => unix::why_unreachable(name, errno.into()).map(Some),
         }
     }
 }

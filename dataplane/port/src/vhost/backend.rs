@@ -255,15 +255,7 @@ impl Backend {
 
     /// Checks that a driver may share `count` regions of `len` bytes in all.
     fn check_memory(&mut self, count: usize, len: u64) -> Result<()> {
-        let (memory_max, regions_max) = (self.device.memory_max, self.device.regions_max);
-        if count > regions_max {
-            return self
-                .refuse(format!("{count} memory regions: at most {regions_max} are allowed"));
-        }
-        if len > memory_max {
-            return self.refuse(format!("{len} bytes of memory: at most {memory_max} are allowed"));
-        }
-        Ok(())
+        self.device.memory.check(count, len).or_else(|why| self.refuse(why))
     }
 
     fn map(&mut self, region: VhostUserMemoryRegion, file: File) -> Result<UserRegion> {
@@ -519,7 +511,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
-        Ok(self.device.regions_max as u64)
+        Ok(self.device.memory.regions as u64)
     }
 
     fn add_mem_region(

@@ -10,9 +10,9 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 use super::backend::Backend;
 use super::device::Device;
 use super::early;
-use super::limits::Rates;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
+use crate::limits::Rates;
 use crate::pairs::Pairs;
 
 /// Time within which a driver must send its first message.

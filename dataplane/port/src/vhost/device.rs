@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::queue::Running;
 use crate::attention::Attention;
+use crate::limits::MemoryLimits;
 use crate::pairs::{Pair, Pairs};
 use crate::scheme::Failed;
 use crate::slot::Slot;
@@ -17,9 +18,7 @@ pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
     /// Number of malformed frames, and of frames that could never fit the driver's buffers.
     malformed: Arc<AtomicU64>,
-    /// Maximum memory that a driver may share, in bytes.
-    pub(super) memory_max: u64,
-    pub(super) regions_max: usize,
+    pub(super) memory: MemoryLimits,
     /// True to offer offloads.
     pub(super) offloads: bool,
 }
@@ -29,13 +28,12 @@ impl Device {
     /// queue.
     pub(super) fn new(
         queues: u16,
-        memory_max: u64,
-        regions_max: usize,
+        memory: MemoryLimits,
         offloads: bool,
         attention: &Arc<Attention>,
     ) -> Result<Self, Failed> {
         let pairs = Pair::several(queues, attention)?;
-        Ok(Self { pairs, malformed: Arc::default(), memory_max, regions_max, offloads })
+        Ok(Self { pairs, malformed: Arc::default(), memory, offloads })
     }
 
     pub(super) fn vrings(&self) -> usize {

@@ -10,13 +10,11 @@
 //! * `message`: checks of a message before it is read.
 //! * `control`: the session with a driver.
 //! * `early`: a message that QEMU sends too early.
-//! * `limits`: limits on what a driver may use.
 
 mod backend;
 mod control;
 mod device;
 mod early;
-mod limits;
 mod message;
 mod queue;
 
@@ -25,34 +23,32 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use dray_daemon::{Access, BoundSocket};
+use dray_daemon::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
+use crate::limits::{MemoryLimits, Rates};
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Listening, Scheme};
-use crate::unix::{parse_access, parse_path};
-use crate::{Bytes, OpenError, Port, Wait};
+use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::unix::{parse_access, parse_name};
+use crate::{OpenError, Port, Wait};
 
 use device::Device;
-use limits::{MEMORY_MAX, MEMORY_USUAL, REGIONS_MAX, Rates};
 
 /// Name of a vhost port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostUri {
-    /// Path of the Unix socket.
-    pub path: PathBuf,
+    /// The Unix socket.
+    pub socket: SocketName,
     /// Number of virtqueue pairs, 1 to 16.
     pub queues: u16,
     /// True to connect to a socket on which the driver listens, instead of listening for the
     /// driver.
     pub client: bool,
-    /// Maximum memory that a driver may share, in bytes.
-    pub memory: u64,
-    /// Maximum number of memory regions, 1 to 32.
-    pub regions: usize,
+    /// Limits on the memory that a driver may share.
+    pub memory: MemoryLimits,
     /// True to offer offloads to a driver, for a user that handles them.
     pub offload: bool,
     /// Rights of the socket's file, if the port listens.
@@ -65,11 +61,10 @@ impl VhostUri {
     /// Returns a port that listens at `path`, with defaults for everything else.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
-            path: path.into(),
+            socket: path.into().into(),
             queues: 1,
             client: false,
-            memory: MEMORY_USUAL,
-            regions: REGIONS_MAX,
+            memory: MemoryLimits::default(),
             offload: true,
             access: Access::default(),
             wait: Wait::Block,
@@ -90,15 +85,15 @@ impl VhostUri {
         offloads: bool,
     ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-        let Self { queues, memory, regions, .. } = *self;
-        let device = Arc::new(Device::new(queues, memory, regions, offloads, &attention)?);
+        let Self { queues, memory, .. } = *self;
+        let device = Arc::new(Device::new(queues, memory, offloads, &attention)?);
         let converse = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
         let connection = match peers {
             Err(streams) => Connection::over(streams, attention, converse)?,
-            Ok(listener) => Connection::open(&self.path, listener, attention, converse)?,
+            Ok(listener) => Connection::open(&self.socket, listener, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }
@@ -106,33 +101,26 @@ impl VhostUri {
 
 impl Scheme for VhostUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
-        let memory = |text: &str| {
-            let Bytes(bytes) = text.parse().ok()?;
-            (1..=MEMORY_MAX).contains(&bytes).then_some(bytes)
-        };
-        let regions = |text: &str| text.parse().ok().filter(|n| (1..=REGIONS_MAX).contains(n));
         let client = query.flag("client", false)?;
+        let socket = parse_name("vhost", body, query)?;
         Ok(Self {
-            path: parse_path("vhost", body, query)?,
             queues: query.queues()?,
             client,
-            memory: query
-                .take("memory", "1 to 64T, in bytes, K, M, G or T", memory)?
-                .unwrap_or(MEMORY_USUAL),
-            regions: query.take("regions", "1 to 32", regions)?.unwrap_or(REGIONS_MAX),
+            memory: MemoryLimits::parse(query)?,
             offload: query.flag("offload", true)?,
-            access: parse_access(query, !client)?,
+            access: parse_access(query, &socket, !client)?,
+            socket,
             wait: Wait::parse(query)?,
         })
     }
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
-    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket), false)
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket.and_then(Socket::own)), false)
     }
 
-    fn open_offloading(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket), self.offload)
+    fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket.and_then(Socket::own)), self.offload)
     }
 
     fn wait(&self) -> Wait {
@@ -140,7 +128,7 @@ impl Scheme for VhostUri {
     }
 
     fn peer(&self) -> Option<String> {
-        Some(format!("a driver at {}", self.path.display()))
+        Some(format!("a driver at {}", self.socket))
     }
 
     fn is_local(&self) -> bool {
@@ -148,18 +136,18 @@ impl Scheme for VhostUri {
     }
 
     fn socket(&self) -> Option<Listening<'_>> {
-        let Self { path, access, client, .. } = self;
-        (!client).then_some(Listening { path, kind: SocketType::STREAM, access })
+        let Self { socket: name, access, client, .. } = self;
+        (!client).then_some(Listening { name, kind: SocketType::STREAM, access })
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Socket(&self.path, 0))
+        Some(Claim::Socket(&self.socket, 0))
     }
 }
 
 impl fmt::Display for VhostUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "vhost:{}", self.path.display())?;
+        write!(f, "vhost:{}", self.socket)?;
         let mut pairs = Vec::new();
         if self.queues != 1 {
             pairs.push(("queues", self.queues.to_string()));
@@ -167,12 +155,7 @@ impl fmt::Display for VhostUri {
         if self.client {
             pairs.push(("client", "1".to_owned()));
         }
-        if self.memory != MEMORY_USUAL {
-            pairs.push(("memory", Bytes(self.memory).to_string()));
-        }
-        if self.regions != REGIONS_MAX {
-            pairs.push(("regions", self.regions.to_string()));
-        }
+        pairs.extend(self.memory.pairs());
         if !self.offload {
             pairs.push(("offload", "0".to_owned()));
         }

@@ -173,7 +173,7 @@ fn introduce(
             back_end.set_vring_enable(index, true).map_err(says("SET_VRING_ENABLE"))?;
         }
     }
-    for (pair, transmit) in device.pairs.iter().zip(transmit) {
+    for (pair, transmit) in device.pairs.iter().zip(transmit).rev() {
         install(&pair.transmit, transmit);
         pair.wakes.wake();
     }

@@ -51,10 +51,10 @@ use rustix::net::SocketType;
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::fresh::Fresh;
-use crate::pairs::{self, Pair};
+use crate::pairs;
 use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Listening, Scheme};
-use crate::unix::{parse_access, parse_path};
+use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::unix::{parse_access, parse_name};
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
@@ -79,8 +79,7 @@ impl VirtioUri {
         let uri = self.clone();
         let memory = Fresh::new(move || SharedMemory::new(&uri));
         let mut memory = memory.map_err(|error| ("shared memory", error))?;
-        let pairs = Pair::several(self.queues, &attention)?;
-        let device = Arc::new(Device { pairs });
+        let device = Arc::new(Device::new(self.queues, &attention)?);
         let converse = {
             let (device, uri) = (device.clone(), self.clone());
             move |stream, control: &_| {
@@ -89,7 +88,7 @@ impl VirtioUri {
         };
         let connection = match peers {
             Err(streams) => Connection::over(streams, attention, converse)?,
-            Ok(listener) => Connection::open(&self.path, listener, attention, converse)?,
+            Ok(listener) => Connection::open(&self.socket, listener, attention, converse)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }
@@ -104,13 +103,14 @@ impl Scheme for VirtioUri {
             QueueSize::new(text.parse().ok()?).ok()
         })?;
         let server = query.flag("server", false)?;
+        let socket = parse_name("virtio", body, query)?;
         Ok(Self {
-            path: parse_path("virtio", body, query)?,
             queues: query.queues()?,
             size: size.unwrap_or(QueueSize::new(SIZE_DEFAULT).expect("a power of two")),
             packed: query.flag("packed", false)?,
             server,
-            access: parse_access(query, server)?,
+            access: parse_access(query, &socket, server)?,
+            socket,
             hugepages: query.flag("hugepages", true)?,
             wait: Wait::parse(query)?,
         })
@@ -118,8 +118,8 @@ impl Scheme for VirtioUri {
 
     /// Creates the memory and starts to connect or listen. The back end may connect at any time,
     /// and reconnect. Each back end gets memory that no other has seen.
-    fn open(&self, socket: Option<BoundSocket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket))
+    fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket.and_then(Socket::own)))
     }
 
     fn wait(&self) -> Wait {
@@ -127,7 +127,7 @@ impl Scheme for VirtioUri {
     }
 
     fn peer(&self) -> Option<String> {
-        Some(format!("a switch at {}", self.path.display()))
+        Some(format!("a switch at {}", self.socket))
     }
 
     fn is_local(&self) -> bool {
@@ -135,11 +135,11 @@ impl Scheme for VirtioUri {
     }
 
     fn socket(&self) -> Option<Listening<'_>> {
-        let Self { path, access, server, .. } = self;
-        server.then_some(Listening { path, kind: SocketType::STREAM, access })
+        let Self { socket: name, access, server, .. } = self;
+        server.then_some(Listening { name, kind: SocketType::STREAM, access })
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Socket(&self.path, 0))
+        Some(Claim::Socket(&self.socket, 0))
     }
 }

@@ -1,9 +1,8 @@
 //! Name of a virtio port.
 
 use std::fmt;
-use std::path::PathBuf;
 
-use dray_daemon::Access;
+use dray_daemon::{Access, SocketName};
 use dray_ring::QueueSize;
 
 use crate::Wait;
@@ -12,8 +11,8 @@ use crate::query::write_query;
 /// Name of a virtio port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtioUri {
-    /// Path of the Unix socket.
-    pub path: PathBuf,
+    /// The Unix socket.
+    pub socket: SocketName,
     /// Number of virtqueue pairs, 1 to 16.
     pub queues: u16,
     /// Number of entries of each ring.
@@ -36,7 +35,7 @@ pub(super) const SIZE_DEFAULT: u32 = 1024;
 
 impl fmt::Display for VirtioUri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "virtio:{}", self.path.display())?;
+        write!(f, "virtio:{}", self.socket)?;
         let mut pairs = Vec::new();
         if self.queues != 1 {
             pairs.push(("queues", self.queues.to_string()));

@@ -100,6 +100,28 @@ impl MemifLayout {
         unsafe { self.descriptors.add(self.size.slot(index)).as_ref() }
     }
 
+    /// Returns what the ring begins with, if that is not memif's cookie.
+    pub(super) fn wrong_cookie(&self) -> Option<u32> {
+        let found = self.header().cookie.load(Relaxed);
+        (found != COOKIE).then_some(found)
+    }
+
+    /// Returns region, offset, length, and true if the frame continues in the next entry.
+    #[inline(always)]
+    pub(super) fn posted(&self, index: u16) -> (u16, u32, u32, bool) {
+        let cell = self.cell(index);
+        let (region, offset) = (cell.region.load(Relaxed), cell.offset.load(Relaxed));
+        (region, offset, cell.len.load(Relaxed), cell.flags.load(Relaxed) & NEXT != 0)
+    }
+
+    /// Writes length and flags of an entry, whose buffer stays as it is.
+    #[inline(always)]
+    pub(super) fn fill(&self, index: u16, len: u32, more: bool) {
+        let cell = self.cell(index);
+        cell.flags.store(if more { NEXT } else { 0 }, Relaxed);
+        cell.len.store(len, Relaxed);
+    }
+
     /// Returns the length, and true if the frame continues in the next entry.
     #[inline(always)]
     pub(super) fn descriptor(&self, index: u16) -> (u32, bool) {

@@ -4,14 +4,13 @@
 //!
 //! The client owns the memory, posts buffers by advancing the head and gets them back by the tail:
 //! full ones to transmit and empty ones to receive, in order, so that an entry of the ring always
-//! has the same buffer.
+//! has the same buffer. The server takes the posted buffers, reads or fills them, and returns them by
+//! advancing the tail.
 
 mod client;
 mod layout;
-#[cfg(loom)]
 mod server;
 
 pub use client::{ClientRing, Returned};
 pub use layout::MemifLayout;
-#[cfg(loom)]
-pub use server::ServerRing;
+pub use server::{Posted, ServerRing};

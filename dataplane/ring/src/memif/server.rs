@@ -1,10 +1,14 @@
-//! The server's side of a memif ring, for the model checker, which needs both sides.
+//! The server's side of a memif ring, in either direction.
 
 use super::MemifLayout;
-use super::client::{MASK_INTERRUPTS, Returned};
+use super::client::MASK_INTERRUPTS;
+use crate::Lie;
 use crate::sync::{Ordering, fence};
 
 /// The server's side of a ring. Entries are taken and returned in order.
+///
+/// The client writes everything in the ring but the tail, at any time. The server reads each field
+/// of an entry once; whether the entry's buffer is in the client's memory is for the user to check.
 #[derive(Debug)]
 pub struct ServerRing {
     ring: MemifLayout,
@@ -12,32 +16,94 @@ pub struct ServerRing {
     next: u16,
     /// Tail that the client knows.
     published: u16,
+    /// The client's index when it was last read, running.
+    head: u16,
+}
+
+/// An entry that the client has posted, as the client describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// Number of the region that the buffer is in.
+    pub region: u16,
+    /// Offset of the buffer in the region, in bytes.
+    pub offset: u32,
+    /// Length of the frame's part, or of an empty buffer.
+    pub len: u32,
+    /// True if the frame continues in the next entry.
+    pub more: bool,
 }
 
 impl ServerRing {
     /// Creates the server's side of a ring that the client has made empty.
-    pub fn new(ring: MemifLayout) -> Self {
-        Self { ring, next: 0, published: 0 }
-    }
-
-    /// Takes the next entry that the client has posted.
-    pub fn take(&mut self) -> Option<Returned> {
-        if self.ring.header().head.load(Ordering::Acquire) == self.next {
-            return None;
+    ///
+    /// # Errors
+    /// If the client has made no ring.
+    pub fn new(ring: MemifLayout) -> Result<Self, Lie> {
+        match ring.wrong_cookie() {
+            Some(found) => Err(Lie::Cookie { found }),
+            None => Ok(Self { ring, next: 0, published: 0, head: 0 }),
         }
-        let (len, more) = self.ring.descriptor(self.next);
-        let entry = self.ring.size.slot(self.next) as u16;
-        self.next = self.next.wrapping_add(1);
-        Some(Returned { entry, len, more })
     }
 
-    /// Fills the entry that was taken last.
-    pub fn fill(&mut self, len: u32, more: bool) {
-        self.ring.set_descriptor(self.next.wrapping_sub(1), 0, len, more);
+    /// Returns the number of entries.
+    #[inline]
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of entries that the client has posted and that were not taken.
+    #[inline]
+    pub fn poll(&mut self) -> Result<u16, Lie> {
+        let head = self.ring.header().head.load(Ordering::Acquire);
+        let (out, size) = (head.wrapping_sub(self.published), self.size());
+        // The client has no more entries than the ring, nor can it revoke entries it has posted.
+        if out > size || out < self.head.wrapping_sub(self.published) {
+            return Err(Lie::IndexJump { from: self.head, to: head, size });
+        }
+        self.head = head;
+        Ok(head.wrapping_sub(self.next))
+    }
+
+    /// Returns entry `index` of those that the client has posted.
+    ///
+    /// # Panics
+    /// If [`poll`](Self::poll) has not counted that many.
+    #[inline(always)]
+    pub fn posted(&self, index: u16) -> Posted {
+        self.check(index);
+        let (region, offset, len, more) = self.ring.posted(self.next.wrapping_add(index));
+        Posted { region, offset, len, more }
+    }
+
+    /// Says that entry `index` of those that the client has posted now holds `len` bytes; `more` is
+    /// true if the frame continues in the entry after it.
+    ///
+    /// # Panics
+    /// If [`poll`](Self::poll) has not counted that many.
+    #[inline(always)]
+    pub fn fill(&mut self, index: u16, len: u32, more: bool) {
+        self.check(index);
+        self.ring.fill(self.next.wrapping_add(index), len, more);
+    }
+
+    #[inline(always)]
+    fn check(&self, index: u16) {
+        assert!(index < self.head.wrapping_sub(self.next), "entry {index} is not posted");
+    }
+
+    /// Takes the first `count` of the posted entries: [`publish`](Self::publish) returns them.
+    ///
+    /// # Panics
+    /// If [`poll`](Self::poll) has not counted that many.
+    #[inline(always)]
+    pub fn take(&mut self, count: u16) {
+        assert!(count <= self.head.wrapping_sub(self.next), "{count} entries are not posted");
+        self.next = self.next.wrapping_add(count);
     }
 
     /// Returns everything taken to the client. Returns true if the client, as the receiving side,
     /// wants an interrupt.
+    #[inline]
     pub fn publish(&mut self) -> bool {
         if self.next == self.published {
             return false;
@@ -45,17 +111,18 @@ impl ServerRing {
         self.published = self.next;
         let header = self.ring.header();
         header.tail.store(self.next, Ordering::Release);
+        // The flag must be read after the other side can have seen the index, or both would sleep.
         fence(Ordering::SeqCst);
         header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
     }
 
     /// As the receiving side, sets whether the client should interrupt when an entry is posted.
-    /// Returns true if one is posted already.
+    /// Returns true if an entry is posted already: then no interrupt may ever come for it.
     pub fn want_interrupts(&mut self, on: bool) -> bool {
-        let header = self.ring.header();
         let flags = if on { 0 } else { MASK_INTERRUPTS };
-        header.flags.store(flags, Ordering::Relaxed);
+        self.ring.header().flags.store(flags, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        header.head.load(Ordering::Acquire) != self.next
+        // A violation counts as work: the next poll reports it.
+        self.poll().map_or(true, |posted| posted > 0)
     }
 }

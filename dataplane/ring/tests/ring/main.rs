@@ -1,7 +1,7 @@
 //! Rings against an oracle, and against malicious peers.
 //!
 //! The test bodies take their operations from bytes: the fuzz targets `ring_oracle`, `ring_device`,
-//! `ring_driver` and `ring_client` run the same bodies.
+//! `ring_driver`, `ring_client` and `ring_server` run the same bodies.
 #![cfg(not(loom))]
 
 mod batches;
@@ -12,4 +12,5 @@ mod driver;
 mod lies;
 mod memory;
 mod oracle;
+mod server;
 mod threads;

@@ -1,0 +1,226 @@
+//! The session with a client.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use dray_ring::QueueSize;
+use dray_ring::memif::{MemifLayout, ServerRing};
+use dray_shm::{GuestMemory, Mapping, MemoryFile};
+
+use super::Device;
+use super::queue::{ReceiveQueue, TransmitQueue, address};
+use crate::connection::{Control, End};
+use crate::event::PeerEvent;
+use crate::limits::{MemoryLimits, Rates};
+use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
+use crate::memif::session::{Session, refused};
+use crate::memif::uri::{MemifUri, SIZE_MAX};
+use crate::slot::State;
+
+/// Number of bytes of a region that a descriptor can address: its offset has 32 bits.
+const ADDRESSABLE: u64 = 1 << 32;
+
+/// Serves one client until it disconnects, violates the protocol or the port is closed. A client
+/// that sends too many messages, in this session or the ones before, has to wait.
+pub(super) fn converse(
+    device: &Device,
+    uri: &MemifUri,
+    limits: MemoryLimits,
+    socket: &UnixStream,
+    control: &Control,
+    rates: &mut Rates,
+) -> End {
+    let session = Session { peer: "client", socket: socket.as_fd(), control };
+    let mut setup = Setup {
+        device,
+        uri,
+        limits,
+        session: &session,
+        rates,
+        regions: Vec::new(),
+        rings: [Vec::new(), Vec::new()],
+    };
+    let Err(end) = setup.run().and_then(|()| session.stay(device));
+    device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
+    if let End::Refused(why) = &end {
+        // A client that has gone need not know.
+        let _ = session.send("DISCONNECT", &Packet::disconnect(why), None);
+    }
+    end
+}
+
+struct Setup<'a> {
+    device: &'a Device,
+    uri: &'a MemifUri,
+    limits: MemoryLimits,
+    session: &'a Session<'a>,
+    rates: &'a mut Rates,
+    regions: Vec<Arc<Mapping>>,
+    /// The rings that lead to the client, and those that come from it.
+    rings: [Vec<Ring>; 2],
+}
+
+struct Ring {
+    place: message::Ring,
+    size: QueueSize,
+    event: PeerEvent,
+}
+
+impl Setup<'_> {
+    /// Exchanges all messages of the setup, and gives the rings to the data threads.
+    fn run(&mut self) -> Result<(), End> {
+        match self.next("INIT")? {
+            (Message::Init(init), _) => self.check(init)?,
+            (other, _) => return Err(refused(format!("INIT: unexpected {other:?}"))),
+        }
+        self.session.send("INIT", &Packet::ack(), None)?;
+        loop {
+            match self.next("CONNECT")? {
+                (Message::AddRegion { index, len }, fds) => self.add_region(index, len, fds)?,
+                (Message::AddRing(ring), fds) => self.add_ring(ring, fds)?,
+                (Message::Connect, _) => break,
+                (other, _) => return Err(refused(format!("CONNECT: unexpected {other:?}"))),
+            }
+            self.session.send("ACK", &Packet::ack(), None)?;
+        }
+        self.connect()?;
+        self.session.send("CONNECTED", &Packet::connected(), None)
+    }
+
+    /// Waits for the next message, at the rate that a client is allowed.
+    fn next(&mut self, what: &str) -> Result<(Message, Vec<OwnedFd>), End> {
+        let received = self.session.next(what)?;
+        let is_memory = matches!(received.0, Message::AddRegion { .. });
+        while let Err(wait) = self.rates.take(is_memory) {
+            self.session.control.wait(None, Some(wait));
+            if self.session.control.is_stopping() {
+                return Err(End::Stop);
+            }
+        }
+        Ok(received)
+    }
+
+    fn check(&self, init: message::Init) -> Result<(), End> {
+        let message::Init { version, id, mode, secret } = init;
+        if version != VERSION {
+            return Err(refused(format!("INIT: version {version:#x}, not {VERSION:#x}")));
+        }
+        if id != self.uri.id {
+            return Err(refused(format!("INIT: id {id}, not {}", self.uri.id)));
+        }
+        if mode != MODE_ETHERNET {
+            return Err(refused(format!("INIT: mode {mode}, not {MODE_ETHERNET} (Ethernet)")));
+        }
+        if !self.uri.secret.is_empty() && secret != message::padded(&self.uri.secret) {
+            let what = if secret[0] == 0 { "no secret" } else { "a wrong secret" };
+            return Err(refused(format!("INIT: {what}")));
+        }
+        Ok(())
+    }
+
+    /// Maps a region. Its file is closed.
+    fn add_region(&mut self, index: u16, len: u64, fds: Vec<OwnedFd>) -> Result<(), End> {
+        let region = |why: String| refused(format!("region {index}: {why}"));
+        let fd = only(fds).map_err(region)?;
+        let next = self.regions.len();
+        if usize::from(index) != next {
+            return Err(region(format!("expected region {next}")));
+        }
+        let mapped: u64 = self.regions.iter().map(|region| region.len() as u64).sum();
+        self.limits.check(next + 1, mapped.saturating_add(len)).map_err(region)?;
+        let file = MemoryFile::from_peer(fd).map_err(|error| region(error.to_string()))?;
+        if len > file.len() {
+            return Err(region(format!("{len} bytes do not fit the file of {} bytes", file.len())));
+        }
+        let mapping = Mapping::new(&file, 0, len.min(ADDRESSABLE));
+        self.regions.push(Arc::new(mapping.map_err(|error| region(error.to_string()))?));
+        Ok(())
+    }
+
+    fn add_ring(&mut self, place: message::Ring, fds: Vec<OwnedFd>) -> Result<(), End> {
+        let ring = |why: String| refused(format!("{}: {why}", name(&place)));
+        let fd = only(fds).map_err(ring)?;
+        let (rings, queues) = (&mut self.rings[usize::from(place.from_client)], self.uri.queues);
+        if usize::from(place.index) != rings.len() {
+            return Err(ring(format!("expected ring {}", rings.len())));
+        }
+        if place.index >= queues {
+            return Err(ring(format!("the interface has {queues} in each direction")));
+        }
+        let size = 1u32.checked_shl(place.log2_size.into()).unwrap_or(0);
+        let size = QueueSize::new(size).ok().filter(|size| size.get() <= SIZE_MAX);
+        let size = size.ok_or_else(|| {
+            ring(format!("2^{} entries: allowed are 2 to {SIZE_MAX}", place.log2_size))
+        })?;
+        if place.header_len != 0 {
+            let what = "private headers of frames are not supported";
+            return Err(ring(format!("{what}: {} bytes", place.header_len)));
+        }
+        let attention = &self.device.pairs[0].attention;
+        let event = PeerEvent::from_peer(fd, attention);
+        let event = event.map_err(|error| ring(error.to_string()))?;
+        rings.push(Ring { place, size, event });
+        Ok(())
+    }
+
+    /// Gives the rings to the data threads.
+    fn connect(&mut self) -> Result<(), End> {
+        if self.rings.iter().any(Vec::is_empty) {
+            return Err(refused("CONNECT: needs a ring in each direction"));
+        }
+        let regions = (0..).map(|region| address(region, 0)).zip(self.regions.drain(..));
+        let memory = GuestMemory::of_mapped(regions).map_err(|error| refused(error.to_string()))?;
+        let memory = Arc::new(memory);
+        let [to_client, from_client] = std::mem::take(&mut self.rings).map(|rings| {
+            rings.into_iter().map(|ring| ring.find(&memory)).collect::<Result<Vec<_>, _>>()
+        });
+        let (to_client, from_client) = (to_client?, from_client?);
+        let malformed = &self.device.malformed;
+        // The first pair last: then all are in use.
+        for (pair, (ring, event)) in self.device.pairs.iter().zip(from_client).rev() {
+            let watched = pair.wakes.watch(event.as_fd());
+            watched.map_err(|error| refused(format!("eventfd: {error}")))?;
+            let queue = ReceiveQueue::new(ring, memory.clone(), event, malformed.clone());
+            pair.receive.replace(State::Running(queue));
+        }
+        for (pair, (ring, event)) in self.device.pairs.iter().zip(to_client).rev() {
+            let queue = TransmitQueue::new(ring, memory.clone(), event, malformed.clone());
+            pair.transmit.replace(State::Running(queue));
+            pair.wakes.wake();
+        }
+        Ok(())
+    }
+}
+
+impl Ring {
+    /// Finds the ring in the client's memory.
+    fn find(self, memory: &GuestMemory) -> Result<(ServerRing, PeerEvent), End> {
+        let Self { place, size, event } = self;
+        let fail = |why: String| refused(format!("{}: {why}", name(&place)));
+        let message::Ring { region, offset, .. } = place;
+        let len = MemifLayout::len(size);
+        let start = memory.translate(address(region, offset), len as u64, &mut 0);
+        let start = start.ok_or_else(|| {
+            fail(format!("{len} bytes at offset {offset} of region {region} are not shared"))
+        })?;
+        // SAFETY: all of it was just found mapped, and the memory outlives the ring: the holder of
+        // the ring holds the memory too.
+        let layout = unsafe { MemifLayout::new(size, start) };
+        let layout = layout.map_err(|error| fail(error.to_string()))?;
+        let ring = ServerRing::new(layout).map_err(|lie| fail(lie.to_string()))?;
+        Ok((ring, event))
+    }
+}
+
+fn name(place: &message::Ring) -> String {
+    format!("ring {} {} the client", place.index, if place.from_client { "from" } else { "to" })
+}
+
+/// Returns the only descriptor of a message.
+fn only(fds: Vec<OwnedFd>) -> Result<OwnedFd, String> {
+    let count = fds.len();
+    <[OwnedFd; 1]>::try_from(fds)
+        .map(|[fd]| fd)
+        .map_err(|_| format!("{count} file descriptors: expected 1"))
+}

@@ -1,0 +1,84 @@
+//! The server's side: a port that maps the memory of its client. Everything in that memory, and
+//! every message, is hostile.
+//!
+//! * `control`: the session with a client.
+//! * `queue`: one ring, and moving frames through it.
+
+mod control;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use rustix::net::SocketType;
+
+use super::message::{self, Limits, Message, Packet, VERSION};
+use super::uri::{MemifUri, SIZE_MAX};
+use crate::Port;
+use crate::attention::Attention;
+use crate::connection::Connection;
+use crate::limits::{MemoryLimits, Rates};
+use crate::pairs;
+use crate::scheme::Failed;
+use crate::shared_listener::{Protocol, Seat, Terms};
+
+use queue::{ReceiveQueue, TransmitQueue};
+
+/// State shared by the data threads and the control thread of a server.
+type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
+
+/// How clients are received before they have said which id they want.
+pub(super) static PROTOCOL: Protocol = Protocol {
+    kind: SocketType::SEQPACKET,
+    greet: |socket, terms| greet(socket, terms),
+    wanted: |socket| match message::peek(socket) {
+        Some(Message::Init(init)) => Some(init.id),
+        _ => None,
+    },
+    refuse: |socket, why| {
+        // With a message unread, the client would get an error instead of the reason.
+        let _ = message::receive(socket);
+        let _ = Packet::disconnect(why).send(socket, None);
+    },
+};
+
+fn greet(socket: BorrowedFd<'_>, Terms { queues, regions }: Terms) -> io::Result<()> {
+    let hello = Packet::hello(Limits {
+        versions: (VERSION, VERSION),
+        last_region: regions as u16 - 1,
+        last_ring: queues - 1,
+        log2_size: SIZE_MAX.ilog2() as u8,
+    });
+    hello.send(socket, None)
+}
+
+/// Opens a server for the clients that come to its seat, or for those at the other ends of sockets.
+pub(super) fn open(
+    uri: &MemifUri,
+    memory: MemoryLimits,
+    clients: Result<Seat, Vec<UnixStream>>,
+) -> Result<Port, Failed> {
+    let attention = Attention::new().map_err(|error| ("eventfd", error))?;
+    let device = Arc::new(Device::new(uri.queues, &attention)?);
+    let converse = {
+        let (device, uri, mut rates) = (device.clone(), uri.clone(), Rates::default());
+        move |socket, control: &_| {
+            control::converse(&device, &uri, memory, &socket, control, &mut rates)
+        }
+    };
+    let connection = match clients {
+        Ok(seat) => Connection::at(seat, attention, converse)?,
+        Err(sockets) => {
+            let terms = Terms { queues: uri.queues, regions: memory.regions };
+            for socket in &sockets {
+                greet(socket.as_fd(), terms).map_err(|error| ("socket", error))?;
+            }
+            Connection::over(sockets, attention, converse)?
+        }
+    };
+    Ok(pairs::port(device, connection, uri.wait))
+}

@@ -1,0 +1,385 @@
+//! A Unix socket at which several ports of this process listen. A client says in its first message
+//! which of them it wants, so one thread accepts the clients of all, reads that far, and hands each
+//! client to its port.
+//!
+//! A client that is slow to introduce itself delays no other. Ports that share a socket are not
+//! protected from each other's clients in any other way: whoever can connect can keep the thread
+//! busy.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dray_daemon::{Access, BoundSocket, SocketName};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::SocketType;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::time::Timespec;
+
+use crate::attention::Attention;
+use crate::event::Event;
+use crate::limits::Rate;
+
+/// Time within which a client must introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+/// Time for which a client waits for a port that serves another one: its predecessor may have
+/// ended a moment ago.
+const SUCCESSION: Duration = Duration::from_secs(1);
+/// Maximum number of clients that have no port yet. One more takes the place of the oldest.
+const PENDING_MAX: usize = 64;
+/// Time that the thread is given to end: it ends at once, unless a client found a way to hold it up.
+const ENDING: Duration = Duration::from_secs(2);
+/// Pause after a failed accept.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// What a protocol says to clients that have no port yet.
+pub(crate) struct Protocol {
+    /// Kind of socket.
+    pub(crate) kind: SocketType,
+    /// Greets a client.
+    pub(crate) greet: fn(BorrowedFd<'_>, Terms) -> io::Result<()>,
+    /// Returns the id of the port that a client wants, from its first message, which is there and
+    /// stays there; `None` if it is none.
+    pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
+    /// Tells a client why it is disconnected.
+    pub(crate) refuse: fn(BorrowedFd<'_>, &str),
+}
+
+/// Limits that a client is told before it says which port it wants, so they hold for all ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) queues: u16,
+    pub(crate) regions: usize,
+}
+
+/// The listeners of this process.
+static LISTENERS: Mutex<Vec<Weak<Listener>>> = Mutex::new(Vec::new());
+
+fn listeners() -> MutexGuard<'static, Vec<Weak<Listener>>> {
+    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A port's place at a listener. Dropping the last one closes the socket.
+pub(crate) struct Seat {
+    /// `None` while it is dropped.
+    listener: Option<Arc<Listener>>,
+    place: Arc<Place>,
+}
+
+struct Place {
+    id: u32,
+    terms: Terms,
+    desk: Mutex<Desk>,
+    /// Signalled when a client comes; set when the port is opened.
+    attention: OnceLock<Arc<Attention>>,
+}
+
+/// The client of a port.
+enum Desk {
+    Free,
+    /// It comes next.
+    Next(UnixStream),
+    /// The port serves one.
+    Busy,
+}
+
+struct Listener {
+    shared: Arc<Shared>,
+    access: Access,
+    thread: OnceLock<Thread>,
+}
+
+struct Thread {
+    id: Pid,
+    handle: Mutex<Option<JoinHandle<()>>>,
+    /// Disconnects when the thread ends.
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+struct Shared {
+    protocol: &'static Protocol,
+    name: SocketName,
+    socket: BoundSocket,
+    places: Mutex<Vec<Arc<Place>>>,
+    /// Wakes the thread when a port can take a client, and at the end.
+    wake: Event,
+    stop: AtomicBool,
+}
+
+impl Seat {
+    /// Takes place `id` at the socket `name`, which is created if no port of this process listens at
+    /// it.
+    pub(crate) fn take(
+        protocol: &'static Protocol,
+        name: &SocketName,
+        access: &Access,
+        id: u32,
+        terms: Terms,
+    ) -> io::Result<Self> {
+        let mut listeners = listeners();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        let found = listeners.iter().filter_map(Weak::upgrade).find(|l| l.shared.name == *name);
+        let listener = match found {
+            Some(listener) if listener.access != *access => {
+                let what = "another port listens at this socket with other rights; give both the \
+                            same mode, owner and group";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+            }
+            Some(listener) => listener,
+            None => {
+                let shared = Shared {
+                    protocol,
+                    name: name.clone(),
+                    socket: BoundSocket::bind(name, protocol.kind, access)?,
+                    places: Mutex::default(),
+                    wake: Event::new()?,
+                    stop: AtomicBool::new(false),
+                };
+                let (shared, access) = (Arc::new(shared), access.clone());
+                let listener = Arc::new(Listener { shared, access, thread: OnceLock::new() });
+                listeners.push(Arc::downgrade(&listener));
+                listener
+            }
+        };
+        let mut places = listener.shared.places();
+        if places.iter().any(|place| place.id == id) {
+            let what = format!("another port listens at this socket for id {id}; give another id");
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+        }
+        let (desk, attention) = (Mutex::new(Desk::Free), OnceLock::new());
+        let place = Arc::new(Place { id, terms, desk, attention });
+        places.push(place.clone());
+        drop(places);
+        Ok(Self { listener: Some(listener), place })
+    }
+
+    fn listener(&self) -> &Listener {
+        self.listener.as_ref().expect("dropped last")
+    }
+
+    /// Starts to accept clients. `attention` is signalled when one has come. (The listener's thread
+    /// starts with the first port, not with its socket: a program gives up privileges in between,
+    /// and they apply to threads that start later.)
+    pub(crate) fn open(&self, attention: &Arc<Attention>) -> io::Result<()> {
+        // A seat is opened once.
+        let _ = self.place.attention.set(attention.clone());
+        let _one_at_a_time = listeners();
+        let listener = self.listener();
+        if listener.thread.get().is_none() {
+            let _ = listener.thread.set(Thread::start(listener.shared.clone())?);
+        }
+        listener.shared.wake.signal();
+        Ok(())
+    }
+
+    /// Returns the client that has come, if one has. The port serves it until
+    /// [`done`](Self::done).
+    pub(crate) fn client(&self) -> Option<UnixStream> {
+        let mut desk = self.place.desk();
+        match std::mem::replace(&mut *desk, Desk::Busy) {
+            Desk::Next(client) => Some(client),
+            Desk::Free | Desk::Busy => {
+                *desk = Desk::Free;
+                None
+            }
+        }
+    }
+
+    /// Takes the next client, now that the last one has gone.
+    pub(crate) fn done(&self) {
+        *self.place.desk() = Desk::Free;
+        self.listener().shared.wake.signal();
+    }
+
+    /// Moves the listener's thread to `cpus`, if that is permitted.
+    pub(crate) fn move_thread(&self, cpus: &CpuSet) {
+        if let Some(thread) = self.listener().thread.get() {
+            let _ = sched_setaffinity(Some(thread.id), cpus);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let listener = self.listener();
+        listener.shared.places().retain(|place| !Arc::ptr_eq(place, &self.place));
+        // Held until the socket is closed, so that the next port at its name does not find it in
+        // use.
+        let _others_wait = listeners();
+        self.listener = None;
+    }
+}
+
+impl Place {
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over `client` if the port is free; otherwise returns it.
+    fn receive(&self, client: UnixStream) -> Result<(), UnixStream> {
+        let Some(attention) = self.attention.get() else { return Err(client) };
+        let mut desk = self.desk();
+        if !matches!(*desk, Desk::Free) {
+            return Err(client);
+        }
+        *desk = Desk::Next(client);
+        attention.signal();
+        Ok(())
+    }
+}
+
+impl Thread {
+    fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let (ends, ended) = mpsc::channel();
+        let (says, said) = mpsc::channel();
+        let handle =
+            std::thread::Builder::new().name("dray-control".to_owned()).spawn(move || {
+                let _ = says.send(gettid());
+                shared.serve();
+                drop(shared);
+                drop::<mpsc::Sender<()>>(ends);
+            })?;
+        let id = said.recv().map_err(io::Error::other)?;
+        Ok(Self { id, handle: Mutex::new(Some(handle)), ended: Mutex::new(ended) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.wake.signal();
+        let Some(thread) = self.thread.get_mut() else { return };
+        // As for the thread of a connection: the end of one that a client holds up is not awaited.
+        let ended = thread.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
+        let handle = thread.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(handle) = handle.filter(|_| !held_up) {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A client without a port.
+struct Pending {
+    client: UnixStream,
+    /// The port that it wants, once it has said so.
+    wanted: Option<u32>,
+    /// Time at which it is disconnected.
+    until: Instant,
+}
+
+impl Shared {
+    fn places(&self) -> MutexGuard<'_, Vec<Arc<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the terms that hold for every port.
+    fn terms(&self) -> Terms {
+        let places = self.places();
+        let least = |of: fn(&Terms) -> usize| places.iter().map(|place| of(&place.terms)).min();
+        let queues = least(|terms| terms.queues.into()).unwrap_or(1) as u16;
+        Terms { queues, regions: least(|terms| terms.regions).unwrap_or(1) }
+    }
+
+    fn serve(&self) {
+        let mut pending = Vec::<Pending>::new();
+        // As many as a `vhost:` port accepts.
+        let mut rate = Rate::new(1024, Duration::from_millis(1));
+        let mut accept_at = Instant::now();
+        while !self.stop.load(Ordering::Acquire) {
+            pending = pending.into_iter().filter_map(|client| self.settle(client)).collect();
+            let now = Instant::now();
+            let rests = accept_at > now;
+            let times = pending.iter().map(|pending| pending.until);
+            let next = times.chain(rests.then_some(accept_at)).min();
+            let limit = next.map(|next| next.saturating_duration_since(now));
+            let ready = self.wait(&pending, !rests, limit);
+            for (pending, ready) in pending.iter_mut().zip(&ready.clients) {
+                if !ready {
+                    continue;
+                }
+                // One that is ready after its introduction has hung up.
+                let is_new = pending.wanted.is_none();
+                if is_new {
+                    pending.wanted = (self.protocol.wanted)(pending.client.as_fd());
+                }
+                let waits = is_new && pending.wanted.is_some();
+                let patience = if waits { SUCCESSION } else { Duration::ZERO };
+                pending.until = Instant::now() + patience;
+            }
+            if !ready.listener {
+                continue;
+            }
+            let now = Instant::now();
+            match self.socket.accept() {
+                Ok(client) if (self.protocol.greet)(client.as_fd(), self.terms()).is_ok() => {
+                    if pending.len() == PENDING_MAX {
+                        pending.remove(0);
+                    }
+                    pending.push(Pending { client, wanted: None, until: now + INTRODUCTION });
+                }
+                // It has gone already.
+                Ok(_) => {}
+                Err(_) => accept_at = now + AGAIN,
+            }
+            if let Err(wait) = rate.take(now) {
+                accept_at = accept_at.max(now + wait);
+            }
+        }
+    }
+
+    /// Hands a client to its port, or disconnects it if that is due; otherwise returns it.
+    fn settle(&self, pending: Pending) -> Option<Pending> {
+        let Pending { client, wanted, until } = pending;
+        let is_due = until <= Instant::now();
+        let refuse = |client: &UnixStream, why: &str| {
+            (self.protocol.refuse)(client.as_fd(), why);
+            None
+        };
+        let Some(id) = wanted else {
+            return match is_due {
+                true => refuse(&client, "did not say which interface it wants"),
+                false => Some(Pending { client, wanted, until }),
+            };
+        };
+        let place = self.places().iter().find(|place| place.id == id).cloned();
+        let Some(place) = place else {
+            return refuse(&client, &format!("no interface has id {id}"));
+        };
+        match place.receive(client) {
+            Ok(()) => None,
+            Err(client) if is_due => refuse(&client, &format!("id {id} has a client already")),
+            Err(client) => Some(Pending { client, wanted, until }),
+        }
+    }
+
+    /// Waits until something can be read, at most for `limit`.
+    fn wait(&self, pending: &[Pending], accepts: bool, limit: Option<Duration>) -> Ready {
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        let flags = |reads| if reads { PollFlags::IN } else { PollFlags::empty() };
+        let mut fds =
+            vec![PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.socket, flags(accepts))];
+        fds.extend(pending.iter().map(|p| PollFd::new(&p.client, flags(p.wanted.is_none()))));
+        // If it fails, nothing is ready.
+        let _ = poll(&mut fds, limit.as_ref());
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        if ready.next() == Some(true) {
+            self.wake.clear();
+        }
+        let listener = ready.next() == Some(true);
+        Ready { listener, clients: ready.collect() }
+    }
+}
+
+struct Ready {
+    listener: bool,
+    clients: Vec<bool>,
+}

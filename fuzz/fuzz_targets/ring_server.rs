@@ -1,0 +1,11 @@
+//! A memif server whose client writes anything into the ring at any time.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../dataplane/ring/tests/ring/bytes.rs"]
+mod bytes;
+#[path = "../../dataplane/ring/tests/ring/server.rs"]
+mod server;
+
+fuzz_target!(|bytes: &[u8]| server::run(bytes));

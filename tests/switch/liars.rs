@@ -12,7 +12,7 @@ use crate::common::alone;
 use crate::liar::lies;
 use crate::liar::ours::Ours;
 use crate::liar::testpmd::{self, Testpmd};
-use crate::liar::{Expect, Lie};
+use crate::liar::{Expect, Lie, Lies};
 
 /// Number of concurrent liars.
 const AT_ONCE: usize = 4;
@@ -24,7 +24,7 @@ fn chosen() -> Vec<&'static Lie> {
 }
 
 /// Tells each lie to a running switch, and returns the outcome of each.
-fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
+fn hear_all<L: Lies>(lies: &[&Lie<L>]) -> Vec<Result<String, String>> {
     let ours = Ours::start();
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![Ok(String::new()); lies.len()]));
     std::thread::scope(|scope| {
@@ -47,7 +47,7 @@ fn hear_all(lies: &[&Lie]) -> Vec<Result<String, String>> {
 }
 
 /// Tells each of these lies, and fails if one of them was not handled as it should be.
-fn all_are_harmless(lies: &[&Lie]) {
+fn all_are_harmless<L: Lies>(lies: &[&Lie<L>]) {
     let outcomes = hear_all(lies);
     let mut failed = Vec::new();
     for (lie, outcome) in lies.iter().zip(outcomes) {
@@ -63,6 +63,13 @@ fn all_are_harmless(lies: &[&Lie]) {
 fn lies_harm_only_the_liar() {
     let _alone = alone();
     all_are_harmless(&chosen());
+}
+
+#[test]
+fn lies_of_memif_client_harm_only_the_liar() {
+    let _alone = alone();
+    let part = std::env::var("LIE").unwrap_or_default();
+    all_are_harmless(&lies::memif().filter(|lie| lie.name.contains(&part)).collect::<Vec<_>>());
 }
 
 /// Takes all asynchronous I/O contexts of the machine, until its input ends.

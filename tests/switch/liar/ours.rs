@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::neighbours::Neighbours;
 use super::partner::Partner;
 use super::timed::Timed;
-use super::{Expect, Liar, Lie, wait_until};
+use super::{Expect, Liar, Lie, Lies, wait_until};
 
 /// A running switch with two workers, if there are CPUs for them, and ports that exchange frames
 /// through each. Each liar gets its own port and a partner; one worker receives from both.
@@ -118,10 +118,13 @@ impl Ours {
 
     fn add_with(&self, name: &str, pair: &str, query: &str) -> PathBuf {
         let path = self.folder.path().join(name);
-        let port: PortConfig =
-            format!("{name}=vhost:{}{query},pair={pair}", path.display()).parse().expect("a port");
-        self.switch.add_port(&port).expect("a port");
+        self.add_port(name, pair, &format!("{}{query}", Liar::port(&path)));
         path
+    }
+
+    fn add_port(&self, name: &str, pair: &str, uri: &str) {
+        let port: PortConfig = format!("{name}={uri},pair={pair}").parse().expect("a port");
+        self.switch.add_port(&port).expect("a port");
     }
 
     fn status(&self, name: &str) -> PortStatus {
@@ -130,11 +133,12 @@ impl Ours {
     }
 
     /// Lets a liar tell `lie`. Returns the outcome, or `Err` if it is not the expected one.
-    pub fn hear(&self, lie: &Lie, number: usize) -> Result<String, String> {
+    pub fn hear<L: Lies>(&self, lie: &Lie<L>, number: usize) -> Result<String, String> {
         let (name, friend) = (format!("liar{number}"), format!("friend{number}"));
-        let path = self.add(&name, &friend);
+        let path = self.folder.path().join(&name);
+        self.add_port(&name, &friend, &L::port(&path));
         let mut partner = Partner::open(&self.add(&friend, &name));
-        let mut liar = Liar::connect(&path);
+        let mut liar = L::connect(&path);
         std::thread::scope(|scope| {
             let telling = scope.spawn(|| (lie.tell)(&mut liar));
             while !telling.is_finished() {
@@ -148,7 +152,7 @@ impl Ours {
         if !self.neighbours_go_on() {
             return Err(format!("{outcome}, and then its neighbours received no frames"));
         }
-        if !partner.exchange(&path) {
+        if !partner.exchange(&L::honest(&path)) {
             let status = self.status(&name);
             return Err(format!(
                 "{outcome}, and then its port did not serve another driver: {status:?}"
@@ -166,7 +170,7 @@ impl Ours {
         expect: Expect,
         name: &str,
         partner: &mut Partner,
-        liar: Liar,
+        liar: impl Lies,
     ) -> Result<String, String> {
         let mut status = self.status(name);
         let mut wait_for = |done: fn(&PortStatus) -> bool| {
@@ -230,6 +234,14 @@ impl Ours {
                     false => wrong("disconnected unexpectedly", &status),
                 }
             }
+            Expect::Unheard => {
+                self.neighbours_go_on();
+                let status = wait_for(|_| true);
+                match status.disconnects.is_empty() && status.state == PortState::Waiting {
+                    true => Ok("nothing".to_owned()),
+                    false => wrong("the port noticed", &status),
+                }
+            }
             Expect::Any => {
                 self.neighbours_go_on();
                 drop(liar);
@@ -277,7 +289,7 @@ impl Ours {
         }
         let (path, mut partner) =
             (self.add("late", "friend"), Partner::open(&self.add("friend", "late")));
-        if !partner.exchange(&path) {
+        if !partner.exchange(&Liar::honest(&path)) {
             return Err(
                 "a driver that connected after the others had left was not served".to_owned()
             );

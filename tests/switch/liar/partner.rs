@@ -8,7 +8,7 @@ use dray_port::{Port, PortUri, Scratch, Wait, scratch};
 use dray_wire::Flow;
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
-use super::PATIENCE;
+use super::{Liar, Lies, PATIENCE};
 
 /// Number of frames exchanged with a liar's successor, in each direction.
 const EXCHANGED: u64 = 64;
@@ -25,8 +25,11 @@ pub struct Partner {
 impl Partner {
     /// Opens the port, which starts to connect.
     pub fn open(path: &Path) -> Self {
-        let uri = format!("virtio:{}?hugepages=0", path.display()).parse::<PortUri>();
-        let mut port = uri.expect("a URI").open().expect("a port");
+        Self::open_uri(&Liar::honest(path))
+    }
+
+    fn open_uri(uri: &str) -> Self {
+        let mut port = uri.parse::<PortUri>().expect("a URI").open().expect("a port");
         port.rx[0].set_wait(Wait::Poll { pause_us: 0 });
         Self { port, scratch: scratch() }
     }
@@ -80,10 +83,10 @@ impl Partner {
         false
     }
 
-    /// Returns true if a well-behaved driver at the liar's socket and this port receive all of each
-    /// other's frames.
-    pub fn exchange(&mut self, liars: &Path) -> bool {
-        let mut other = Self::open(liars);
+    /// Returns true if a well-behaved peer with this URI and this port receive all of each other's
+    /// frames.
+    pub fn exchange(&mut self, uri: &str) -> bool {
+        let mut other = Self::open_uri(uri);
         let (mut forth, mut back) = ((0, 0), (0, 0));
         let start = Instant::now();
         while start.elapsed() < PATIENCE {

@@ -6,15 +6,21 @@ mod events;
 mod files;
 mod frames;
 mod handshake;
+mod memif;
 mod messages;
 mod packed;
 mod regions;
 mod rings;
 mod storms;
 
-use super::Lie;
+use super::{Client, Lie};
 
-/// Returns all lies.
+/// Returns the lies of a memif client.
+pub fn memif() -> impl Iterator<Item = &'static Lie<Client>> {
+    memif::LIES.iter()
+}
+
+/// Returns all lies of a driver.
 pub fn all() -> impl Iterator<Item = &'static Lie> {
     let groups = [
         // The one that takes longest comes first.

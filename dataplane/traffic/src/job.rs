@@ -81,12 +81,9 @@ pub struct SendJob {
 }
 
 impl SendJob {
-    /// Turn of half a receiver's queue: a switch that drops on full queues finds room, even if a
-    /// queue was not quite empty.
+    /// Turn that suits any port: what is in between finds room in the receiver's queue, even if it
+    /// was not quite empty.
     pub const TURN: usize = 256;
-    /// Turn for programs in between that apply back pressure: the longer it is, the fewer context
-    /// switches.
-    pub const LONG_TURN: usize = 896;
 }
 
 /// See [`receiver`](crate::receiver).

@@ -299,9 +299,11 @@ impl Topology {
             _ => hop.link.flow(),
         };
         let lane = |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: flow(hop) };
-        // A link that learns addresses does not wait for one receiver: it drops frames.
-        let drops = self.technique.link.learns;
-        let turn = if drops { SendJob::TURN } else { SendJob::LONG_TURN };
+        // Number of frames that the receiver's queue holds: of our rings, and about of a socket.
+        let queue = if self.technique.link.shares_memory() { 1024 } else { 512 };
+        // A link that learns addresses does not wait for one receiver: it drops frames that find no
+        // room. Otherwise a longer turn has fewer context switches.
+        let turn = if self.technique.link.learns { queue / 2 } else { queue / 4 * 3 };
         Job::Send(SendJob {
             lanes: self.sender.outs.iter().map(lane).collect(),
             flows: load.flows,

@@ -272,14 +272,17 @@ fuzz_target!(|input: &[u8]| {
     let start = Instant::now();
     let mut bytes = Bytes(input);
     let (flags, family) = (SocketFlags::CLOEXEC, AddressFamily::UNIX);
-    let pair = || socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets");
+    let pair =
+        || socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets");
     let [(ours, theirs), (next_ours, next_theirs)] = [pair(), pair()];
     let uri = MemifUri {
         socket: SocketName::File("nowhere".into()),
         id: bytes.byte().into(),
         secret: String::new(),
         queues: 1 + u16::from(bytes.byte() == 0),
-        role: Role::Client { size: (1 << (1 + bytes.byte() % 6)).try_into().expect("a power of two") },
+        role: Role::Client {
+            size: (1 << (1 + bytes.byte() % 6)).try_into().expect("a power of two"),
+        },
         wait: Wait::Poll { pause_us: 0 },
     };
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");

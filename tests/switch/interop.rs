@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::endpoints::{BOTH_ENDS, at_rest, go_round};
@@ -13,6 +13,7 @@ use dray_lab::peer::{
     PeerSwitch, Protocol, SwitchKind, SwitchSettings, Wiring,
 };
 use dray_lab::{Cancel, placement};
+use dray_port::LinkState;
 
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortState, Switch};
@@ -339,6 +340,66 @@ fn memif_port_interoperates_with_dpdk() {
         let back = there.clone().swapped();
         reach((&mut port.tx, &mut port.rx), &there);
         pass((&mut port.tx, &mut port.rx), &there, &back, 3000);
+    }
+}
+
+/// DPDK's testpmd as the client of interfaces 0 and 1 at a memif socket. It forwards frames between
+/// them, and is killed at the end.
+struct MemifClient(Child);
+
+impl MemifClient {
+    /// `socket` is the value of DPDK's `socket=`, and possibly more.
+    fn start(dir: &PeerDir, socket: &str) -> Self {
+        let log = std::fs::File::create(dir.join("testpmd.log")).unwrap();
+        let mut command = Command::new("dpdk-testpmd");
+        command.args(["--no-pci", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);
+        for id in 0..2 {
+            command.arg("--vdev").arg(format!("net_memif{id},id={id},socket={socket}"));
+        }
+        command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall", "-i"]);
+        command.arg("--total-num-mbufs=16384");
+        // testpmd exits when its input ends.
+        command.stdin(Stdio::piped()).stderr(log.try_clone().unwrap()).stdout(log);
+        Self(command.spawn().expect("dpdk-testpmd"))
+    }
+}
+
+impl Drop for MemifClient {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn dpdk_is_client_of_memif_ports() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    let dir = PeerDir::new().unwrap();
+    let path = dir.join("memif.sock").display().to_string();
+    let name = format!("dray-test-{}", std::process::id());
+    // DPDK's socket is abstract by default.
+    for (ours, theirs) in
+        [(path.clone(), format!("{path},socket-abstract=no")), (format!("@{name}"), name)]
+    {
+        let [mut a, mut b] = [0, 1].map(|id| open(&format!("memif:{ours}?role=server&id={id}")));
+        for _ in 0..2 {
+            let client = MemifClient::start(&dir, &theirs);
+            wait_until_up(&a);
+            wait_until_up(&b);
+            let there = Frames::between(1, 2);
+            let back = there.clone().swapped();
+            reach((&mut a.tx, &mut b.rx), &there);
+            reach((&mut b.tx, &mut a.rx), &back);
+            pass((&mut a.tx, &mut b.rx), &there, &there, 3000);
+            pass((&mut b.tx, &mut a.rx), &back, &back, 3000);
+            drop(client);
+            for port in [&a, &b] {
+                let status = || port.link.as_ref().unwrap().status();
+                eventually("the end of the client", || status().state == LinkState::Waiting);
+                assert_eq!(status().last_end.as_deref(), Some("the peer disconnected"));
+            }
+        }
     }
 }
 

@@ -243,11 +243,9 @@ impl Client {
         self.memory.read_u16(ring as u64 * RING_LEN + 64)
     }
 
-    /// Signals both events, which wakes a server that sleeps.
+    /// Signals the event of the ring from the client, which wakes a server that sleeps.
     pub fn kick(&self) {
-        for event in &self.events {
-            let _ = rustix::io::write(event, &1u64.to_ne_bytes());
-        }
+        let _ = rustix::io::write(&self.events[TX], &1u64.to_ne_bytes());
     }
 
     /// Repeats `what` for a second, or until the client is disconnected.

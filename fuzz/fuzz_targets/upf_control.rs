@@ -74,6 +74,7 @@ fuzz_target!(|requests: Vec<(u8, Vec<u8>)>| {
                 path: path.to_owned(),
                 query: Vec::new(),
                 body: body(&bytes),
+                descriptors: Vec::new(),
             };
             let status = api::answer(upf, *started, &request).status;
             assert!([200, 204, 400, 404].contains(&status), "{status}");

@@ -314,7 +314,7 @@ fn vlan_forwarding_matches_model() {
             }
             let port = format!("{s}={}{}", name(ours), mode.config());
             let port: PortConfig = port.parse().unwrap();
-            veths.0.enter(|| Ok(switch.add_port(&port))).unwrap().unwrap();
+            veths.0.enter(|| Ok(switch.add_port(&port, Vec::new()))).unwrap().unwrap();
             let mut port = veths.open(&name(theirs));
             port.rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
             ends.push(End { kind, mode, port, expected: BTreeMap::new() });

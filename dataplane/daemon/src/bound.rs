@@ -25,7 +25,7 @@ const BACKLOG: i32 = 128;
 pub struct BoundSocket {
     /// The socket.
     pub socket: OwnedFd,
-    /// Its file, unless it is abstract.
+    /// Its file, unless it is abstract or another program has created it.
     pub file: Option<SocketFile>,
 }
 
@@ -52,12 +52,19 @@ impl BoundSocket {
         if kind != SocketType::DGRAM {
             listen(&socket, BACKLOG)?;
         }
-        Ok(Self { socket, file })
+        Ok(Self { socket, file: Some(file) })
     }
 
     /// Accepts a connection.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(accept_with(&self.socket, SocketFlags::CLOEXEC)?.into())
+    }
+}
+
+impl From<OwnedFd> for BoundSocket {
+    /// Takes a listening socket that another program has created, with its file if there is one.
+    fn from(socket: OwnedFd) -> Self {
+        Self { socket, file: None }
     }
 }
 

@@ -1,11 +1,17 @@
 //! Client of a control socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
+
+use crate::http::DESCRIPTORS_MAX;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a reply: more than the largest tables need.
@@ -64,19 +70,40 @@ impl Client {
         target: &str,
         body: &[u8],
     ) -> Result<T, ClientError> {
-        let bytes = self.ask(method, target, body)?;
+        self.json_with(method, target, body, &[])
+    }
+
+    /// Like [`json`](Self::json), with file descriptors, at most [`DESCRIPTORS_MAX`].
+    pub fn json_with<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<T, ClientError> {
+        let bytes = self.ask_with(method, target, body, descriptors)?;
         serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
     }
 
     /// Sends a request; returns the reply's body unless the request was refused.
     pub fn ask(&self, method: &str, target: &str, body: &[u8]) -> Result<Vec<u8>, ClientError> {
+        self.ask_with(method, target, body, &[])
+    }
+
+    fn ask_with(
+        &self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Vec<u8>, ClientError> {
         let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 ClientError::NotRunning { socket: self.socket.clone(), program: self.program }
             }
             _ => self.broken(&error),
         })?;
-        let answer = exchange(&mut stream, method, target, body);
+        let answer = exchange(&mut stream, method, target, body, descriptors);
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 self.broken(&format_args!("no reply within {} s", PATIENCE.as_secs()))
@@ -112,12 +139,23 @@ fn exchange(
     method: &str,
     target: &str,
     body: &[u8],
+    descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<Vec<u8>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let length = body.len();
     let head = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}");
-    stream.write_all(&[head.as_bytes(), b"\r\n\r\n", body].concat())?;
+    let bytes = [head.as_bytes(), b"\r\n\r\n", body].concat();
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        let what = format!("at most {DESCRIPTORS_MAX} file descriptors are allowed");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    // Descriptors arrive with the first of these bytes.
+    let parts = [IoSlice::new(&bytes)];
+    let sent = sendmsg(&*stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+    stream.write_all(&bytes[sent..])?;
     let mut answer = Vec::new();
     stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
     Ok(answer)

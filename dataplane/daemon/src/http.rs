@@ -2,15 +2,18 @@
 //! body whose length is announced.
 
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 
 /// Maximum length of a request's head, in bytes.
 pub const HEAD_MAX: usize = 8 << 10;
 /// Default maximum length of a request's body, in bytes.
 pub const BODY_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
+/// Maximum number of file descriptors that come with a request: one for each queue of a port.
+pub const DESCRIPTORS_MAX: usize = 16;
 
 /// A complete request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Request {
     /// Method, such as `GET`.
     pub method: String,
@@ -20,6 +23,8 @@ pub struct Request {
     pub query: Vec<(String, String)>,
     /// Body; empty if the message has none.
     pub body: Vec<u8>,
+    /// File descriptors that came with it (`SCM_RIGHTS`), in order.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 impl Request {
@@ -33,6 +38,16 @@ impl Request {
                 Err(Refusal::new(400, what))
             }
         }
+    }
+
+    /// Returns a refusal if file descriptors came with the request.
+    pub fn check_no_descriptors(&self) -> Result<(), Refusal> {
+        if self.descriptors.is_empty() {
+            return Ok(());
+        }
+        let (count, Self { method, path, .. }) = (self.descriptors.len(), self);
+        let what = format!("{count} file descriptors came along; {method} {path} takes none");
+        Err(Refusal::new(400, what))
     }
 }
 
@@ -179,6 +194,7 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         body: Vec::new(),
+        descriptors: Vec::new(),
     };
     Ok(Some(Head { request, length, body: body.unwrap_or(0), expects_continue }))
 }

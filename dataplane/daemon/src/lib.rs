@@ -20,7 +20,9 @@ pub use access::{Access, Account, read_accounts};
 pub use bound::{BoundSocket, SocketFile, may_make_folder};
 pub use client::{Client, ClientError};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
-pub use http::{BODY_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request};
+pub use http::{
+    BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,
+};
 pub use lock::Lock;
 pub use name::SocketName;
 pub use server::{Answer, Limits, Server};

@@ -32,18 +32,30 @@ impl Lock {
     pub fn take(path: &Path) -> io::Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let file = open(path)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Not if its last holder has removed the file meanwhile.
-                Ok(()) if is_at(&file, path) => return Ok(Self { path: path.to_owned(), file }),
-                Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) => thread::sleep(AGAIN),
-                Err(errno) => return Err(errno.into()),
+            if let Some(lock) = Self::try_take(path)? {
+                return Ok(lock);
             }
             if Instant::now() > deadline {
                 let (path, seconds) = (path.display(), PATIENCE.as_secs());
                 let what = format!("another process has held the lock {path} for {seconds} s");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            thread::sleep(AGAIN);
+        }
+    }
+
+    /// Like [`take`](Self::take), without waiting: `None` if another process holds the lock.
+    pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        loop {
+            let file = open(path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                // Not if its last holder has removed the file meanwhile.
+                Ok(()) if is_at(&file, path) => {
+                    return Ok(Some(Self { path: path.to_owned(), file }));
+                }
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
             }
         }
     }

@@ -1,20 +1,27 @@
 //! Connections: each has its own thread, a time limit, and one request.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::cmsg_space;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+
 use crate::failure::failure;
-use crate::http::{BODY_MAX, Refusal, Request, RequestError, Response, read_request};
+use crate::http::{
+    BODY_MAX, DESCRIPTORS_MAX, Refusal, Request, RequestError, Response, read_request,
+};
 use crate::socket::ControlSocket;
 
 /// Function that answers requests, called on the threads of connections.
-pub type Answer = dyn Fn(&Request) -> Response + Send + Sync;
+pub type Answer = dyn Fn(Request) -> Response + Send + Sync;
 
 /// Limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +64,7 @@ impl Server {
     pub fn start(
         socket: ControlSocket,
         limits: Limits,
-        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+        answer: impl Fn(Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         let socket = Arc::new(socket);
         let answer = Box::new(answer);
@@ -130,13 +137,14 @@ impl Shared {
     }
 
     fn serve(&self, stream: &Arc<UnixStream>) {
-        let mut peer = Patient { stream, until: Instant::now() + self.limits.time };
-        let request = read_request(&mut peer, self.limits.body);
+        let mut peer = Patient::new(stream, Instant::now() + self.limits.time);
+        let request = read_request(&mut peer, self.limits.body)
+            .and_then(|request| Ok(Request { descriptors: peer.take_descriptors()?, ..request }));
         self.forget(stream);
         let response = match (request, failure()) {
             // A dead thread may hold something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
-            (Ok(request), None) => (self.answer)(&request),
+            (Ok(request), None) => (self.answer)(request),
             (Err(RequestError::Refused(refusal)), _) => refusal.into(),
             (Err(RequestError::Gone(_)), _) => return,
         };
@@ -153,9 +161,28 @@ impl Shared {
 struct Patient<'a> {
     stream: &'a UnixStream,
     until: Instant,
+    /// File descriptors that came with the bytes read so far; closed on drop.
+    descriptors: Vec<OwnedFd>,
+    /// True if there were more than are allowed; these are closed already.
+    too_many: bool,
 }
 
-impl Patient<'_> {
+impl<'a> Patient<'a> {
+    fn new(stream: &'a UnixStream, until: Instant) -> Self {
+        Self { stream, until, descriptors: Vec::new(), too_many: false }
+    }
+
+    fn take_descriptors(&mut self) -> Result<Vec<OwnedFd>, Refusal> {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        if self.too_many {
+            let what = format!(
+                "too many file descriptors came along; at most {DESCRIPTORS_MAX} are allowed"
+            );
+            return Err(Refusal::new(400, what));
+        }
+        Ok(descriptors)
+    }
+
     fn rest(&self) -> io::Result<Option<Duration>> {
         let rest = self.until.saturating_duration_since(Instant::now());
         if rest.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(rest)) }
@@ -165,7 +192,21 @@ impl Patient<'_> {
 impl Read for Patient<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.rest()?)?;
-        self.stream.read(bytes)
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(self.stream, &mut parts, &mut ancillary, flags)?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        // The kernel closes those for which there is no space.
+        self.too_many |= received.flags.contains(ReturnFlags::CTRUNC)
+            || self.descriptors.len() > DESCRIPTORS_MAX;
+        self.descriptors.truncate(DESCRIPTORS_MAX);
+        Ok(received.bytes)
     }
 }
 

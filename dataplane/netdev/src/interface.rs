@@ -49,6 +49,50 @@ impl Interface {
         usize::try_from(mtu).map_err(io::Error::other)
     }
 
+    /// Sets the MTU, in bytes.
+    pub fn set_mtu(&self, mtu: usize) -> io::Result<()> {
+        let mut request = self.request();
+        request.ifr_ifru.ifru_mtu = libc::c_int::try_from(mtu).map_err(io::Error::other)?;
+        // SAFETY: SIOCSIFMTU reads the name and the MTU of this ifreq.
+        unsafe { self.ioctl(libc::SIOCSIFMTU, &mut request) }
+    }
+
+    /// Returns the Ethernet address.
+    pub fn mac(&self) -> io::Result<[u8; 6]> {
+        let mut request = self.request();
+        // SAFETY: SIOCGIFHWADDR reads the name and writes the address of this ifreq.
+        unsafe { self.ioctl(libc::SIOCGIFHWADDR, &mut request) }?;
+        // SAFETY: SIOCGIFHWADDR has just set this member of the union.
+        let bytes = unsafe { request.ifr_ifru.ifru_hwaddr }.sa_data;
+        Ok(std::array::from_fn(|at| bytes[at] as u8))
+    }
+
+    /// Sets the Ethernet address.
+    pub fn set_mac(&self, mac: [u8; 6]) -> io::Result<()> {
+        let mut request = self.request();
+        // SAFETY: an all-zero sockaddr is a valid value.
+        let mut address: libc::sockaddr = unsafe { mem::zeroed() };
+        address.sa_family = libc::ARPHRD_ETHER;
+        for (to, from) in address.sa_data.iter_mut().zip(mac) {
+            *to = from as libc::c_char;
+        }
+        request.ifr_ifru.ifru_hwaddr = address;
+        // SAFETY: SIOCSIFHWADDR reads the name and the address of this ifreq.
+        unsafe { self.ioctl(libc::SIOCSIFHWADDR, &mut request) }
+    }
+
+    /// Renames the interface, which must be down.
+    pub fn rename(self, name: &str) -> io::Result<()> {
+        let mut request = self.request();
+        // SAFETY: a name is valid in this member of the union.
+        request.ifr_ifru.ifru_newname = unsafe { mem::zeroed() };
+        // SAFETY: the member has just been set.
+        let newname = unsafe { &mut request.ifr_ifru.ifru_newname };
+        newname.copy_from_slice(&request_for(name).ifr_name);
+        // SAFETY: SIOCSIFNAME reads both names of this ifreq.
+        unsafe { self.ioctl(libc::SIOCSIFNAME, &mut request) }
+    }
+
     /// Returns true if the interface is administratively up.
     pub fn is_up(&self) -> io::Result<bool> {
         Ok(self.state()? & libc::IFF_UP != 0)

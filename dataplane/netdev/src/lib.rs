@@ -13,4 +13,6 @@ pub use exchange::exchange;
 pub use family::{DeferralSettings, Napi, Netdev, XdpFeatures};
 pub use genetlink::families;
 pub use interface::Interface;
-pub use tap::{TapFormat, TapOffloads, attach_tap, keep_tap, set_tap_offloads};
+pub use tap::{
+    TapFormat, TapOffloads, attach_tap, attached_tap, create_tap, keep_tap, set_tap_offloads,
+};

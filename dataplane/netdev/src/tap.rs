@@ -19,8 +19,24 @@ pub struct TapFormat {
 /// name that the kernel chooses if `name` is empty; it is removed when the device is closed. The
 /// device of a macvtap interface always belongs to that interface, and is set to the same format.
 pub fn attach_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::Result<()> {
+    attach(device, name, format, 0)
+}
+
+/// Like [`attach_tap`], and creates the interface, which stays when the device is closed. An
+/// interface of this name is an error (`EBUSY`).
+pub fn create_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::Result<()> {
+    attach(device, name, format, libc::IFF_TUN_EXCL)?;
+    keep_tap(device)
+}
+
+fn attach(
+    device: BorrowedFd<'_>,
+    name: &str,
+    format: TapFormat,
+    more: libc::c_int,
+) -> io::Result<()> {
     let mut request = request_for(name);
-    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI;
+    let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | more;
     if format.has_header {
         flags |= libc::IFF_VNET_HDR;
     }
@@ -30,6 +46,44 @@ pub fn attach_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: the kernel reads and writes one ifreq.
     check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })
+}
+
+/// Length of the header of a device with [`TapFormat::has_header`], in bytes.
+const HEADER_LEN: libc::c_int = 10;
+
+/// Returns the name of the TAP interface that an open device is attached to, and how frames pass
+/// through it.
+///
+/// # Errors
+/// `ENOTTY` or another error of the kernel if it is no attached device; `InvalidInput` if frames pass
+/// in a way that [`TapFormat`] does not describe.
+pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<(String, TapFormat)> {
+    let mut request = request_for("");
+    // SAFETY: the kernel writes one ifreq.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNGETIFF, &raw mut request) })?;
+    // SAFETY: TUNGETIFF has just set this member of the union.
+    let flags = libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags });
+    let wrong = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if flags & libc::IFF_TAP == 0 {
+        return wrong("a TUN interface, without Ethernet headers");
+    }
+    if flags & libc::IFF_NO_PI == 0 {
+        return wrong("a TAP interface with packet information; set IFF_NO_PI");
+    }
+    let has_header = flags & libc::IFF_VNET_HDR != 0;
+    if has_header {
+        let mut len: libc::c_int = 0;
+        // SAFETY: the kernel writes one int.
+        check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNGETVNETHDRSZ, &raw mut len) })?;
+        if len != HEADER_LEN {
+            return wrong(
+                "a TAP interface with a long virtio-net header; set TUNSETVNETHDRSZ to 10",
+            );
+        }
+    }
+    let name = request.ifr_name.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+    let name = String::from_utf8(name).map_err(io::Error::other)?;
+    Ok((name, TapFormat { has_header, is_multi_queue: flags & libc::IFF_MULTI_QUEUE != 0 }))
 }
 
 /// Segmentation that the kernel leaves to the reader of a TAP device, besides that of TCP.

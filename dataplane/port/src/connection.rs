@@ -1,7 +1,8 @@
 //! A port's Unix socket, and the thread that serves it.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -15,6 +16,7 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
 use crate::attention::Attention;
+use crate::handed;
 use crate::link::{LinkState, LinkStatus};
 use crate::scheme::Failed;
 use crate::shared_listener::Seat;
@@ -56,6 +58,8 @@ enum Source<'l> {
     Seat(&'l Seat),
     /// The port connects to this socket, of this kind.
     Connects(&'l SocketName, SocketType),
+    /// The port connects to the stream socket of this name in a directory that is the peer's.
+    Within(BorrowedFd<'l>, &'l Path),
 }
 
 /// How the session with a peer ended.
@@ -134,6 +138,18 @@ impl Connection {
                 control.pause();
             }
             control.serve(Source::Connects(&name, kind), converse);
+        })
+    }
+
+    /// Connects repeatedly to the stream socket `name` in `directory`.
+    pub(crate) fn within(
+        directory: OwnedFd,
+        name: PathBuf,
+        attention: Arc<Attention>,
+        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, Failed> {
+        Self::spawn(attention, move |control| {
+            control.serve(Source::Within(directory.as_fd(), &name), converse);
         })
     }
 
@@ -224,7 +240,9 @@ impl Control {
             let Some(stream) = self.next_peer(source) else { continue };
             match (self.serve_one(stream, &mut converse), source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
-                (End::Refused(_), _) | (End::Left, Source::Connects(..)) => self.pause(),
+                (End::Refused(_), _) | (End::Left, Source::Connects(..) | Source::Within(..)) => {
+                    self.pause();
+                }
                 (End::Left | End::Stop, _) => {}
             }
             if let Source::Seat(seat) = source {
@@ -270,6 +288,12 @@ impl Control {
                     self.wait(None, None);
                 }
                 return client;
+            }
+            Source::Within(directory, name) => {
+                match handed::connect_within(directory, name, SocketType::STREAM) {
+                    Ok(stream) => return Some(stream),
+                    Err(error) => error.to_string(),
+                }
             }
             Source::Connects(name, kind) => match unix::connect(name, kind) {
                 Ok(stream) => return Some(stream),

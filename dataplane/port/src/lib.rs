@@ -49,6 +49,7 @@ mod finish;
 mod frame;
 mod fresh;
 mod gathered;
+mod handed;
 pub mod impair;
 mod interface;
 mod limits;

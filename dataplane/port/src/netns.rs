@@ -7,7 +7,6 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::Port;
 use crate::query::{Query, UriError};
 use crate::scheme::Failed;
 
@@ -18,10 +17,10 @@ pub(crate) fn parse(query: &mut Query<'_>) -> Result<Option<PathBuf>, UriError> 
 }
 
 /// Runs `open` in the network namespace at `path`; without a path, in the calling thread's.
-pub(crate) fn open_in(
+pub(crate) fn open_in<T: Send>(
     path: Option<&Path>,
-    open: impl FnOnce() -> Result<Port, Failed> + Send,
-) -> Result<Port, Failed> {
+    open: impl FnOnce() -> Result<T, Failed> + Send,
+) -> Result<T, Failed> {
     let Some(path) = path else { return open() };
     let fail = |error| ("network namespace", error);
     let namespace = File::open(path).map_err(fail)?;

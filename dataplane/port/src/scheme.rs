@@ -3,12 +3,14 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use dray_daemon::{Access, BoundSocket, SocketName};
 use dray_netdev::privilege::Capability;
 use rustix::net::SocketType;
 
+use crate::handed::refused;
 use crate::query::{Query, UriError};
 use crate::shared_listener::Seat;
 use crate::{Port, Wait};
@@ -104,6 +106,23 @@ pub(crate) trait Scheme: fmt::Display {
     /// [offloads](crate::Frame::offload).
     fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         self.open(socket)
+    }
+
+    /// Like [`open_offloading`](Self::open_offloading), with descriptors that another program has
+    /// opened: what [`prepare`](Self::prepare) returns.
+    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
+        drop(descriptors);
+        Err(refused(
+            "only tap: ports, and vhost: and memif: ports that listen, take some".to_owned(),
+        ))
+    }
+
+    /// Opens what the port needs in the network namespace of the calling thread, for a program that
+    /// may not enter it.
+    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
+        Err(refused(
+            "only tap: ports, and ports that listen at an abstract socket, need some".to_owned(),
+        ))
     }
 
     /// Returns how the port waits for frames.

@@ -132,20 +132,28 @@ impl Seat {
             }
             Some(listener) => listener,
             None => {
-                let shared = Shared {
-                    protocol,
-                    name: name.clone(),
-                    socket: BoundSocket::bind(name, protocol.kind, access)?,
-                    places: Mutex::default(),
-                    wake: Event::new()?,
-                    stop: AtomicBool::new(false),
-                };
-                let (shared, access) = (Arc::new(shared), access.clone());
-                let listener = Arc::new(Listener { shared, access, thread: OnceLock::new() });
+                let socket = BoundSocket::bind(name, protocol.kind, access)?;
+                let listener = Listener::new(protocol, name, socket, access)?;
                 listeners.push(Arc::downgrade(&listener));
                 listener
             }
         };
+        Self::sit(listener, id, terms)
+    }
+
+    /// Takes place `id` at a listening socket that another program has created, and which no other
+    /// port of this process has. `name` is its name there.
+    pub(crate) fn at(
+        protocol: &'static Protocol,
+        name: &SocketName,
+        socket: BoundSocket,
+        id: u32,
+        terms: Terms,
+    ) -> io::Result<Self> {
+        Self::sit(Listener::new(protocol, name, socket, &Access::default())?, id, terms)
+    }
+
+    fn sit(listener: Arc<Listener>, id: u32, terms: Terms) -> io::Result<Self> {
         let mut places = listener.shared.places();
         if places.iter().any(|place| place.id == id) {
             let what = format!("another port listens at this socket for id {id}; give another id");
@@ -246,6 +254,26 @@ impl Thread {
             })?;
         let id = said.recv().map_err(io::Error::other)?;
         Ok(Self { id, handle: Mutex::new(Some(handle)), ended: Mutex::new(ended) })
+    }
+}
+
+impl Listener {
+    fn new(
+        protocol: &'static Protocol,
+        name: &SocketName,
+        socket: BoundSocket,
+        access: &Access,
+    ) -> io::Result<Arc<Self>> {
+        let shared = Shared {
+            protocol,
+            name: name.clone(),
+            socket,
+            places: Mutex::default(),
+            wake: Event::new()?,
+            stop: AtomicBool::new(false),
+        };
+        let (shared, access) = (Arc::new(shared), access.clone());
+        Ok(Arc::new(Self { shared, access, thread: OnceLock::new() }))
     }
 }
 

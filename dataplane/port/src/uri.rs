@@ -1,6 +1,7 @@
 //! Port URIs: `scheme:body?key=value&key=value`. One parser and one style of error for all ports.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -128,6 +129,25 @@ impl PortUri {
         self.bind()?.open_offloading()
     }
 
+    /// Like [`open_offloading`](Self::open_offloading), with descriptors that another program has
+    /// opened, of what the URI names where that program runs: the devices of a `tap:` interface, one
+    /// for each queue; a socket of a `vhost:` or `memif:` port that listens, or is connected to one
+    /// peer; for `vhost:` with `client=1`, the directory of the peer's socket.
+    pub fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, OpenError> {
+        self.scheme()
+            .open_with(descriptors)
+            .map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    /// Opens what another program needs to open the port ([`open_with`](Self::open_with)), in the
+    /// network namespace of the calling thread or in the one that the URI names.
+    pub fn prepare(&self) -> Result<Vec<OwnedFd>, OpenError> {
+        let scheme = self.scheme();
+        scheme.prepare().map_err(|(what, error)| {
+            OpenError::new(self, what, error).needing(scheme.capabilities(what))
+        })
+    }
+
     /// Creates the socket at which the port listens, if it listens at one. A program that gives up
     /// privileges can do this before, and open the port afterwards.
     pub fn bind(&self) -> Result<Bound<'_>, OpenError> {
@@ -252,7 +272,7 @@ mod tests {
             "netmap:x}1",
             "tap:tap0",
             "tap:tap0?wait=poll",
-            "tap:tap0?queues=2&offload=0&netns=/proc/1/ns/net&wait=poll",
+            "tap:tap0?queues=2&offload=0&mtu=1400&netns=/proc/1/ns/net&wait=poll",
             "memif:/run/a.sock",
             "memif:/run/a.sock?id=7&secret=a-b_C&queues=2&size=256&wait=poll",
             "memif:/run/a.sock?role=server&id=7&secret=a&queues=2&memory=1G&regions=2&mode=0660&wait=poll",
@@ -373,7 +393,7 @@ mod tests {
             ("afxdp:eth0?queue=250&queues=9", ["250", "255"]),
             ("afxdp:eth0?mode=zerocopy&xdp=generic", ["mode=zerocopy", "xdp=generic"]),
             ("tap:", ["\"\"", "tap:eth0"]),
-            ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes offload, queues, netns, wait"]),
+            ("tap:tap0?batch=1", ["unknown key \"batch\"", "takes offload, queues, mtu, netns"]),
             ("tap:tap0?offload=on", ["offload=on", "0 or 1"]),
             ("vhost:/a?memory=0", ["memory=0", "1 to 64T"]),
             ("vhost:/a?memory=65T", ["memory=65T", "1 to 64T"]),

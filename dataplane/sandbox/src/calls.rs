@@ -131,7 +131,8 @@ pub(crate) const CONTROL: &[Call] = &[
     any(SYS_pread64),
     any(SYS_lseek),
     Call { number: SYS_ioctl, with: With::OneOf(1, IOCTLS) },
-    // Files, as far as Landlock allows.
+    // Files, as far as Landlock allows. openat2 finds a peer's socket without following links.
+    any(SYS_openat2),
     any(SYS_newfstatat),
     any(SYS_statx),
     any(SYS_readlinkat),
@@ -173,8 +174,18 @@ pub(crate) const CONTROL: &[Call] = &[
 
 /// ioctls of control threads: sockets' blocking mode and amount of data to read, and the test for a
 /// terminal on standard output. An AF_XDP port restores its interface's settings when it closes
-/// (SIOCETHTOOL), which the kernel refuses without capabilities.
-const IOCTLS: &[u64] = &[FIONBIO, FIONREAD, TCGETS, TIOCGWINSZ, SIOCETHTOOL];
+/// (SIOCETHTOOL), which the kernel refuses without capabilities. A TAP device that another program
+/// passes is examined, and its offloads set.
+const IOCTLS: &[u64] = &[
+    FIONBIO,
+    FIONREAD,
+    TCGETS,
+    TIOCGWINSZ,
+    SIOCETHTOOL,
+    TUNGETIFF,
+    TUNGETVNETHDRSZ,
+    TUNSETOFFLOAD,
+];
 
 /// Restricts the calling thread, and threads that it starts, to the calls of data threads and
 /// `more`. Restrictions accumulate: a call that an earlier list lacks stays refused.

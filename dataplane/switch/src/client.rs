@@ -1,5 +1,6 @@
 //! Client of the control socket, used by `dray switch ports` and similar commands.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 pub use dray_daemon::ClientError;
@@ -25,6 +26,11 @@ impl Client {
     /// Returns the ports of the switch.
     pub fn ports(&self) -> Result<Vec<PortStatus>, ClientError> {
         self.0.json("GET", "/ports", b"")
+    }
+
+    /// Returns the port `name`.
+    pub fn port(&self, name: &Name) -> Result<PortStatus, ClientError> {
+        self.0.json("GET", &format!("/ports/{name}"), b"")
     }
 
     /// Returns the counters of all ports, since each was added.
@@ -57,8 +63,17 @@ impl Client {
 
     /// Adds a port and returns its status.
     pub fn add_port(&self, port: &PortConfig) -> Result<PortStatus, ClientError> {
+        self.add_port_with(port, &[])
+    }
+
+    /// Adds a port that uses these file descriptors; `port.fd` is their number.
+    pub fn add_port_with(
+        &self,
+        port: &PortConfig,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<PortStatus, ClientError> {
         let body = serde_json::to_vec(port).expect("a port serialises to JSON");
-        self.0.json("POST", "/ports", &body)
+        self.0.json_with("POST", "/ports", &body, descriptors)
     }
 
     /// Removes a port.

@@ -1,6 +1,7 @@
 //! Interface between control threads and the data path.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 
 use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -11,8 +12,9 @@ use crate::counters::Counters;
 /// The running data path, as control threads see it. Every call returns soon and does not disturb
 /// ports that it does not concern.
 pub trait Engine: Send + Sync {
-    /// Adds a port.
-    fn add_port(&self, port: &PortConfig) -> Result<(), EngineError>;
+    /// Adds a port. With `descriptors`, as many as `port.fd` says, it uses these instead of opening
+    /// what its URI names.
+    fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError>;
     /// Removes a port and forgets the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
     /// Returns the status of the switch.
@@ -68,6 +70,9 @@ pub enum EngineError {
         /// URI of the port.
         uri: String,
     },
+    /// The descriptors are not what the port needs: the message says what they are.
+    #[error("{0}")]
+    Descriptors(String),
     /// The port cannot be opened: the message names the port and the cause.
     #[error("{0}")]
     Open(String),
@@ -175,12 +180,14 @@ pub struct PortStats {
 }
 
 impl EngineError {
-    /// Returns the error if `port` needs an interface or a socket that one of `others` uses.
+    /// Returns the error if `port` needs an interface or a socket that one of `others` uses. A port
+    /// with descriptors is not compared: its name may be one of another network namespace.
     pub(crate) fn shared<'p>(
         port: &PortConfig,
         others: impl IntoIterator<Item = &'p PortConfig>,
     ) -> Option<Self> {
-        others.into_iter().find_map(|other| {
+        let mut others = others.into_iter().filter(|other| port.fd == 0 && other.fd == 0);
+        others.find_map(|other| {
             let what = port.uri.common_with(&other.uri)?;
             let [port, other] = [port, other].map(|port| port.name.as_str().to_owned());
             Some(Self::Shared { port, what, other })

@@ -197,7 +197,7 @@ fn address_is_pinned_to_one_port_at_a_time() {
     };
     add(&switch, "a=null:,vlan=7,mac=02:00:00:00:00:01+02:00:00:00:00:02");
     let second = "b=null:,mac=02:00:00:00:00:03+02:00:00:00:00:02".parse().unwrap();
-    let refused = switch.add_port(&second).unwrap_err();
+    let refused = switch.add_port(&second, Vec::new()).unwrap_err();
     let taken = EngineError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
     assert_eq!(refused, taken);
     // The refused port left nothing behind: its name and its other address are free.
@@ -210,6 +210,6 @@ fn address_is_pinned_to_one_port_at_a_time() {
     switch.remove_port("a").unwrap();
     switch.remove_port("b").unwrap();
     assert_eq!(pinned(), []);
-    switch.add_port(&second).unwrap();
+    switch.add_port(&second, Vec::new()).unwrap();
     assert_eq!(pinned(), [(0, two, b.clone()), (0, three, b)]);
 }

@@ -95,7 +95,7 @@ impl From<Transaction> for Vec<Operation> {
 pub fn serve(socket: ControlSocket, upf: Arc<Upf>) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    Server::start(socket, limits, move |request| answer(&upf, started, request))
+    Server::start(socket, limits, move |request| answer(&upf, started, &request))
 }
 
 /// Returns the response to `request`; `upf` has been running since `started`.
@@ -105,6 +105,7 @@ pub fn answer(upf: &Upf, started: Instant, request: &Request) -> Response {
 
 fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Refusal> {
     request.check_keys(&[])?;
+    request.check_no_descriptors()?;
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     match (segments.as_slice(), request.method.as_str()) {
         ([""], "GET") => Ok(Response::json(

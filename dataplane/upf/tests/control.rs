@@ -215,6 +215,7 @@ fn malformed_request_changes_nothing() {
             path: target.to_owned(),
             query: Vec::new(),
             body,
+            descriptors: Vec::new(),
         };
         let before = ends.upf.sessions();
         let status = api::answer(&ends.upf, started, &request).status;

@@ -124,7 +124,7 @@ impl Ours {
 
     fn add_port(&self, name: &str, pair: &str, uri: &str) {
         let port: PortConfig = format!("{name}={uri},pair={pair}").parse().expect("a port");
-        self.switch.add_port(&port).expect("a port");
+        self.switch.add_port(&port, Vec::new()).expect("a port");
     }
 
     fn status(&self, name: &str) -> PortStatus {

@@ -38,6 +38,7 @@ use std::os::unix::net::UnixStream;
 use dray_ring::QueueSize;
 use rustix::net::SocketType;
 
+use crate::handed::{self, Handed, refused};
 use crate::limits::MemoryLimits;
 use crate::query::{Query, UriError};
 use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
@@ -128,6 +129,29 @@ impl Scheme for MemifUri {
                 server::open(self, *memory, Ok(seat))
             }
             (Role::Server { .. }, _) => Err(("socket", io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
+        let Role::Server { memory, .. } = &self.role else {
+            return Err(refused("a client creates its own socket; give role=server".to_owned()));
+        };
+        let clients = match Handed::check(descriptors, SocketType::SEQPACKET, false)? {
+            Handed::Listener(socket) => {
+                let terms = Terms { queues: self.queues, regions: memory.regions };
+                let seat = Seat::at(&server::PROTOCOL, &self.socket, socket, self.id, terms);
+                Ok(seat.map_err(|error| ("socket", error))?)
+            }
+            Handed::Connected(socket) => Err(vec![socket]),
+            Handed::Directory(_) => unreachable!("only a socket is taken"),
+        };
+        server::open(self, *memory, clients)
+    }
+
+    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
+        match self.role {
+            Role::Server { .. } => handed::prepare(&self.socket, SocketType::SEQPACKET, false),
+            Role::Client { .. } => Err(refused("a client needs none; give role=server".to_owned())),
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use dray_netdev::{TapFormat, TapOffloads, attach_tap, set_tap_offloads};
+use crate::handed::{describe, refused as refused_descriptor, set_nonblocking};
+use crate::scheme::Failed;
+use dray_netdev::{TapFormat, TapOffloads, attach_tap, attached_tap, set_tap_offloads};
 use dray_wire::offload::Offloads;
 use rustix::fs::{CWD, Dev, FileType, Mode, makedev, mknodat};
 
@@ -45,6 +47,50 @@ impl Device {
         })?;
         let offloads = if offloads { Some(negotiate(&file)?) } else { None };
         Ok(Self { file, is_macvtap, offloads })
+    }
+}
+
+impl Device {
+    /// Takes a device that another program has opened and attached to the interface `name`, as one of
+    /// several queues or as the only one.
+    pub(super) fn of(
+        descriptor: OwnedFd,
+        name: &str,
+        is_multi_queue: bool,
+        offloads: bool,
+    ) -> Result<Self, Failed> {
+        let expected = match is_multi_queue {
+            true => format!("give a device of TAP interface {name} that is one of several queues"),
+            false => format!("give a device of TAP interface {name} with one queue"),
+        };
+        let wrong = |what: String| refused_descriptor(format!("it is {what}; {expected}"));
+        let (attached, format) = match attached_tap(descriptor.as_fd()) {
+            Ok(attached) => attached,
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(wrong(error.to_string()));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EBADFD) => {
+                return Err(wrong("a TAP device without an interface".to_owned()));
+            }
+            Err(_) => return Err(wrong(describe(&descriptor))),
+        };
+        if attached != name || format.is_multi_queue != is_multi_queue {
+            let queues = if format.is_multi_queue { "one of several queues" } else { "one queue" };
+            return Err(wrong(format!("a device of TAP interface {attached} with {queues}")));
+        }
+        set_nonblocking(&descriptor, true)?;
+        let file = File::from(descriptor);
+        // A reader of frames with a header takes all that the kernel leaves to it, or nothing.
+        let offloads = match (format.has_header, offloads) {
+            (false, _) => None,
+            (true, true) => Some(negotiate(&file)?),
+            (true, false) => {
+                set_tap_offloads(file.as_fd(), TapOffloads::Nothing)
+                    .map_err(|error| ("TUNSETOFFLOAD", error))?;
+                Some(Offloads::NONE)
+            }
+        };
+        Ok(Self { file, is_macvtap: false, offloads })
     }
 }
 

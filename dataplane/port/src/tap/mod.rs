@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -14,6 +15,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
+use crate::handed::refused;
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, interface, netns};
@@ -38,6 +40,8 @@ pub struct TapUri {
     pub queues: u16,
     /// True to leave segments together and checksums partial for a user that handles offloads.
     pub offload: bool,
+    /// MTU that the interface gets; `None`: it keeps its own.
+    pub mtu: Option<usize>,
     /// File of the network namespace that has the interface; `None`: the calling thread's.
     pub netns: Option<PathBuf>,
     /// How to wait for frames.
@@ -47,8 +51,14 @@ pub struct TapUri {
 impl TapUri {
     /// Names the port of an interface, with the defaults of all keys.
     pub fn new(interface: impl Into<String>) -> Self {
-        let (netns, wait) = (None, Wait::Block);
-        Self { interface: interface.into(), queues: 1, offload: true, netns, wait }
+        Self {
+            interface: interface.into(),
+            queues: 1,
+            offload: true,
+            mtu: None,
+            netns: None,
+            wait: Wait::Block,
+        }
     }
 
     /// Opens one device for each queue.
@@ -75,16 +85,31 @@ impl TapUri {
         Ok(port)
     }
 
+    /// Opens a device for each queue, and sets the interface up.
+    fn prepare_queues(&self) -> Result<Vec<OwnedFd>, Failed> {
+        let open = |_| Device::open(&self.interface, self.queues > 1, self.offload);
+        let devices: Vec<_> = (0..self.queues).map(open).collect::<Result<_, _>>()?;
+        self.set_up()?;
+        Ok(devices.into_iter().map(|device| device.file.into()).collect())
+    }
+
     /// Sets the interface up and waits until it carries frames; returns the length of the longest
     /// frame without a tag.
     fn set_up(&self) -> Result<usize, Failed> {
         let interface =
             Interface::find(&self.interface).map_err(|error| ("interface index", error))?;
+        if let Some(mtu) = self.mtu {
+            interface.set_mtu(mtu).map_err(|error| ("setting the MTU", error))?;
+        }
         set_up(&interface).map_err(|error| ("setting the interface up", error))?;
         let mtu = interface.mtu().map_err(|error| ("MTU", error))?;
         Ok(FRAME_MAX.min(mtu + ETHERNET_LEN))
     }
 }
+
+/// Least MTU of an interface, and the largest whose frames every port carries.
+const MTU_MIN: usize = 68;
+const MTU_MAX: usize = FRAME_MAX - ETHERNET_LEN;
 
 /// Maximum time until an interface carries frames after a program opened its device.
 const CARRIER_MAX: Duration = Duration::from_secs(2);
@@ -109,8 +134,12 @@ impl Scheme for TapUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let interface = interface::parse(body, query, "tap")?;
         let offload = query.flag("offload", true)?;
-        let (queues, netns) = (query.queues()?, netns::parse(query)?);
-        Ok(Self { interface, queues, offload, netns, wait: Wait::parse(query)? })
+        let queues = query.queues()?;
+        let read_mtu =
+            |text: &str| text.parse().ok().filter(|mtu| (MTU_MIN..=MTU_MAX).contains(mtu));
+        let mtu = query.take("mtu", "68 to 9000, in bytes", read_mtu)?;
+        let netns = netns::parse(query)?;
+        Ok(Self { interface, queues, offload, mtu, netns, wait: Wait::parse(query)? })
     }
 
     /// Opens the device of the interface, which is created if it does not exist, sets the interface
@@ -121,6 +150,27 @@ impl Scheme for TapUri {
 
     fn open_offloading(&self, _: Option<Socket>) -> Result<Port, Failed> {
         netns::open_in(self.netns.as_deref(), || self.open_queues(self.offload))
+    }
+
+    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
+        if descriptors.len() != usize::from(self.queues) {
+            let (have, queues) = (descriptors.len(), self.queues);
+            return Err(refused(format!("there are {have}; give one for each of {queues} queues")));
+        }
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let frame_max = FRAME_MAX.min(self.mtu.unwrap_or(MTU_MAX) + ETHERNET_LEN);
+        for descriptor in descriptors {
+            let Device { file, offloads, .. } =
+                Device::of(descriptor, &self.interface, self.queues > 1, self.offload)?;
+            let device = Arc::new(file);
+            port.rx.push(Box::new(TapReceive::new(device.clone(), None, offloads, self.wait)));
+            port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
+        }
+        Ok(port)
+    }
+
+    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
+        netns::open_in(self.netns.as_deref(), || self.prepare_queues())
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {
@@ -150,6 +200,7 @@ impl fmt::Display for TapUri {
         let pairs = [
             (self.queues != 1).then(|| ("queues", self.queues.to_string())),
             (!self.offload).then(|| ("offload", "0".to_owned())),
+            self.mtu.map(|mtu| ("mtu", mtu.to_string())),
             self.netns.as_ref().map(|path| ("netns", path.display().to_string())),
             self.wait.pair(),
         ];

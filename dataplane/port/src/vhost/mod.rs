@@ -19,8 +19,9 @@ mod message;
 mod queue;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dray_daemon::{Access, BoundSocket, SocketName};
@@ -28,6 +29,7 @@ use rustix::net::SocketType;
 
 use crate::attention::Attention;
 use crate::connection::Connection;
+use crate::handed::{self, Handed};
 use crate::limits::{MemoryLimits, Rates};
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
@@ -57,6 +59,16 @@ pub struct VhostUri {
     pub wait: Wait,
 }
 
+/// Origin of drivers.
+enum Peers {
+    /// They are connected already.
+    Connected(Vec<UnixStream>),
+    /// They connect to this socket; without one, the port connects to theirs.
+    Socket(Option<BoundSocket>),
+    /// They listen in this directory.
+    In(OwnedFd),
+}
+
 impl VhostUri {
     /// Returns a port that listens at `path`, with defaults for everything else.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -75,15 +87,11 @@ impl VhostUri {
     /// one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Err(streams), self.offload)
+        self.try_open(Peers::Connected(streams), self.offload)
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(
-        &self,
-        peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
-        offloads: bool,
-    ) -> Result<Port, Failed> {
+    fn try_open(&self, peers: Peers, offloads: bool) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let Self { queues, memory, .. } = *self;
         let device = Arc::new(Device::new(queues, memory, offloads, &attention)?);
@@ -92,8 +100,14 @@ impl VhostUri {
             move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
         };
         let connection = match peers {
-            Err(streams) => Connection::over(streams, attention, converse)?,
-            Ok(listener) => Connection::open(&self.socket, listener, attention, converse)?,
+            Peers::Connected(streams) => Connection::over(streams, attention, converse)?,
+            Peers::Socket(listener) => {
+                Connection::open(&self.socket, listener, attention, converse)?
+            }
+            Peers::In(directory) => {
+                let name = self.socket.path().and_then(Path::file_name).unwrap_or_default();
+                Connection::within(directory, name.into(), attention, converse)?
+            }
         };
         Ok(pairs::port(device, connection, self.wait))
     }
@@ -116,11 +130,26 @@ impl Scheme for VhostUri {
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket.and_then(Socket::own)), false)
+        self.try_open(Peers::Socket(socket.and_then(Socket::own)), false)
     }
 
     fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket.and_then(Socket::own)), self.offload)
+        self.try_open(Peers::Socket(socket.and_then(Socket::own)), self.offload)
+    }
+
+    /// The name of the peer's socket in a directory is that in the path.
+    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
+        let handed = Handed::check(descriptors, SocketType::STREAM, self.client)?;
+        let peers = match handed {
+            Handed::Listener(listener) => Peers::Socket(Some(listener)),
+            Handed::Connected(stream) => Peers::Connected(vec![stream]),
+            Handed::Directory(directory) => Peers::In(directory),
+        };
+        self.try_open(peers, self.offload)
+    }
+
+    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
+        handed::prepare(&self.socket, SocketType::STREAM, self.client)
     }
 
     fn wait(&self) -> Wait {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `GET /` | version, uptime, mode, workers ([`Status`](crate::Status)) |
 //! | `GET /ports`, `GET /ports/NAME` | the ports ([`PortStatus`](crate::PortStatus)) |
-//! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)): 201 |
+//! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)), which may use the file descriptors that come along: 201 |
 //! | `DELETE /ports/NAME` | removes the port: 204 |
 //! | `GET /stats` | counters by port since it was added ([`PortStats`](crate::PortStats)) |
 //! | `GET /stats?since=reset` | the same since the last reset |

@@ -1,5 +1,7 @@
 //! Routes of the control interface.
 
+use std::os::fd::OwnedFd;
+
 use dray_daemon::{Refusal, Request, Response};
 
 use crate::config::{self, PortConfig, SwitchConfig};
@@ -7,14 +9,21 @@ use crate::engine::{Engine, EngineError, PortStats, PortStatus};
 
 /// Answers `request`. `config` is the configuration that the switch was started with; its ports are
 /// replaced by the engine's.
-pub fn answer(engine: &dyn Engine, config: &SwitchConfig, request: &Request) -> Response {
-    route(engine, config, request).unwrap_or_else(Response::from)
+pub fn answer(engine: &dyn Engine, config: &SwitchConfig, mut request: Request) -> Response {
+    let descriptors = match (request.method.as_str(), request.path.trim_matches('/')) {
+        ("POST", "ports") => Ok(std::mem::take(&mut request.descriptors)),
+        _ => request.check_no_descriptors().map(|()| Vec::new()),
+    };
+    descriptors
+        .and_then(|descriptors| route(engine, config, &request, descriptors))
+        .unwrap_or_else(Response::from)
 }
 
 fn route(
     engine: &dyn Engine,
     config: &SwitchConfig,
     request: &Request,
+    descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let method = request.method.as_str();
@@ -25,7 +34,7 @@ fn route(
         ([""], "GET") => Ok(Response::json(200, &engine.status())),
         ([""], _) => Err(Refusal::not_allowed(request, "GET")),
         (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
-        (["ports"], "POST") => add_port(engine, config, &request.body),
+        (["ports"], "POST") => add_port(engine, config, &request.body, descriptors),
         (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
         (["ports", name], "DELETE") => {
@@ -47,7 +56,9 @@ fn route(
         }
         (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
         (["config"], "GET") => {
-            let ports = engine.ports().into_iter().map(|port| port.config).collect();
+            // The program that passed descriptors must pass them again.
+            let ports = engine.ports().into_iter().map(|port| port.config);
+            let ports = ports.filter(|port| port.fd == 0).collect();
             Ok(Response::toml(SwitchConfig { ports, ..config.clone() }.to_toml()))
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
@@ -61,10 +72,22 @@ fn route(
     }
 }
 
-fn add_port(engine: &dyn Engine, config: &SwitchConfig, body: &[u8]) -> Result<Response, Refusal> {
+fn add_port(
+    engine: &dyn Engine,
+    config: &SwitchConfig,
+    body: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> Result<Response, Refusal> {
     let wanted: PortConfig = config::from_json(body)?;
     config.check_port(&wanted)?;
-    engine.add_port(&wanted)?;
+    if usize::from(wanted.fd) != descriptors.len() {
+        let (name, said, came) = (wanted.name.as_str(), wanted.fd, descriptors.len());
+        let what = format!(
+            "port {name:?}: fd: {said}, but {came} file descriptors came along; give their number"
+        );
+        return Err(Refusal::new(400, what));
+    }
+    engine.add_port(&wanted, descriptors)?;
     let name = wanted.name.as_str();
     Ok(Response::json(201, &port(engine, name)?).with("Location", format!("/ports/{name}")))
 }
@@ -106,6 +129,7 @@ impl From<EngineError> for Refusal {
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
             EngineError::Sandboxed { .. } => 403,
+            EngineError::Descriptors(_) => 400,
             EngineError::Open(_) => 500,
         };
         Self::new(status, error.to_string())

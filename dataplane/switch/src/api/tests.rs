@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ struct State {
 }
 
 impl Engine for Fake {
-    fn add_port(&self, port: &PortConfig) -> Result<(), EngineError> {
+    fn add_port(&self, port: &PortConfig, _: Vec<OwnedFd>) -> Result<(), EngineError> {
         let mut state = self.0.lock().unwrap();
         if state.ports.iter().any(|other| other.name == port.name) {
             return Err(EngineError::NameTaken(port.name.as_str().to_owned()));
@@ -395,4 +396,71 @@ fn bind_keeps_live_socket_and_replaces_dead_one() {
     let error = ControlSocket::bind(&dead.clone().into()).unwrap_err().to_string();
     assert!(error.contains("not a socket"), "{error}");
     assert_eq!(fs::read(&dead).unwrap(), b"precious");
+}
+
+/// Sends `bytes` with `count` descriptors, and closes the connection after the reply. Returns the
+/// reply, and fails if the switch keeps one of the descriptors.
+#[track_caller]
+fn send_descriptors(switch: &Running, bytes: &[u8], count: usize) -> String {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let mut stream = UnixStream::connect(&switch.path).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let (mut ours, passed) = UnixStream::pair().unwrap();
+    let descriptors = vec![passed.as_fd(); count];
+    let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(count))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    let parts = [std::io::IoSlice::new(bytes)];
+    sendmsg(&stream, &parts, &mut ancillary, SendFlags::empty()).unwrap();
+    drop(passed);
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    // The end of the other end: every copy is closed.
+    ours.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+    answer
+}
+
+#[test]
+fn descriptors_are_taken_or_closed() {
+    let switch = start(Mode::Learning);
+    let request = |method: &str, target: &str, body: &str| {
+        let length = body.len();
+        format!("{method} {target} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    let port = |name: &str, fd: usize| {
+        request("POST", "/ports", &format!(r#"{{"name":"{name}","uri":"vhost:@a","fd":{fd}}}"#))
+    };
+    for (bytes, count, status, part) in [
+        (port("a", 1), 1, 201, "\"fd\": 1"),
+        // The names are those of other network namespaces.
+        (port("b", 1), 1, 201, "\"fd\": 1"),
+        (port("c", 16), 16, 201, "\"fd\": 16"),
+        (port("d", 2), 1, 400, "port \\\"d\\\": fd: 2, but 1 file descriptors came along"),
+        (port("d", 0), 1, 400, "fd: 0, but 1 file"),
+        (port("d", 17), 17, 400, "too many file descriptors came along; at most 16"),
+        (port("d", 1), 200, 400, "too many file descriptors"),
+        (request("POST", "/ports", "{"), 1, 400, "ends unfinished"),
+        (
+            request("GET", "/ports", ""),
+            2,
+            400,
+            "2 file descriptors came along; GET /ports takes none",
+        ),
+        (request("DELETE", "/ports/a", ""), 1, 400, "takes none"),
+        ("hello\r\n\r\n".to_owned(), 1, 400, "not HTTP/1.1"),
+    ] {
+        let answer = send_descriptors(&switch, bytes.as_bytes(), count);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{bytes}: {answer}");
+        assert!(answer.contains(part), "{bytes}: {answer}");
+    }
+    // No request follows, or not all of it.
+    for bytes in ["G", "POST /ports HTTP/1.1\r\nContent-Length: 100\r\n\r\n{"] {
+        send_descriptors(&switch, bytes.as_bytes(), 3);
+    }
+    // The program that passed them must pass them again.
+    assert!(!switch.client.config().unwrap().contains("ports"));
+    let answer = switch.request("POST", "/ports", r#"{"name":"e","uri":"null:","fd":1}"#);
+    assert!(answer.contains("fd: 1, but 0 file descriptors"), "{answer}");
 }

@@ -73,6 +73,11 @@ impl SwitchConfig {
         for (number, port) in self.ports.iter().enumerate() {
             let at =
                 |key, what| ConfigError { line: None, subject: Subject::Port(number, key), what };
+            if port.fd > 0 {
+                let what =
+                    "file descriptors come with a request to the control socket; leave out fd";
+                return Err(at("fd", format!("port {:?}: fd: {what}", port.name.as_str())));
+            }
             if self.ports[..number].iter().any(|other| other.name == port.name) {
                 return Err(at(
                     "name",

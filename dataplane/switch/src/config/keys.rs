@@ -50,6 +50,9 @@ macro_rules! keys {
             pub name: Name,
             /// URI of the port.
             pub uri: PortUri,
+            /// Number of file descriptors that come with the request; only over the control socket.
+            #[serde(default, skip_serializing_if = "is_zero")]
+            pub fd: u16,
             $(
                 $(#[doc = $about])+
                 #[serde(default, skip_serializing_if = "Option::is_none" $(, $serde)?)]
@@ -60,7 +63,7 @@ macro_rules! keys {
         impl Keys {
             /// Creates a port with none of the optional keys.
             pub fn new(name: Name, uri: PortUri) -> Self {
-                Self { name, uri, $($name: None),+ }
+                Self { name, uri, fd: 0, $($name: None),+ }
             }
         }
 
@@ -103,6 +106,11 @@ keys! {
     storm: FrameRate = "RATE", FrameRate::from_str;
     /// Time by which the port may be ahead of these rates [default: 10ms].
     burst: Burst = "TIME", Burst::from_str;
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u16) -> bool {
+    *number == 0
 }
 
 /// Parses a list of addresses: `52:54:00:00:00:01+52:54:00:00:00:02`, as on the command line, or

@@ -20,6 +20,9 @@ pub struct PortConfig {
     pub name: Name,
     /// URI of the port.
     pub uri: PortUri,
+    /// Number of file descriptors that another program opens for the port and passes to the switch
+    /// over its control socket; 0 if the switch opens the port itself.
+    pub fd: u16,
     /// VLANs of the port (learning mode).
     pub vlan: Vlan,
     /// Isolation group (learning mode): ports of the same group do not exchange frames with each
@@ -68,7 +71,7 @@ impl TryFrom<Keys> for PortConfig {
     type Error = PortError;
 
     fn try_from(keys: Keys) -> Result<Self, PortError> {
-        let Keys { name, uri, vlan, trunk, native, group, pair, .. } = keys;
+        let Keys { name, uri, fd, vlan, trunk, native, group, pair, .. } = keys;
         let Keys { mac, spoof_check, rate_in, rate_out, storm, burst, .. } = keys;
         let error = |what: &str| {
             Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
@@ -106,6 +109,7 @@ impl TryFrom<Keys> for PortConfig {
         Ok(Self {
             name,
             uri,
+            fd,
             vlan,
             group,
             pair,
@@ -139,7 +143,7 @@ fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
 
 impl From<PortConfig> for Keys {
     fn from(port: PortConfig) -> Self {
-        let PortConfig { name, uri, vlan, group, pair, .. } = port;
+        let PortConfig { name, uri, fd, vlan, group, pair, .. } = port;
         let PortConfig { macs, spoof_check, rate_in, rate_out, storm, burst, .. } = port;
         let (vlan, trunk, native) = match vlan {
             Vlan::Unaware => (None, None, None),
@@ -156,6 +160,7 @@ impl From<PortConfig> for Keys {
         Self {
             name,
             uri,
+            fd,
             vlan,
             trunk,
             native,

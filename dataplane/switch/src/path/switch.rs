@@ -1,6 +1,7 @@
 //! The switch as control threads see it.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, mpsc};
@@ -283,7 +284,12 @@ impl Switch {
 }
 
 impl Engine for Switch {
-    fn add_port(&self, config: &PortConfig) -> Result<(), EngineError> {
+    fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError> {
+        if !descriptors.is_empty() {
+            let opened = config.uri.open_with(descriptors);
+            let opened = opened.map_err(|error| EngineError::Descriptors(error.to_string()))?;
+            return self.add(config, Some(opened));
+        }
         if dray_sandbox::is_entered() && !config.uri.is_local() {
             let uri = config.uri.to_string();
             return Err(EngineError::Sandboxed { uri });

@@ -48,7 +48,7 @@ pub fn switch(text: &str) -> Switch {
 
 /// Adds a port given as on the command line, `a=vhost:PATH,vlan=1`.
 pub fn add(switch: &Switch, port: &str) {
-    switch.add_port(&port.parse::<PortConfig>().unwrap()).unwrap();
+    switch.add_port(&port.parse::<PortConfig>().unwrap(), Vec::new()).unwrap();
 }
 
 pub fn status(switch: &Switch, name: &str) -> PortStatus {

@@ -1,0 +1,264 @@
+//! Descriptors that another program has opened and passed, for example in a network namespace that
+//! this one may not enter. They are checked before use, since the other program may be mistaken.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use dray_daemon::{Access, BoundSocket, SocketName};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, fstat, openat2,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
+
+use crate::scheme::Failed;
+use crate::unix;
+
+/// What a port with a Unix socket can do with a descriptor.
+pub(crate) enum Handed {
+    /// Peers connect to this socket.
+    Listener(BoundSocket),
+    /// One peer is connected already.
+    Connected(UnixStream),
+    /// The peer creates its socket in this directory.
+    Directory(OwnedFd),
+}
+
+impl Handed {
+    /// Checks that there is one descriptor: of a socket of type `kind` that listens or has a peer, or
+    /// of a directory if `in_directory`.
+    pub(crate) fn check(
+        descriptors: Vec<OwnedFd>,
+        kind: SocketType,
+        in_directory: bool,
+    ) -> Result<Self, Failed> {
+        let descriptor = one(descriptors)?;
+        let expected = match (in_directory, kind) {
+            (true, _) => "a directory, opened with O_PATH, in which the peer creates its socket",
+            (false, SocketType::SEQPACKET) => "a Unix packet socket that listens or is connected",
+            (false, _) => "a Unix stream socket that listens or is connected",
+        };
+        let wrong = || refused(format!("it is {}; give {expected}", describe(&descriptor)));
+        let file = FileType::from_raw_mode(fstat(&descriptor).map_err(failed)?.st_mode);
+        if in_directory {
+            return if file == FileType::Directory {
+                Ok(Self::Directory(descriptor))
+            } else {
+                Err(wrong())
+            };
+        }
+        let is_right = file == FileType::Socket
+            && sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&descriptor) == Ok(kind);
+        if !is_right {
+            return Err(wrong());
+        }
+        if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
+            // Another program that has the socket may accept the peer that this one was told of.
+            set_nonblocking(&descriptor, true)?;
+            return Ok(Self::Listener(descriptor.into()));
+        }
+        if getpeername(&descriptor).is_err() {
+            return Err(wrong());
+        }
+        set_nonblocking(&descriptor, false)?;
+        Ok(Self::Connected(descriptor.into()))
+    }
+}
+
+/// Opens what a port needs that uses the Unix socket `name`: the socket, which listens, or, if the
+/// peer creates it, the directory.
+pub(crate) fn prepare(
+    name: &SocketName,
+    kind: SocketType,
+    in_directory: bool,
+) -> Result<Vec<OwnedFd>, Failed> {
+    let descriptor = match (name, in_directory) {
+        (SocketName::Abstract(_), false) => BoundSocket::bind(name, kind, &Access::default())
+            .map(|bound| bound.socket)
+            .map_err(|error| ("socket", error))?,
+        (SocketName::File(path), true) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            openat2(CWD, folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+                .map_err(|errno| ("directory", errno.into()))?
+        }
+        (SocketName::File(_), false) => {
+            let what = "a socket with a file is not one of a network namespace; give @NAME";
+            return Err(refused(what.to_owned()));
+        }
+        (SocketName::Abstract(_), true) => {
+            let what = "client=1: an abstract socket has no directory; give a path";
+            return Err(refused(what.to_owned()));
+        }
+    };
+    Ok(vec![descriptor])
+}
+
+/// Connects to the peer's socket `name` in a directory that the peer may change as it likes: only to
+/// a socket there, not through a link to one elsewhere, and without waiting for any other file.
+pub(crate) fn connect_within(
+    directory: BorrowedFd<'_>,
+    name: &Path,
+    kind: SocketType,
+) -> io::Result<UnixStream> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = openat2(directory, name, flags, Mode::empty(), resolve)?;
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
+        let what = format!("{} is {}, not a socket", name.display(), describe(&file));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    // The path of the open file: its name may belong to another file by now.
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    unix::connect(&path.into(), kind)
+}
+
+/// Returns the only one of `descriptors`.
+fn one(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, Failed> {
+    match <[OwnedFd; 1]>::try_from(descriptors) {
+        Ok([descriptor]) => Ok(descriptor),
+        Err(several) => Err(refused(format!("there are {}; give one", several.len()))),
+    }
+}
+
+/// Returns the error for descriptors that the port cannot use.
+pub(crate) fn refused(what: String) -> Failed {
+    ("file descriptor", io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
+fn failed(errno: Errno) -> Failed {
+    ("file descriptor", errno.into())
+}
+
+/// Makes reading from a descriptor wait, or not.
+pub(crate) fn set_nonblocking(descriptor: &OwnedFd, on: bool) -> Result<(), Failed> {
+    let mut flags = fcntl_getfl(descriptor).map_err(failed)?;
+    flags.set(OFlags::NONBLOCK, on);
+    fcntl_setfl(descriptor, flags).map_err(failed)
+}
+
+/// Returns what a descriptor is, in a few words.
+pub(crate) fn describe(descriptor: impl AsFd) -> String {
+    let Ok(stat) = fstat(&descriptor) else { return "an unknown file".to_owned() };
+    let what = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Socket => return describe_socket(descriptor),
+        FileType::RegularFile => "a regular file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::Fifo => "a pipe",
+        FileType::CharacterDevice => "a character device",
+        FileType::BlockDevice => "a block device",
+        FileType::Unknown => "an anonymous file, such as an eventfd",
+    };
+    what.to_owned()
+}
+
+fn describe_socket(socket: impl AsFd) -> String {
+    let kind = match sockopt::socket_type(&socket) {
+        Ok(SocketType::STREAM) => "stream",
+        Ok(SocketType::SEQPACKET) => "packet",
+        Ok(SocketType::DGRAM) => "datagram",
+        Ok(_) => "raw",
+        // It was opened with O_PATH.
+        Err(_) => return "the file of a socket".to_owned(),
+    };
+    if sockopt::socket_domain(&socket) != Ok(AddressFamily::UNIX) {
+        return format!("a {kind} socket, not of the Unix family");
+    }
+    let state = match (sockopt::socket_acceptconn(&socket), getpeername(&socket)) {
+        (Ok(true), _) => "that listens",
+        (_, Ok(_)) => "that is connected",
+        _ => "that neither listens nor is connected",
+    };
+    format!("a Unix {kind} socket {state}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::TcpListener;
+    use std::os::unix::net::{UnixDatagram, UnixListener};
+
+    use rustix::net::{SocketFlags, socket_with};
+
+    use super::*;
+
+    fn error(descriptors: Vec<OwnedFd>, in_directory: bool) -> String {
+        match Handed::check(descriptors, SocketType::STREAM, in_directory) {
+            Ok(_) => panic!("it is taken"),
+            Err((what, error)) => format!("{what}: {error}"),
+        }
+    }
+
+    #[test]
+    fn listening_and_connected_sockets_and_directories_are_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("a")).unwrap();
+        let taken = Handed::check(vec![listener.into()], SocketType::STREAM, false);
+        assert!(matches!(taken, Ok(Handed::Listener(_))));
+        let (ours, _peer) = UnixStream::pair().unwrap();
+        let taken = Handed::check(vec![ours.into()], SocketType::STREAM, false);
+        assert!(matches!(taken, Ok(Handed::Connected(_))));
+        let directory = File::open(folder.path()).unwrap();
+        let taken = Handed::check(vec![directory.into()], SocketType::STREAM, true);
+        assert!(matches!(taken, Ok(Handed::Directory(_))));
+    }
+
+    #[test]
+    fn only_a_socket_in_the_directory_is_connected_to() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let (own, other) = (folder.path().join("own"), folder.path().join("other"));
+        std::fs::create_dir(&own).unwrap();
+        let _other = UnixListener::bind(&other).unwrap();
+        let directory = prepare(&own.join("s").into(), SocketType::STREAM, true).unwrap().remove(0);
+        let connect =
+            |name: &str| connect_within(directory.as_fd(), Path::new(name), SocketType::STREAM);
+        assert_eq!(connect("s").unwrap_err().kind(), io::ErrorKind::NotFound);
+        for target in [other.as_path(), Path::new("../other"), Path::new("/dev/log")] {
+            symlink(target, own.join("s")).unwrap();
+            let error = connect("s").unwrap_err().to_string();
+            assert_eq!(error, "s is a symbolic link, not a socket");
+            std::fs::remove_file(own.join("s")).unwrap();
+        }
+        assert_eq!(connect("../other").unwrap_err().raw_os_error(), Some(libc::EXDEV));
+        rustix::fs::mknodat(&directory, "s", FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(connect("s").unwrap_err().to_string().contains("s is a pipe, not a socket"));
+        std::fs::remove_file(own.join("s")).unwrap();
+        let listener = UnixListener::bind(own.join("s")).unwrap();
+        let _stream = connect("s").unwrap();
+        listener.accept().unwrap();
+    }
+
+    #[test]
+    fn descriptor_of_another_type_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind =
+            |kind| socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        let null = || OwnedFd::from(File::open("/dev/null").unwrap());
+        for (descriptor, part) in [
+            (null(), "it is a character device; give a Unix stream socket that listens"),
+            (tempfile::tempfile().unwrap().into(), "it is a regular file;"),
+            (File::open(folder.path()).unwrap().into(), "it is a directory;"),
+            (TcpListener::bind("127.0.0.1:0").unwrap().into(), "not of the Unix family;"),
+            (UnixDatagram::unbound().unwrap().into(), "a Unix datagram socket that neither"),
+            (kind(SocketType::STREAM), "a Unix stream socket that neither listens nor is"),
+            (kind(SocketType::SEQPACKET), "a Unix packet socket that neither"),
+            (rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap(), "eventfd"),
+        ] {
+            let message = error(vec![descriptor], false);
+            assert!(
+                message.starts_with("file descriptor: ") && message.contains(part),
+                "{message}"
+            );
+        }
+        let message = error(vec![null()], true);
+        assert!(message.contains("it is a character device; give a directory"), "{message}");
+        let message = error(vec![null(), null()], false);
+        assert!(message.contains("there are 2; give one"), "{message}");
+    }
+}

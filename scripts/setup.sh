@@ -16,7 +16,7 @@ engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping tshark:tshark newuidmap:uidmap $browser" ;;
+    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap $browser" ;;
     ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
@@ -50,6 +50,9 @@ fi
 has_go() { [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 23 ] 2>/dev/null; }
 if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
     "$(dirname "$0")/install-backport.sh" golang-go
+fi
+if [ "$purpose" = test ] && has_go; then
+    "$(dirname "$0")/setup-cni.sh"
 fi
 # On other machines, tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then

@@ -1,6 +1,7 @@
 //! The `dray` command.
 #![forbid(unsafe_code)]
 
+mod cni;
 mod common;
 mod control;
 #[cfg(feature = "install")]
@@ -59,6 +60,7 @@ enum Command {
     Echo(role::EchoArguments),
     Ping(role::PingArguments),
     Switch(switch::Arguments),
+    Cni(cni::Arguments),
     Upf(upf::Arguments),
     UpfLoad(upf::LoadArguments),
     #[cfg(feature = "install")]
@@ -67,7 +69,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let Some(words) = cni::command_line() else { return cni::plugin() };
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) if error.use_stderr() => return wrong_usage(&error),
         Err(help) => help.exit(),
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Echo(arguments) => role::echo(arguments),
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
+        Command::Cni(arguments) => cni::run(&arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
         #[cfg(feature = "install")]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
+use dray_cni::{Opened, Store};
 use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
@@ -116,12 +117,22 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     raise_file_limit()?;
     // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
+    // Entering the containers' namespaces needs privileges.
+    let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
     let ports = config.ports.iter().map(|port| &port.uri);
     let engine = Switch::start_confined(config, || sandbox.enter(&config.control.path, ports))?;
     let engine = Arc::new(engine);
+    let mut again = 0;
+    for Opened { port, descriptors, .. } in containers {
+        match engine.add_port(&port, descriptors) {
+            Ok(()) => again += 1,
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
     let server = api::serve(socket, engine.clone(), config.clone(), Limits::default());
     // A closed standard error must not end the switch.
     let _ = std::io::stderr().write_all(show::started(config).as_bytes());
+    let _ = std::io::stderr().write_all(show::containers(again, &problems).as_bytes());
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);

@@ -5,6 +5,10 @@ mod keys;
 mod show;
 mod watch;
 
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use anyhow::Context;
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::PortStatus;
@@ -43,7 +47,9 @@ Examples:
   dray switch add-port up 'afxdp:eth0?defer=50'
   dray switch add-port b raw:eth1 --trunk 10+20 --native 1 --group tenants
   dray switch add-port c vhost:/run/dray/c.sock --mac 52:54:00:00:00:01 --storm 1kpps
-  dray switch add-port d vhost:/run/dray/d.sock --rate-in 10Gbit+1Mpps --burst 5ms")]
+  dray switch add-port d vhost:/run/dray/d.sock --rate-in 10Gbit+1Mpps --burst 5ms
+  dray switch add-port e tap:eth1 --netns /run/netns/blue
+  dray switch add-port f vhost:@dray/eth1 --netns /proc/1234/ns/net")]
     AddPort(Box<AddPort>),
     /// Remove a port.
     #[command(after_help = "Example:\n  dray switch del-port a")]
@@ -77,6 +83,10 @@ struct AddPort {
     name: Name,
     /// URI of the port.
     uri: PortUri,
+    /// Open the port's TAP interface or abstract socket in the network namespace with this file, and
+    /// pass it to the switch, which need not have access to it.
+    #[arg(long, value_name = "PATH")]
+    netns: Option<PathBuf>,
     #[command(flatten)]
     keys: keys::Given,
     #[command(flatten)]
@@ -139,7 +149,14 @@ fn talk(command: Command) -> Result<(), Failure> {
     }
 }
 
-fn add_port(AddPort { name, uri, keys, control }: AddPort) -> Result<(), Failure> {
-    let port = keys.of_port(name, uri).map_err(Failure::usage)?;
-    client(&control)?.add_port(&port).map(drop).map_err(refused)
+fn add_port(AddPort { name, uri, netns, keys, control }: AddPort) -> Result<(), Failure> {
+    let mut port = keys.of_port(name, uri).map_err(Failure::usage)?;
+    let opened = match netns {
+        None => Vec::new(),
+        Some(netns) => dray_cni::within(&netns, || port.uri.prepare())
+            .with_context(|| format!("--netns {}", netns.display()))??,
+    };
+    port.fd = opened.len() as u16;
+    let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    client(&control)?.add_port_with(&port, &descriptors).map(drop).map_err(refused)
 }

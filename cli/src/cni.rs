@@ -1,0 +1,126 @@
+//! `dray cni`: the plugin for container runtimes, and what an operator can do with its records.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use dray_cni::{Attachment, Restored, Store};
+use dray_switch::config::CONTROL;
+use dray_text::table;
+
+use crate::common::{Failure, print, print_json};
+use crate::control::Control;
+
+/// Give containers ports of a switch: the CNI plugin `dray-cni`, which container runtimes call.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ln -s /usr/local/bin/dray /opt/cni/bin/dray-cni     install the plugin
+  cat > /etc/cni/net.d/10-dray.conflist <<'END'
+  {\"cniVersion\": \"1.1.0\", \"name\": \"dray\", \"plugins\": [{
+    \"type\": \"dray-cni\", \"kind\": \"tap\", \"mtu\": 1500,
+    \"ipam\": {\"type\": \"host-local\", \"ranges\": [[{\"subnet\": \"10.88.0.0/16\"}]]}}]}
+  END
+  dray cni list                                       the containers that have ports
+
+Kinds: tap (plain sockets, the default), memif, virtio (dray's own port), vhost (DPDK, QEMU).
+  Keys: kind, port, vlan, trunk, native, group, mac, spoofCheck, mtu, queues, rate, control.
+  docs/containers.md explains them.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the containers with their ports.
+    #[command(after_help = "Examples:\n  dray cni list\n  dray cni list --json")]
+    List(List),
+    /// Give a switch that was restarted without privileges the ports of containers again.
+    #[command(after_help = "\
+Examples:
+  dray cni restore
+  dray cni restore --control /run/dray/tenant.sock")]
+    Restore(Control),
+}
+
+#[derive(clap::Args)]
+struct List {
+    /// Write JSON instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Name of the command that is always the plugin.
+const PLUGIN: &str = "dray-cni";
+
+/// Returns the command line, with `dray-cni` as `dray cni`; `None` if a container runtime calls the
+/// plugin: under that name, or, if the program has another name, without arguments.
+pub(crate) fn command_line() -> Option<Vec<std::ffi::OsString>> {
+    let mut words: Vec<_> = std::env::args_os().collect();
+    let name = words.first().map(std::path::Path::new).and_then(std::path::Path::file_name);
+    let is_plugin = name.is_some_and(|name| name == PLUGIN);
+    if words.len() <= 1 && (is_plugin || std::env::var_os("CNI_COMMAND").is_some()) {
+        return None;
+    }
+    if is_plugin {
+        words.splice(..1, ["dray".into(), "cni".into()]);
+    }
+    Some(words)
+}
+
+/// Maximum length of a network configuration, in bytes.
+const INPUT_MAX: u64 = 4 << 20;
+
+/// Carries out the request of a container runtime.
+pub(crate) fn plugin() -> ExitCode {
+    let mut input = Vec::new();
+    if let Err(error) = io::stdin().take(INPUT_MAX).read_to_end(&mut input) {
+        eprintln!("{PLUGIN}: standard input: {error}");
+        return ExitCode::FAILURE;
+    }
+    let get = |name: &str| std::env::var(name).ok();
+    let output = dray_cni::run(&Store::default(), &get, &input);
+    match io::stdout().write_all(output.text.as_bytes()) {
+        Ok(()) => ExitCode::from(output.status),
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let store = Store::default();
+    match &arguments.command {
+        Command::List(List { json }) => {
+            let all = store.all()?;
+            if *json { print_json(&all) } else { print(&show(&all)) }
+        }
+        Command::Restore(control) => {
+            let control = control.socket(CONTROL, "dray switch")?;
+            let Restored { added, problems } = dray_cni::restore(&store, &control);
+            for port in &added {
+                print(&format!("{}\n", port.name))?;
+            }
+            match problems.as_slice() {
+                [] => Ok(()),
+                problems => Err(anyhow::anyhow!("{}", problems.join("; ")).into()),
+            }
+        }
+    }
+}
+
+fn show(attachments: &[Attachment]) -> String {
+    let row = |attachment: &Attachment| {
+        vec![
+            attachment.container.clone(),
+            attachment.interface.clone(),
+            attachment.network.clone(),
+            attachment.kind.name().to_owned(),
+            attachment.port.name.to_string(),
+            attachment.port.macs.first().map(ToString::to_string).unwrap_or_default(),
+        ]
+    };
+    let rows = attachments.iter().map(row);
+    table(&["container", "interface", "network", "kind", "port", "address"], rows, 6)
+}

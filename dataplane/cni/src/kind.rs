@@ -1,0 +1,120 @@
+//! Kinds of attachment.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// How the program in the container uses its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// Plain sockets, through a TAP interface.
+    Tap,
+    /// A client of memif, at an abstract socket.
+    Memif,
+    /// A front end of vhost-user that connects, at an abstract socket: dray's `virtio:` port.
+    Virtio,
+    /// A front end of vhost-user that listens, in a directory: DPDK's `server=1`, QEMU.
+    Vhost,
+}
+
+/// Name of the socket in the directory of a `vhost` attachment.
+const SOCKET: &str = "vhost.sock";
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Tap, Self::Memif, Self::Virtio, Self::Vhost];
+
+    /// Returns the name of the kind in a network configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::Memif => "memif",
+            Self::Virtio => "virtio",
+            Self::Vhost => "vhost",
+        }
+    }
+
+    /// Returns the URI of the switch's port, and the socket that the program in the container uses.
+    pub(crate) fn uri(self, make: &Make<'_>) -> (String, Option<String>) {
+        let Make { interface, netns, directory, queues, mtu } = *make;
+        let more = |first| match queues {
+            1 => String::new(),
+            queues => format!("{first}queues={queues}"),
+        };
+        let socket = match self {
+            Self::Tap => None,
+            Self::Memif | Self::Virtio => Some(format!("@dray/{interface}")),
+            Self::Vhost => directory.map(|directory| directory.join(SOCKET).display().to_string()),
+        };
+        let at = socket.as_deref().unwrap_or_default();
+        let uri = match self {
+            Self::Tap => {
+                format!("tap:{interface}?mtu={mtu}{}&netns={}", more('&'), netns.display())
+            }
+            Self::Memif => format!("memif:{at}?role=server{}", more('&')),
+            Self::Virtio => format!("vhost:{at}{}", more('?')),
+            Self::Vhost => format!("vhost:{at}?client=1{}", more('&')),
+        };
+        (uri, socket)
+    }
+
+    /// Returns the content of the NPWG's device information file (its specification, 1.1.0), where
+    /// the kind has one. Its roles say who creates the socket: `client` and `slave` mean the host.
+    pub(crate) fn device_info(self, socket: &str) -> Option<Value> {
+        let info = |kind: &str, what: Value| json!({"type": kind, "version": "1.1.0", kind: what});
+        match self {
+            Self::Tap => None,
+            Self::Memif => {
+                Some(info("memif", json!({"role": "slave", "path": socket, "mode": "ethernet"})))
+            }
+            Self::Virtio => Some(info("vhost-user", json!({"mode": "client", "path": socket}))),
+            Self::Vhost => Some(info("vhost-user", json!({"mode": "server", "path": socket}))),
+        }
+    }
+}
+
+/// What the URI of a port depends on.
+pub(crate) struct Make<'a> {
+    pub(crate) interface: &'a str,
+    pub(crate) netns: &'a Path,
+    /// Directory for the socket of the program in the container, if that program creates it.
+    pub(crate) directory: Option<&'a PathBuf>,
+    pub(crate) queues: u16,
+    pub(crate) mtu: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_socket_and_device_info() {
+        let (netns, directory) = (Path::new("/run/netns/a"), PathBuf::from("/run/dray/vhost/p"));
+        let make = |queues| Make {
+            interface: "net1",
+            netns,
+            directory: Some(&directory),
+            queues,
+            mtu: 1500,
+        };
+        let of = |kind: Kind, queues| kind.uri(&make(queues));
+        let tap = "tap:net1?mtu=1500&queues=2&netns=/run/netns/a".to_owned();
+        assert_eq!(of(Kind::Tap, 2), (tap, None));
+        let at = Some("@dray/net1".to_owned());
+        assert_eq!(of(Kind::Memif, 1), ("memif:@dray/net1?role=server".to_owned(), at.clone()));
+        assert_eq!(of(Kind::Virtio, 1), ("vhost:@dray/net1".to_owned(), at));
+        let (uri, socket) = of(Kind::Vhost, 2);
+        assert_eq!(uri, "vhost:/run/dray/vhost/p/vhost.sock?client=1&queues=2");
+        assert_eq!(socket.as_deref(), Some("/run/dray/vhost/p/vhost.sock"));
+        assert_eq!(Kind::Tap.device_info(""), None);
+        let info = |kind: Kind| kind.device_info("@a").unwrap();
+        assert_eq!(info(Kind::Memif)["memif"]["role"], "slave");
+        assert_eq!(info(Kind::Virtio)["vhost-user"]["mode"], "client");
+        assert_eq!(info(Kind::Vhost)["vhost-user"]["mode"], "server");
+        for kind in Kind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+    }
+}

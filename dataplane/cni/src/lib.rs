@@ -1,0 +1,37 @@
+//! A plugin for the Container Network Interface (CNI), versions 0.4.0 to 1.1.0: a container gets a
+//! port of a running switch, without privileges and without a mount.
+//!
+//! The plugin enters the container's network namespace, opens there what the port needs (a TAP
+//! interface, or a listening abstract Unix socket), and passes the descriptors to the switch, which
+//! need not enter any namespace. It runs for the duration of one request. What it has made is
+//! recorded in a directory below `/run`, before it is made: so a request that was killed is cleaned
+//! up by the next one, a switch that starts again gets its ports back ([`restore`]), and nothing
+//! outlives a reboot.
+//!
+//! * [`run`]: one request of a container runtime.
+//! * `call`: its parameters; `network`: the network configuration; `reply`: result and error.
+//! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records.
+//! * `verbs`: ADD, CHECK, DEL, GC, STATUS, VERSION.
+#![forbid(unsafe_code)]
+
+mod addresses;
+mod attachment;
+mod call;
+mod ipam;
+mod kind;
+mod namespace;
+mod network;
+mod reply;
+mod restore;
+mod store;
+mod verbs;
+
+pub use attachment::Attachment;
+pub use kind::Kind;
+pub use namespace::within;
+pub use restore::{Opened, Restored, reopen, restore};
+pub use store::Store;
+pub use verbs::{Output, run};
+
+/// Versions of the specification that the plugin implements, the newest last.
+pub const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];

@@ -1,0 +1,395 @@
+//! The network configuration: keys of the specification, and the plugin's own.
+
+use std::path::PathBuf;
+
+use dray_switch::config::{CONTROL, Name, Rate, VlanId};
+use dray_wire::MacAddr;
+use serde_json::{Map, Value};
+
+use crate::VERSIONS;
+use crate::kind::Kind;
+use crate::reply::{CniError, code};
+
+/// A checked network configuration.
+#[derive(Clone, Debug)]
+pub(crate) struct Network {
+    /// Version of the specification that the runtime speaks.
+    pub(crate) version: String,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// Control socket of the switch.
+    pub(crate) control: PathBuf,
+    /// Name of the port; `None`: from the container's.
+    pub(crate) port: Option<Name>,
+    pub(crate) vlan: Option<VlanId>,
+    pub(crate) trunk: Option<Vec<VlanId>>,
+    pub(crate) native: Option<VlanId>,
+    pub(crate) group: Option<Name>,
+    pub(crate) mac: Option<MacAddr>,
+    pub(crate) spoof_check: bool,
+    pub(crate) mtu: usize,
+    pub(crate) queues: u16,
+    /// What the container may send, and be sent.
+    pub(crate) rate_in: Option<Rate>,
+    pub(crate) rate_out: Option<Rate>,
+    /// Name of the plugin that manages addresses.
+    pub(crate) ipam: Option<String>,
+    /// Path of the NPWG's device information file.
+    pub(crate) device_info: Option<PathBuf>,
+    pub(crate) previous: Option<Value>,
+    /// For GC: the attachments that remain, as container and interface. Runtimes leave out an empty
+    /// list.
+    pub(crate) valid: Vec<(String, String)>,
+}
+
+/// Keys of the specification and its conventions. Others with a slash are extensions that the
+/// specification allows anyone to add.
+const STANDARD: [&str; 14] = [
+    "args",
+    "capabilities",
+    "cniVersion",
+    "cniVersions",
+    "disableCheck",
+    "disableGC",
+    "dns",
+    "ipMasq",
+    "ipam",
+    "loadOnlyInlinedPlugins",
+    "name",
+    "prevResult",
+    "runtimeConfig",
+    "type",
+];
+
+/// The plugin's own keys.
+const OWN: [&str; 12] = [
+    "control",
+    "group",
+    "kind",
+    "mac",
+    "mtu",
+    "native",
+    "port",
+    "queues",
+    "rate",
+    "spoofCheck",
+    "trunk",
+    "vlan",
+];
+
+const MTU_USUAL: usize = 1500;
+
+impl Network {
+    /// Parses and checks a configuration.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, CniError> {
+        let value: Value = serde_json::from_slice(text).map_err(|error| {
+            CniError::new(code::DECODING_FAILURE, format!("network configuration: {error}"))
+        })?;
+        let Value::Object(keys) = &value else {
+            let what = "network configuration: give a JSON object";
+            return Err(CniError::new(code::DECODING_FAILURE, what));
+        };
+        let version = check_version(keys)?;
+        check_known(keys)?;
+        let runtime = &value["runtimeConfig"];
+        let rate = parsed(keys, "rate")?;
+        let bandwidth = &runtime["bandwidth"];
+        let other = ["trunk", "native"].into_iter().find(|key| given(keys, key).is_some());
+        if let (Some(_), Some(other)) = (given(keys, "vlan"), other) {
+            return Err(invalid(other, &value[other], "give either vlan or trunk"));
+        }
+        Ok(Self {
+            version,
+            name: text_of(keys, "name")?
+                .ok_or_else(|| invalid("name", &Value::Null, "give the network's name"))?,
+            kind: kind(keys)?,
+            control: match text_of(keys, "control")? {
+                Some(path) if path.starts_with('/') => path.into(),
+                Some(path) => {
+                    let what = "give the absolute path of the switch's control socket";
+                    return Err(invalid("control", &path.into(), what));
+                }
+                None => dray_daemon::default_control(CONTROL),
+            },
+            port: parsed(keys, "port")?,
+            vlan: vlan(keys, "vlan")?,
+            trunk: trunk(keys)?,
+            native: vlan(keys, "native")?,
+            group: parsed(keys, "group")?,
+            mac: mac(keys, runtime)?,
+            spoof_check: flag(keys, "spoofCheck", true)?,
+            mtu: number(keys, "mtu", 68, 9000)?.map_or(MTU_USUAL, |mtu| mtu as usize),
+            queues: number(keys, "queues", 1, 16)?.map_or(1, |queues| queues as u16),
+            rate_in: bits(bandwidth, "egressRate")?.or(rate),
+            rate_out: bits(bandwidth, "ingressRate")?.or(rate),
+            ipam: ipam(&value)?,
+            device_info: match &runtime["CNIDeviceInfoFile"] {
+                Value::Null => None,
+                Value::String(path) if path.starts_with('/') => Some(path.into()),
+                other => {
+                    let what = "give the absolute path of a file";
+                    return Err(invalid("runtimeConfig.CNIDeviceInfoFile", other, what));
+                }
+            },
+            previous: keys.get("prevResult").filter(|previous| !previous.is_null()).cloned(),
+            valid: valid(keys)?,
+        })
+    }
+}
+
+/// Returns the version to speak.
+fn check_version(keys: &Map<String, Value>) -> Result<String, CniError> {
+    let known = VERSIONS.join(", ");
+    match keys.get("cniVersion") {
+        Some(Value::String(version)) if VERSIONS.contains(&version.as_str()) => Ok(version.clone()),
+        Some(version) => {
+            let what = format!("cniVersion: {version} is not supported; give one of {known}");
+            Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
+        }
+        None => {
+            let what = format!("cniVersion: missing; give one of {known}");
+            Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
+        }
+    }
+}
+
+fn check_known(keys: &Map<String, Value>) -> Result<(), CniError> {
+    let is_known = |key: &str| STANDARD.contains(&key) || OWN.contains(&key) || key.contains('/');
+    let Some((key, value)) = keys.iter().find(|(key, _)| !is_known(key)) else { return Ok(()) };
+    let hint = dray_text::hint(key, OWN);
+    let what = format!("{key}: {value}: unknown key{hint} the plugin takes {}", OWN.join(", "));
+    Err(CniError::new(code::UNSUPPORTED_FIELD, what))
+}
+
+fn invalid(key: &str, value: &Value, what: &str) -> CniError {
+    let what = match value {
+        Value::Null => format!("{key}: missing; {what}"),
+        value => format!("{key}: {value}: {what}"),
+    };
+    CniError::new(code::INVALID_CONFIG, what)
+}
+
+/// Returns the value of a key that is given.
+fn given<'k>(keys: &'k Map<String, Value>, key: &str) -> Option<&'k Value> {
+    keys.get(key).filter(|value| !value.is_null())
+}
+
+fn text_of(keys: &Map<String, Value>, key: &str) -> Result<Option<String>, CniError> {
+    match given(keys, key) {
+        None => Ok(None),
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
+        Some(other) => Err(invalid(key, other, "give a text")),
+    }
+}
+
+/// Returns a value that has a form as text.
+fn parsed<T: std::str::FromStr<Err: ToString>>(
+    keys: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<T>, CniError> {
+    let Some(text) = text_of(keys, key)? else { return Ok(None) };
+    text.parse().map(Some).map_err(|error: T::Err| {
+        CniError::new(code::INVALID_CONFIG, format!("{key}: {}", error.to_string()))
+    })
+}
+
+fn number(
+    keys: &Map<String, Value>,
+    key: &str,
+    min: u64,
+    max: u64,
+) -> Result<Option<u64>, CniError> {
+    let Some(value) = given(keys, key) else { return Ok(None) };
+    match value.as_u64() {
+        Some(number) if (min..=max).contains(&number) => Ok(Some(number)),
+        _ => Err(invalid(key, value, &format!("give {min} to {max}"))),
+    }
+}
+
+fn flag(keys: &Map<String, Value>, key: &str, usual: bool) -> Result<bool, CniError> {
+    match given(keys, key) {
+        None => Ok(usual),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(other) => Err(invalid(key, other, "give true or false")),
+    }
+}
+
+fn kind(keys: &Map<String, Value>) -> Result<Kind, CniError> {
+    let names = Kind::ALL.map(Kind::name);
+    match given(keys, "kind") {
+        None => Ok(Kind::Tap),
+        Some(value) => serde_json::from_value(value.clone())
+            .map_err(|_| invalid("kind", value, &format!("give one of {}", names.join(", ")))),
+    }
+}
+
+fn vlan(keys: &Map<String, Value>, key: &str) -> Result<Option<VlanId>, CniError> {
+    let Some(value) = given(keys, key) else { return Ok(None) };
+    let vlan = value.as_i64().and_then(|number| VlanId::try_from(number).ok());
+    vlan.map(Some).ok_or_else(|| invalid(key, value, "give 1 to 4094"))
+}
+
+fn trunk(keys: &Map<String, Value>) -> Result<Option<Vec<VlanId>>, CniError> {
+    let Some(value) = given(keys, "trunk") else { return Ok(None) };
+    let wrong = || invalid("trunk", value, "give VLANs of 1 to 4094, for example [10, 20]");
+    let vlans = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    let vlan = |value: &Value| VlanId::try_from(value.as_i64()?).ok();
+    vlans.iter().map(vlan).collect::<Option<_>>().map(Some).ok_or_else(wrong)
+}
+
+/// Returns the address that the runtime asks for, else that of the configuration.
+fn mac(keys: &Map<String, Value>, runtime: &Value) -> Result<Option<MacAddr>, CniError> {
+    let (key, value) = match (&runtime["mac"], given(keys, "mac")) {
+        (Value::Null, None) => return Ok(None),
+        (Value::Null, Some(value)) => ("mac", value),
+        (value, _) => ("runtimeConfig.mac", value),
+    };
+    let mac = value.as_str().and_then(|text| text.parse::<MacAddr>().ok());
+    let what = "give the address of a station, for example 02:00:00:00:00:01";
+    mac.filter(|mac| mac.is_station()).map(Some).ok_or_else(|| invalid(key, value, what))
+}
+
+/// Returns a rate of the capability `bandwidth`, in bits per second; 0 is none.
+fn bits(bandwidth: &Value, key: &str) -> Result<Option<Rate>, CniError> {
+    let rate = match &bandwidth[key] {
+        Value::Null => return Ok(None),
+        value => value.as_u64(),
+    };
+    let what = || {
+        let key = format!("runtimeConfig.bandwidth.{key}");
+        invalid(&key, &bandwidth[key.rsplit('.').next().unwrap_or_default()], RATES)
+    };
+    match rate {
+        Some(0) => Ok(None),
+        Some(rate) => format!("{rate}bit").parse().map(Some).map_err(|_| what()),
+        None => Err(what()),
+    }
+}
+
+const RATES: &str = "give 1000 to 1000000000000 bits per second";
+
+fn ipam(value: &Value) -> Result<Option<String>, CniError> {
+    match (&value["ipam"], &value["ipam"]["type"]) {
+        (Value::Null, _) => Ok(None),
+        (Value::Object(keys), Value::Null) if keys.is_empty() => Ok(None),
+        // It is looked for in the folders of CNI_PATH, and nowhere else.
+        (_, Value::String(name)) if !name.is_empty() && !name.contains('/') => {
+            Ok(Some(name.clone()))
+        }
+        (_, other) => {
+            Err(invalid("ipam.type", other, "give the name of a plugin, for example host-local"))
+        }
+    }
+}
+
+/// Returns the attachments that remain, by either of the keys that runtimes use.
+fn valid(keys: &Map<String, Value>) -> Result<Vec<(String, String)>, CniError> {
+    let names = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+    let Some((key, value)) = names.iter().find_map(|key| Some((*key, given(keys, key)?))) else {
+        return Ok(Vec::new());
+    };
+    let wrong = || {
+        invalid(key, value, "give a list such as [{\"containerID\": \"a\", \"ifname\": \"eth0\"}]")
+    };
+    let pair = |entry: &Value| {
+        let text = |key: &str| entry[key].as_str().map(str::to_owned);
+        Some((text("containerID")?, text("ifname")?))
+    };
+    let list = value.as_array().ok_or_else(wrong)?;
+    list.iter().map(pair).collect::<Option<_>>().ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns a configuration with these keys besides the required ones.
+    fn parse(more: &Value) -> Result<Network, CniError> {
+        let mut value = json!({"cniVersion": "1.1.0", "name": "n", "type": "dray-cni"});
+        let keys = value.as_object_mut().unwrap();
+        keys.extend(more.as_object().unwrap().clone());
+        Network::parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn defaults_are_tap_with_spoof_check() {
+        let network = parse(&json!({})).unwrap();
+        assert_eq!((network.kind, network.spoof_check), (Kind::Tap, true));
+        assert_eq!((network.mtu, network.queues, network.ipam), (1500, 1, None));
+    }
+
+    #[test]
+    fn capabilities_override_keys() {
+        let network = parse(&json!({
+            "mac": "02:00:00:00:00:01",
+            "rate": "1Gbit",
+            "runtimeConfig": {
+                "mac": "02:00:00:00:00:02",
+                "bandwidth": {"ingressRate": 5000, "ingressBurst": 1},
+                "CNIDeviceInfoFile": "/a/b",
+            },
+        }));
+        let network = network.unwrap();
+        assert_eq!(network.mac.unwrap().to_string(), "02:00:00:00:00:02");
+        assert_eq!(network.rate_in.unwrap().to_string(), "1Gbit");
+        assert_eq!(network.rate_out.unwrap().to_string(), "5kbit");
+        assert_eq!(network.device_info, Some("/a/b".into()));
+    }
+
+    #[test]
+    fn both_keys_of_valid_attachments_are_read() {
+        let list = json!([{"containerID": "a", "ifname": "eth0"}]);
+        for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+            let network = parse(&json!({key: list})).unwrap();
+            assert_eq!(network.valid, [("a".to_owned(), "eth0".to_owned())]);
+        }
+        assert!(parse(&json!({})).unwrap().valid.is_empty());
+    }
+
+    #[test]
+    fn error_names_key_value_and_what_is_allowed() {
+        for (keys, code, part) in [
+            (json!({"cniVersion": "0.3.1"}), 1, "\"0.3.1\" is not supported; give one of 0.4.0"),
+            (json!({"vlna": 3}), 2, "vlna: 3: unknown key: did you mean vlan?"),
+            (json!({"kind": "veth"}), 7, "kind: \"veth\": give one of tap, memif, virtio, vhost"),
+            (json!({"vlan": 0}), 7, "vlan: 0: give 1 to 4094"),
+            (json!({"vlan": "5"}), 7, "vlan: \"5\": give 1 to 4094"),
+            (json!({"vlan": 5, "trunk": [1]}), 7, "trunk: [1]: give either vlan or trunk"),
+            (json!({"trunk": []}), 7, "trunk: []: give VLANs"),
+            (json!({"mtu": 65000}), 7, "mtu: 65000: give 68 to 9000"),
+            (json!({"queues": 17}), 7, "queues: 17: give 1 to 16"),
+            (json!({"spoofCheck": "no"}), 7, "spoofCheck: \"no\": give true or false"),
+            (
+                json!({"mac": "01:00:00:00:00:01"}),
+                7,
+                "mac: \"01:00:00:00:00:01\": give the address",
+            ),
+            (json!({"port": "a b"}), 7, "port: name \"a b\": give 1 to 64"),
+            (json!({"group": 7}), 7, "group: 7: give a text"),
+            (json!({"rate": "fast"}), 7, "rate: rate \"fast\": give frames or bits"),
+            (
+                json!({"runtimeConfig": {"bandwidth": {"egressRate": 1}}}),
+                7,
+                "runtimeConfig.bandwidth.egressRate: 1: give 1000 to",
+            ),
+            (json!({"control": "a.sock"}), 7, "control: \"a.sock\": give the absolute path"),
+            (json!({"ipam": {}, "name": ""}), 7, "name: \"\": give a text"),
+            (
+                json!({"ipam": {"type": "../x"}}),
+                7,
+                "ipam.type: \"../x\": give the name of a plugin",
+            ),
+            (json!({"ipam": {"x": 1}}), 7, "ipam.type: missing; give the name"),
+            (json!({"cni.dev/attachments": [1]}), 7, "cni.dev/attachments: [1]: give a list"),
+        ] {
+            let error = parse(&keys).unwrap_err();
+            assert_eq!(error.code, code, "{}", error.msg);
+            assert!(error.msg.contains(part), "{}", error.msg);
+        }
+        for (text, code) in [("", 6), ("{", 6), ("[]", 6), ("{}", 1)] {
+            assert_eq!(Network::parse(text.as_bytes()).unwrap_err().code, code, "{text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Records of attachments: one file each, in a directory that only root can read.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use dray_daemon::Lock;
+
+use crate::attachment::Attachment;
+
+/// Directory of the records.
+#[derive(Clone, Debug)]
+pub struct Store(PathBuf);
+
+/// Default directory.
+const FOLDER: &str = "/run/dray/cni";
+const SUFFIX: &str = ".json";
+
+impl Default for Store {
+    /// Returns the directory that plugin and switch use: `/run/dray/cni`, or `cni` beside the control
+    /// sockets of a lab.
+    fn default() -> Self {
+        Self(dray_daemon::default_control(FOLDER))
+    }
+}
+
+impl Store {
+    /// Returns the records in `folder`, which need not exist.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// Returns the name of an attachment in the directory. Neither part can contain a colon.
+    pub(crate) fn key(container: &str, interface: &str) -> String {
+        format!("{container}:{interface}")
+    }
+
+    /// Waits until no other process works on the attachment `key`.
+    pub(crate) fn lock(&self, key: &str) -> io::Result<Lock> {
+        self.create()?;
+        Lock::take(&self.lock_path(key))
+    }
+
+    /// Like [`lock`](Self::lock), without waiting: `None` if another process works on it.
+    pub(crate) fn try_lock(&self, key: &str) -> io::Result<Option<Lock>> {
+        Lock::try_take(&self.lock_path(key))
+    }
+
+    fn lock_path(&self, key: &str) -> PathBuf {
+        self.0.join(format!("{key}.lock"))
+    }
+
+    fn create(&self) -> io::Result<()> {
+        let parent = self.0.parent().unwrap_or(&self.0);
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+        match DirBuilder::new().mode(0o700).create(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.0.join(format!("{key}{SUFFIX}"))
+    }
+
+    /// Writes a record, replacing an earlier one at once.
+    pub(crate) fn save(&self, attachment: &Attachment) -> io::Result<()> {
+        let key = attachment.key();
+        let text = serde_json::to_vec_pretty(attachment).map_err(io::Error::other)?;
+        write(&self.path(&key), &text)
+    }
+
+    /// Reads the record `key`; `None` if there is none.
+    pub(crate) fn load(&self, key: &str) -> io::Result<Option<Attachment>> {
+        let path = self.path(key);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+                let what = format!("{}: {error}; remove this file", path.display());
+                io::Error::new(io::ErrorKind::InvalidData, what)
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the record `key`, if there is one.
+    pub(crate) fn remove(&self, key: &str) -> io::Result<()> {
+        let path = self.path(key);
+        // A process that was killed may have left the second one.
+        remove_file(&path)?;
+        remove_file(&unfinished(&path))
+    }
+
+    /// Returns the keys of all records, sorted.
+    pub(crate) fn keys(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                let what = format!("{}: {error}", self.0.display());
+                return Err(io::Error::new(error.kind(), what));
+            }
+            Ok(entries) => entries,
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut keys: Vec<_> =
+            names.filter_map(|name| Some(name.strip_suffix(SUFFIX)?.to_owned())).collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    /// Returns all records that can be read.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn all(&self) -> io::Result<Vec<Attachment>> {
+        let keys = self.keys()?.into_iter();
+        Ok(keys.filter_map(|key| self.load(&key).ok().flatten()).collect())
+    }
+}
+
+/// Writes a file at once: a reader finds the old content or the new one.
+pub(crate) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = unfinished(path);
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+/// Removes a file, if there is one.
+pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

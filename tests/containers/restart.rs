@@ -1,0 +1,135 @@
+//! Programs that end at any time: the switch, the plugin, containers.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::common::{DRAY, alone, eventually};
+use crate::node::{Node, Pod};
+
+/// Returns the names of the switch's ports.
+fn names(node: &Node) -> Vec<String> {
+    let mut names: Vec<_> =
+        node.ports().into_iter().map(|port| port.config.name.to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn ports_come_back_when_switch_is_killed_and_started() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let keys = json!({"ipam": node.ipam(&["10.1.0.0/16"]), "queues": 2});
+    let pods = [Pod::new(), Pod::new()];
+    for (number, pod) in pods.iter().enumerate() {
+        node.call("ADD", &format!("c{number}"), &pod.path(), &keys).unwrap();
+    }
+    let gone = Pod::new();
+    node.call("ADD", "gone", &gone.path(), &json!({"kind": "virtio"})).unwrap();
+    for _ in 0..2 {
+        node.kill_switch();
+        node.start_switch();
+        assert_eq!(names(&node), ["c0.eth0", "c1.eth0", "gone.eth0"], "{}", node.said());
+        pods[0].run("ping -c 3 -i 0.2 -W 5 10.1.0.3");
+    }
+    assert!(node.said().contains("containers: 3 ports again"), "{}", node.said());
+    // A container that ends while the switch is down is not attached again; the plugin forgets it.
+    node.kill_switch();
+    drop(gone);
+    node.start_switch();
+    assert_eq!(names(&node), ["c0.eth0", "c1.eth0"], "{}", node.said());
+    assert!(node.said().contains("gone:eth0: "), "{}", node.said());
+    node.call("STATUS", "", "", &keys).unwrap();
+    assert_eq!(node.names_in("run/cni").len(), 2);
+    // The same by an operator, for a switch without privileges.
+    node.client().remove_port(&"c0.eth0".parse().unwrap()).unwrap();
+    let restore = || {
+        let mut command = std::process::Command::new(DRAY);
+        let output = command.args(["cni", "restore"]).env("DRAY_CONTROL_DIR", node.at("run"));
+        String::from_utf8(output.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(restore(), "c0.eth0\n");
+    assert_eq!(restore(), "");
+    pods[0].run("ping -c 3 -i 0.2 -W 5 10.1.0.3");
+    for (number, pod) in pods.iter().enumerate() {
+        node.call("DEL", &format!("c{number}"), &pod.path(), &keys).unwrap();
+    }
+    node.assert_clean();
+}
+
+#[test]
+fn container_that_ends_without_del_is_reaped() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let before = node.descriptors();
+    for kind in ["tap", "virtio", "vhost"] {
+        let pod = Pod::new();
+        node.call("ADD", "c1", &pod.path(), &json!({"kind": kind})).unwrap();
+        drop(pod);
+        let other = Pod::new();
+        node.call("ADD", "c2", &other.path(), &json!({})).unwrap();
+        assert_eq!(names(&node), ["c2.eth0"], "{kind}");
+        node.call("DEL", "c2", &other.path(), &json!({})).unwrap();
+        node.assert_clean();
+    }
+    assert!(eventually(|| node.descriptors() == before), "{} {before}", node.descriptors());
+}
+
+/// A small generator of numbers (xorshift), so that a failure can be repeated.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// ADD and DEL in random order, some of them killed at a random time, and so is the switch. A number
+/// of rounds in `DRAY_CNI_ROUNDS` replaces the usual one.
+#[test]
+fn random_adds_and_dels_with_kills_leave_nothing() {
+    let _alone = alone();
+    require_cni!();
+    let rounds = std::env::var("DRAY_CNI_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let node = Node::start();
+    let before = node.descriptors();
+    let ipam = node.ipam(&["10.1.0.0/16"]);
+    let pods: Vec<_> = (0..4).map(|_| Pod::new()).collect();
+    let mut chance = Chance(0x5eed);
+    for round in 0..rounds.unwrap_or(60) {
+        let at = chance.below(pods.len() as u64) as usize;
+        let kind = ["tap", "virtio", "vhost"][chance.below(3) as usize];
+        let keys = json!({"kind": kind, "ipam": ipam});
+        let verb = ["ADD", "DEL"][chance.below(2) as usize];
+        let mut command = node.plugin(verb, &format!("c{at}"), &pods[at].path(), &keys);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        if chance.below(2) == 0 {
+            std::thread::sleep(Duration::from_micros(chance.below(30_000)));
+            let _ = child.kill();
+        }
+        if chance.below(20) == 0 {
+            node.kill_switch();
+            node.start_switch();
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        // A killed process has written nothing; a switch that is killed is an error of ADD.
+        let is_transient = said.contains("\"code\": 11");
+        assert!(said.is_empty() || output.status.success() || is_transient, "{round}: {said}");
+    }
+    for (at, pod) in pods.iter().enumerate() {
+        node.call("DEL", &format!("c{at}"), &pod.path(), &json!({"ipam": ipam})).unwrap();
+        let links = pod.run("ip -o link");
+        assert_eq!(links.lines().count(), 1, "{links}");
+    }
+    // An IPAM plugin whose caller was killed reserves an address nevertheless.
+    node.call("GC", "", "", &json!({"ipam": ipam})).unwrap();
+    node.assert_clean();
+    assert!(eventually(|| node.descriptors() <= before), "{} {before}", node.descriptors());
+}

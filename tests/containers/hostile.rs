@@ -44,13 +44,21 @@ fn link_or_pipe_in_a_directory_leads_to_no_other_container() {
     // The switch connects to the second container's own socket.
     let (_connection, _) = other.accept().unwrap();
     other.set_nonblocking(true).unwrap();
+    let says = |what: &str| {
+        let why = || node.ports()[0].unreachable.clone().unwrap_or_default();
+        assert!(
+            eventually(|| why() == format!("vhost.sock is a {what}, not a socket")),
+            "{}",
+            why()
+        );
+    };
     for target in [victim.as_path(), &sockets[1]] {
         symlink(target, &sockets[0]).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        says("symbolic link");
         fs::remove_file(&sockets[0]).unwrap();
     }
     mknodat(CWD, &sockets[0], FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    says("pipe");
     assert_eq!(host.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(node.ports()[0].state, PortState::Waiting);

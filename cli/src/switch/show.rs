@@ -87,6 +87,9 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     let left = header.len() - 3;
     let mut text = table(&header, rows, left);
     for port in ports {
+        if let Some(why) = &port.unreachable {
+            text.push_str(&format!("{}: no peer: {why}\n", port.config.name));
+        }
         if let Some(why) = &port.last_disconnect {
             text.push_str(&format!("{}: last peer disconnected: {why}\n", port.config.name));
         }
@@ -222,6 +225,7 @@ mod tests {
             queues: 2,
             features: Vec::new(),
             stations: 3,
+            unreachable: None,
             last_disconnect: None,
             disconnects: [("invalid ring index".to_owned(), 2)].into(),
             counters,

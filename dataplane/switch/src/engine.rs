@@ -159,6 +159,9 @@ pub struct PortStatus {
     pub features: Vec<String>,
     /// Number of stations learned on the port.
     pub stations: u32,
+    /// Why no peer could be reached at the last attempt, if the port connects to its peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<String>,
     /// Reason for the last disconnect.
     pub last_disconnect: Option<String>,
     /// Number of disconnects by reason.

@@ -97,6 +97,7 @@ impl Engine for Fake {
             queues: 1,
             features: vec!["VIRTIO_F_VERSION_1".to_owned()],
             stations: 0,
+            unreachable: None,
             last_disconnect: Some("the peer closed its socket".to_owned()),
             disconnects: BTreeMap::from([("the peer closed its socket".to_owned(), 1)]),
             counters,

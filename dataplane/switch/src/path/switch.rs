@@ -203,6 +203,7 @@ impl Switch {
             queues: port.rx.len() as u16,
             features: link.features,
             stations: self.setting.table.learned_on(port.index),
+            unreachable: link.unreachable,
             last_disconnect: failure.or(link.last_end),
             disconnects: link.ends,
             counters: port.counted(),

@@ -29,13 +29,14 @@ fn role(directory: Option<&Path>, words: &str) -> Command {
     command
 }
 
-/// Returns the port that a program in the container uses.
-fn port(result: &Value) -> (String, Option<String>) {
+/// Returns the port that a program in the container uses, and the directory that it needs.
+fn port(kind: &str, result: &Value) -> (String, Option<String>) {
     let socket = result["interfaces"][0]["socketPath"].as_str().unwrap();
     match Path::new(socket).parent().filter(|_| socket.starts_with('/')) {
         Some(directory) => {
             ("virtio:/mnt/vhost.sock?server=1".to_owned(), Some(directory.display().to_string()))
         }
+        None if kind == "memif" => (format!("memif:{socket}"), None),
         None => (format!("virtio:{socket}"), None),
     }
 }
@@ -46,7 +47,8 @@ fn frames_pass_between_shared_memory_containers() {
     require_cni!();
     let node = Node::start();
     let keys = |kind: &str| json!({"kind": kind, "ipam": node.ipam(&["10.1.0.0/16"])});
-    for kinds in [["vhost", "vhost"]] {
+    for kinds in [["virtio", "virtio"], ["vhost", "virtio"], ["vhost", "vhost"], ["memif", "memif"]]
+    {
         let pods = [Pod::new(), Pod::new()];
         let results: Vec<Value> = (0..2)
             .map(|at| {
@@ -54,7 +56,7 @@ fn frames_pass_between_shared_memory_containers() {
                 node.call("ADD", &name, &pods[at].path(), &keys(kinds[at])).unwrap()
             })
             .collect();
-        let [to, from] = [port(&results[0]), port(&results[1])];
+        let [to, from] = [port(kinds[0], &results[0]), port(kinds[1], &results[1])];
         let words = format!("receive --port {} --count {FRAMES} -t 60", to.0);
         let mut receiver = pods[0].start(&mut role(to.1.as_deref().map(Path::new), &words));
         let runs = || node.ports()[0].state == PortState::Running;
@@ -79,6 +81,55 @@ fn frames_pass_between_shared_memory_containers() {
 }
 
 #[test]
+fn unprivileged_testpmd_is_a_memif_client() {
+    let _alone = alone();
+    require_cni!();
+    if Command::new("dpdk-testpmd").arg("--version").output().is_err() {
+        return crate::common::skip("dpdk-testpmd is not installed: apt install dpdk-dev");
+    }
+    let node = Node::start();
+    let pods = [Pod::new(), Pod::new()];
+    let keys = json!({"kind": "memif"});
+    let results: Vec<_> = (0..2)
+        .map(|at| node.call("ADD", &format!("c{at}"), &pods[at].path(), &keys).unwrap())
+        .collect();
+    let said = std::fs::File::create(node.at("testpmd.log")).unwrap();
+    let mut testpmd = Command::new("setpriv");
+    testpmd.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "dpdk-testpmd"]);
+    testpmd.args(["--no-pci", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);
+    testpmd.args(["--lcores", "0@0,1@1"]);
+    let device = format!(
+        "net_memif0,role=client,socket=dray/eth0,socket-abstract=yes,mac={}",
+        mac(&results[0])
+    );
+    testpmd.args(["--vdev", &device, "--", "--forward-mode=macswap", "--total-num-mbufs=4096"]);
+    testpmd.args(["--auto-start", "--stats-period=1"]);
+    testpmd.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
+    let _testpmd = pods[0].start(&mut testpmd);
+    let log = || std::fs::read_to_string(node.at("testpmd.log")).unwrap();
+    let runs = || node.ports()[0].state == PortState::Running;
+    assert!(eventually(runs), "{:?} {}", node.ports()[0], log());
+    let words = format!(
+        "send --port memif:@dray/eth0 --count {FRAMES} --rate 5k --src-mac {} --dst-mac {}",
+        mac(&results[1]),
+        mac(&results[0]),
+    );
+    assert!(pods[1].start(&mut role(None, &words)).0.wait().unwrap().success());
+    // It sends each frame back, from its own address to the sender's, as far as it keeps up.
+    let all: u64 = FRAMES.parse().unwrap();
+    let is_complete = || {
+        let counters = node.ports().remove(0).counters;
+        let full = counters.drops.get(DropReason::ReceiverFull);
+        counters.tx_frames + full == all && counters.rx_frames > all / 10
+    };
+    assert!(eventually(is_complete), "{:?} {}", node.ports(), log());
+    for (at, pod) in pods.iter().enumerate() {
+        node.call("DEL", &format!("c{at}"), &pod.path(), &keys).unwrap();
+    }
+    node.assert_clean();
+}
+
+#[test]
 fn device_info_and_socket_path_describe_the_kind() {
     let _alone = alone();
     require_cni!();
@@ -87,6 +138,7 @@ fn device_info_and_socket_path_describe_the_kind() {
     for (kind, socket, info) in [
         ("tap", None, None),
         ("virtio", Some("@dray/eth0"), Some(("vhost-user", "mode", "client"))),
+        ("memif", Some("@dray/eth0"), Some(("memif", "role", "slave"))),
         ("vhost", Some("/run/vhost/c1.eth0/vhost.sock"), Some(("vhost-user", "mode", "server"))),
     ] {
         let pod = Pod::new();

@@ -111,6 +111,16 @@ impl Node {
         node
     }
 
+    /// Adds and removes ports, so that the switch has opened what it keeps open.
+    pub(crate) fn warm_up(&self) {
+        let pod = Pod::new();
+        for kind in ["tap", "virtio", "vhost", "memif"] {
+            for verb in ["ADD", "DEL"] {
+                self.call(verb, "warm", &pod.path(), &json!({"kind": kind})).unwrap();
+            }
+        }
+    }
+
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -150,10 +160,14 @@ impl Node {
         self.client().ports().unwrap()
     }
 
-    /// Returns the number of descriptors that the switch has open.
-    pub(crate) fn descriptors(&self) -> usize {
+    /// Returns the files that the switch has open.
+    pub(crate) fn descriptors(&self) -> Vec<String> {
         let id = self.switch.borrow().as_ref().unwrap().0.id();
-        fs::read_dir(format!("/proc/{id}/fd")).unwrap().count()
+        let entries = fs::read_dir(format!("/proc/{id}/fd")).unwrap().flatten();
+        // One may be closed meanwhile.
+        entries
+            .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.display().to_string()))
+            .collect()
     }
 
     /// Returns the configuration of the plugin with these keys.

@@ -64,8 +64,9 @@ fn container_that_ends_without_del_is_reaped() {
     let _alone = alone();
     require_cni!();
     let node = Node::start();
+    node.warm_up();
     let before = node.descriptors();
-    for kind in ["tap", "virtio", "vhost"] {
+    for kind in ["tap", "virtio", "vhost", "memif"] {
         let pod = Pod::new();
         node.call("ADD", "c1", &pod.path(), &json!({"kind": kind})).unwrap();
         drop(pod);
@@ -75,7 +76,11 @@ fn container_that_ends_without_del_is_reaped() {
         node.call("DEL", "c2", &other.path(), &json!({})).unwrap();
         node.assert_clean();
     }
-    assert!(eventually(|| node.descriptors() == before), "{} {before}", node.descriptors());
+    assert!(
+        eventually(|| node.descriptors().len() <= before.len()),
+        "{:?} {before:?}",
+        node.descriptors()
+    );
 }
 
 /// A small generator of numbers (xorshift), so that a failure can be repeated.
@@ -98,13 +103,14 @@ fn random_adds_and_dels_with_kills_leave_nothing() {
     require_cni!();
     let rounds = std::env::var("DRAY_CNI_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     let node = Node::start();
+    node.warm_up();
     let before = node.descriptors();
     let ipam = node.ipam(&["10.1.0.0/16"]);
     let pods: Vec<_> = (0..4).map(|_| Pod::new()).collect();
     let mut chance = Chance(0x5eed);
     for round in 0..rounds.unwrap_or(60) {
         let at = chance.below(pods.len() as u64) as usize;
-        let kind = ["tap", "virtio", "vhost"][chance.below(3) as usize];
+        let kind = ["tap", "virtio", "vhost", "memif"][chance.below(4) as usize];
         let keys = json!({"kind": kind, "ipam": ipam});
         let verb = ["ADD", "DEL"][chance.below(2) as usize];
         let mut command = node.plugin(verb, &format!("c{at}"), &pods[at].path(), &keys);
@@ -131,5 +137,9 @@ fn random_adds_and_dels_with_kills_leave_nothing() {
     // An IPAM plugin whose caller was killed reserves an address nevertheless.
     node.call("GC", "", "", &json!({"ipam": ipam})).unwrap();
     node.assert_clean();
-    assert!(eventually(|| node.descriptors() <= before), "{} {before}", node.descriptors());
+    assert!(
+        eventually(|| node.descriptors().len() <= before.len()),
+        "{:?} {before:?}",
+        node.descriptors()
+    );
 }

@@ -144,7 +144,10 @@ impl Request<'_> {
     ) -> Result<Value, CniError> {
         // Before addresses are reserved: it is the most likely reason to fail.
         Client::new(&network.control).status().map_err(|error| switch_error(&error))?;
-        let ipam = self.ipam(network, "ADD")?;
+        let ipam = self.ipam(network, "ADD").or_else(|error| {
+            // The IPAM plugin of an ADD that was killed may have gone on, and reserved an address.
+            self.ipam(network, "DEL").and_then(|_| self.ipam(network, "ADD")).map_err(|_| error)
+        })?;
         attachment.create()?;
         attachment.add_port(&attachment.open()?)?;
         if let (Kind::Tap, Some(ipam)) = (attachment.kind, &ipam) {

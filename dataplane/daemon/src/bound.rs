@@ -52,7 +52,7 @@ impl BoundSocket {
         if kind != SocketType::DGRAM {
             listen(&socket, BACKLOG)?;
         }
-        Ok(Self { socket, file: Some(file) })
+        Ok(Self { socket, file })
     }
 
     /// Accepts a connection.

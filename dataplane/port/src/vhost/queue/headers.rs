@@ -10,13 +10,13 @@ use crate::Frame;
 
 /// How the headers of a queue are read and written.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Headers {
+pub(crate) struct Headers {
     /// Length in bytes, 10 or 12.
-    pub(in super::super) len: u32,
+    pub(crate) len: u32,
     /// True if a frame may be spread over several chains, which its header then counts.
-    pub(in super::super) mergeable: bool,
+    pub(crate) mergeable: bool,
     /// What was negotiated: what the peer may leave to us, or we may leave to it.
-    pub(in super::super) offloads: Offloads,
+    pub(crate) offloads: Offloads,
 }
 
 impl Headers {

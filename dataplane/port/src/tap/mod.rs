@@ -87,6 +87,11 @@ impl TapUri {
 
     /// Opens a device for each queue, and sets the interface up.
     fn prepare_queues(&self) -> Result<Vec<OwnedFd>, Failed> {
+        // The kernel reports the carrier of an interface that is up at once, but of another one up
+        // to a second later.
+        if let Ok(interface) = Interface::find(&self.interface) {
+            interface.set_up().map_err(|error| ("setting the interface up", error))?;
+        }
         let open = |_| Device::open(&self.interface, self.queues > 1, self.offload);
         let devices: Vec<_> = (0..self.queues).map(open).collect::<Result<_, _>>()?;
         self.set_up()?;

@@ -105,8 +105,8 @@ impl Netlink {
         Ok(Self(socket))
     }
 
-    /// The IPAM plugin has made sure that nobody else has the address, so duplicates are not looked
-    /// for, which would take a second.
+    /// The IPAM plugin assigns each address once, so duplicate address detection (RFC 4862), which
+    /// takes a second, is off.
     fn add_address(&self, index: u32, own: IpAddr, len: u8) -> io::Result<()> {
         let mut message = AddressMessage::default();
         message.header.family = family(own);

@@ -1,4 +1,4 @@
-//! What a container is attached by: a port of the switch, and what that port uses in the container.
+//! Attachments: a port of the switch, and its interface, socket or directory in the container.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// What the URI of a port depends on.
+/// Parameters of a port's URI.
 pub(crate) struct Make<'a> {
     pub(crate) interface: &'a str,
     pub(crate) netns: &'a Path,

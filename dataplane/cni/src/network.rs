@@ -29,7 +29,7 @@ pub(crate) struct Network {
     pub(crate) spoof_check: bool,
     pub(crate) mtu: usize,
     pub(crate) queues: u16,
-    /// What the container may send, and be sent.
+    /// Limits of the frames from the container, and of those to it.
     pub(crate) rate_in: Option<Rate>,
     pub(crate) rate_out: Option<Rate>,
     /// Name of the plugin that manages addresses.
@@ -249,7 +249,7 @@ fn mac(keys: &Map<String, Value>, runtime: &Value) -> Result<Option<MacAddr>, Cn
     mac.filter(|mac| mac.is_station()).map(Some).ok_or_else(|| invalid(key, value, what))
 }
 
-/// Returns a rate of the capability `bandwidth`, in bits per second; 0 is none.
+/// Parses a rate of the capability `bandwidth`, in bits per second; 0 means no limit.
 fn bits(bandwidth: &Value, key: &str) -> Result<Option<Rate>, CniError> {
     let rate = match &bandwidth[key] {
         Value::Null => return Ok(None),

@@ -1,4 +1,4 @@
-//! What the plugin replies: results, and errors with the codes of the specification.
+//! Replies of the plugin: results, and errors with the codes of the specification.
 
 use std::net::IpAddr;
 

@@ -23,18 +23,18 @@ use crate::store::Store;
 pub struct Opened {
     /// The port.
     pub port: PortConfig,
-    /// What it uses.
+    /// File descriptors of the port.
     pub descriptors: Vec<OwnedFd>,
     /// Keeps the plugin from changing the attachment until the switch has the port.
     _lock: Lock,
 }
 
-/// What [`restore`] has done.
+/// Outcome of [`restore`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Ports that the switch has again.
     pub added: Vec<PortConfig>,
-    /// What could not be done, and why.
+    /// Errors, each with the attachment that it concerns.
     pub problems: Vec<String>,
 }
 

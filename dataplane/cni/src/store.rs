@@ -71,7 +71,7 @@ impl Store {
         write(&self.path(&key), &text)
     }
 
-    /// Reads the record `key`; `None` if there is none.
+    /// Reads the record `key`; returns `None` if it does not exist.
     pub(crate) fn load(&self, key: &str) -> io::Result<Option<Attachment>> {
         let path = self.path(key);
         match fs::read(&path) {

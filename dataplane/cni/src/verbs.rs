@@ -16,7 +16,7 @@ use crate::restore::{forget, reap};
 use crate::store::{self, Store};
 use crate::{VERSIONS, addresses, ipam, namespace};
 
-/// What the plugin writes to standard output, and its exit status.
+/// Standard output and exit status of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// JSON, or nothing.

@@ -24,7 +24,7 @@ impl SocketName {
     /// Parses a path or `@NAME`.
     ///
     /// # Errors
-    /// What is wrong with the length.
+    /// The name is too long or too short; the text says which.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (name, kind) = match text.strip_prefix('@') {
             Some(name) => (name, "abstract name"),

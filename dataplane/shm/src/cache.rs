@@ -57,7 +57,7 @@ pub fn demote(at: *const u8) {
     let _ = at;
 }
 
-/// What to copy.
+/// Source, destination and length of a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
     /// The first byte to read.

@@ -65,6 +65,7 @@ impl TapUri {
     fn open_queues(&self, offloads: bool) -> Result<Port, Failed> {
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let mut opened = None;
+        self.set_up_early();
         for _ in 0..self.queues {
             let Device { file, is_macvtap, offloads } =
                 Device::open(&self.interface, self.queues > 1, offloads)?;
@@ -87,15 +88,19 @@ impl TapUri {
 
     /// Opens a device for each queue, and sets the interface up.
     fn prepare_queues(&self) -> Result<Vec<OwnedFd>, Failed> {
-        // The kernel reports the carrier of an interface that is up at once, but of another one up
-        // to a second later.
-        if let Ok(interface) = Interface::find(&self.interface) {
-            interface.set_up().map_err(|error| ("setting the interface up", error))?;
-        }
+        self.set_up_early();
         let open = |_| Device::open(&self.interface, self.queues > 1, self.offload);
         let devices: Vec<_> = (0..self.queues).map(open).collect::<Result<_, _>>()?;
         self.set_up()?;
         Ok(devices.into_iter().map(|device| device.file.into()).collect())
+    }
+
+    /// Sets the interface up before its device is opened, if it exists: the kernel then reports its
+    /// carrier at once, otherwise up to a second later. [`set_up`](Self::set_up) reports errors.
+    fn set_up_early(&self) {
+        if let Ok(interface) = Interface::find(&self.interface) {
+            let _ = interface.set_up();
+        }
     }
 
     /// Sets the interface up and waits until it carries frames; returns the length of the longest

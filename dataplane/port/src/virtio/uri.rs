@@ -29,8 +29,8 @@ pub struct VirtioUri {
     pub wait: Wait,
 }
 
-/// Default number of ring entries: enough that two programs that share a CPU seldom take turns, and
-/// few enough that frames of 1500 bytes in two rings fit into a second-level cache.
+/// Default number of ring entries: the more, the more seldom two programs that share a CPU take turns
+/// (docs/performance.md).
 pub(super) const SIZE_DEFAULT: u32 = 1024;
 
 impl fmt::Display for VirtioUri {

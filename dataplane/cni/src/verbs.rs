@@ -1,5 +1,7 @@
 //! The operations of a plugin: ADD, CHECK, DEL, GC, STATUS and VERSION. Each can be repeated.
 
+use std::io;
+
 use dray_netdev::Interface;
 use dray_switch::PortConfig;
 use dray_switch::client::Client;
@@ -259,9 +261,13 @@ impl Request<'_> {
 fn plan(call: &Call, network: &Network) -> Result<(Attachment, Option<String>), CniError> {
     let Call { container, interface, netns } = call;
     let netns = netns.clone().unwrap_or_default();
-    let identity = namespace::identity(&netns).map_err(|error| {
-        let what = format!("CNI_NETNS={}: {error}; the container does not exist", netns.display());
-        CniError::new(code::UNKNOWN_CONTAINER, what)
+    let identity = namespace::identity(&netns).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let netns = netns.display();
+            let what = format!("CNI_NETNS={netns}: {error}; the container does not exist");
+            CniError::new(code::UNKNOWN_CONTAINER, what)
+        }
+        _ => CniError::io(&format!("CNI_NETNS={}", netns.display()), &error),
     })?;
     if namespace::is_own(identity) {
         let what = "it is the plugin's own namespace; give that of a container";

@@ -54,6 +54,9 @@ fi
 if [ "$purpose" = test ] && has_go; then
     "$(dirname "$0")/setup-cni.sh"
 fi
+if [ "$purpose" = test ] && command -v python3 >/dev/null; then
+    "$(dirname "$0")/setup-kubernetes.sh"
+fi
 # On other machines, tests that need a virtual machine are skipped.
 if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
     "$(dirname "$0")/setup-vm.sh"

@@ -10,5 +10,6 @@ mod node;
 
 mod hostile;
 mod kinds;
+mod manifests;
 mod restart;
 mod verbs;

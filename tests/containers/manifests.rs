@@ -1,0 +1,64 @@
+//! The manifests for Kubernetes.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::common::alone;
+use crate::node::{Node, Pod};
+
+/// Where `scripts/setup-kubernetes.sh` puts the validator.
+const PYTHON: &str = "/var/cache/dray/kubernetes/venv/bin/python3";
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/containers/validate.py");
+
+/// Validates files against the schemas of Kubernetes 1.34. Returns the networks' configurations, or the
+/// first error.
+fn validate(files: &[String]) -> Result<Vec<Value>, String> {
+    let output = Command::new(PYTHON).args([SCRIPT, "1.34"]).args(files).output().unwrap();
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let lines = String::from_utf8(output.stdout).unwrap();
+    Ok(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+#[test]
+fn manifests_are_valid_and_their_networks_work() {
+    let _alone = alone();
+    require_cni!();
+    if !std::path::Path::new(PYTHON).exists() {
+        return crate::common::skip("kubernetes-validate: scripts/setup-kubernetes.sh installs it");
+    }
+    let names = std::fs::read_dir(MANIFESTS).unwrap();
+    let files: Vec<_> = names.map(|name| name.unwrap().path().display().to_string()).collect();
+    let networks = validate(&files).unwrap_or_else(|error| panic!("{error}"));
+    let node = Node::start();
+    let mut kinds = Vec::new();
+    for (number, mut network) in networks.into_iter().enumerate() {
+        if !network["ipam"].is_null() {
+            network["ipam"]["dataDir"] = json!(node.at("ipam"));
+        }
+        let pod = Pod::new();
+        let container = format!("c{number}");
+        let result = node.call("ADD", &container, &pod.path(), &network).unwrap();
+        assert_eq!(result["cniVersion"], network["cniVersion"]);
+        node.call("DEL", &container, &pod.path(), &network).unwrap();
+        kinds.push(network["kind"].as_str().unwrap().to_string());
+    }
+    assert_eq!(kinds, ["tap", "memif", "virtio", "vhost"]);
+    node.assert_clean();
+}
+
+#[test]
+fn validator_names_unknown_fields() {
+    if !std::path::Path::new(PYTHON).exists() {
+        return crate::common::skip("kubernetes-validate: scripts/setup-kubernetes.sh installs it");
+    }
+    let good = std::fs::read_to_string(format!("{MANIFESTS}/switch.yaml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("switch.yaml");
+    std::fs::write(&bad, good.replace("hostNetwork:", "hostNetworks:")).unwrap();
+    let error = validate(&[bad.display().to_string()]).unwrap_err();
+    assert!(error.contains("DaemonSet") && error.contains("hostNetworks"), "{error}");
+}

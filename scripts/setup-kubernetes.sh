@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what validates manifests of Kubernetes, at a fixed version, with Python's pip. Result:
-# /var/cache/dray/kubernetes, a virtual environment. Nothing is installed again.
+# Installs kubernetes-validate, which checks manifests against the schemas of Kubernetes, at a fixed version,
+# into a virtual environment of Python below /var/cache/dray/kubernetes. Nothing is installed again.
 set -euo pipefail
 
 cd "$(dirname "$0")"
@@ -14,7 +14,7 @@ mkdir -p "$folder"
 exec 8>"$folder/lock"
 flock 8
 echo "Installing kubernetes-validate $version" >&2
-# Debian has it in a package of its own.
+# Debian has the module venv in a package of its own.
 if ! python3 -c 'import ensurepip' 2>/dev/null && command -v apt-get >/dev/null; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3-venv >/dev/null

@@ -1,5 +1,6 @@
 //! The manifests for Kubernetes.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -7,10 +8,19 @@ use serde_json::{Value, json};
 use crate::common::alone;
 use crate::node::{Node, Pod};
 
-/// Where `scripts/setup-kubernetes.sh` puts the validator.
+/// Python with the validator, installed by `scripts/setup-kubernetes.sh`.
 const PYTHON: &str = "/var/cache/dray/kubernetes/venv/bin/python3";
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/kubernetes");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/containers/validate.py");
+
+/// Returns false, and counts the test as skipped, if the validator is not installed.
+fn has_validator() -> bool {
+    let exists = Path::new(PYTHON).exists();
+    if !exists {
+        crate::common::skip("kubernetes-validate: scripts/setup-kubernetes.sh installs it");
+    }
+    exists
+}
 
 /// Validates files against the schemas of Kubernetes 1.34. Returns the networks' configurations, or the
 /// first error.
@@ -27,8 +37,8 @@ fn validate(files: &[String]) -> Result<Vec<Value>, String> {
 fn manifests_are_valid_and_their_networks_work() {
     let _alone = alone();
     require_cni!();
-    if !std::path::Path::new(PYTHON).exists() {
-        return crate::common::skip("kubernetes-validate: scripts/setup-kubernetes.sh installs it");
+    if !has_validator() {
+        return;
     }
     let names = std::fs::read_dir(MANIFESTS).unwrap();
     let files: Vec<_> = names.map(|name| name.unwrap().path().display().to_string()).collect();
@@ -52,8 +62,8 @@ fn manifests_are_valid_and_their_networks_work() {
 
 #[test]
 fn validator_names_unknown_fields() {
-    if !std::path::Path::new(PYTHON).exists() {
-        return crate::common::skip("kubernetes-validate: scripts/setup-kubernetes.sh installs it");
+    if !has_validator() {
+        return;
     }
     let good = std::fs::read_to_string(format!("{MANIFESTS}/switch.yaml")).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -65,7 +65,7 @@ fn iperf3_streams_between_tap_containers() {
         .stdout(std::process::Stdio::null());
     let _server = pods[1].start(&mut server);
     let client = format!("iperf3 -J -t 2 -c {}", address(&results[1], 0));
-    // Until the server listens, iperf3 says so in a report without rates, and exits with 0.
+    // iperf3 exits with 0 even if the connection is refused; its report then has no rate.
     let mut said = String::new();
     let mut rate = None;
     crate::common::eventually(|| {

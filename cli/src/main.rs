@@ -1,6 +1,7 @@
 //! The `dray` command.
 #![forbid(unsafe_code)]
 
+mod cdi;
 mod cni;
 mod common;
 mod control;
@@ -61,6 +62,7 @@ enum Command {
     Ping(role::PingArguments),
     Switch(switch::Arguments),
     Cni(cni::Arguments),
+    Cdi(cdi::Arguments),
     Upf(upf::Arguments),
     UpfLoad(upf::LoadArguments),
     #[cfg(feature = "install")]
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
         Command::Cni(arguments) => cni::run(&arguments),
+        Command::Cdi(arguments) => cdi::run(&arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
         #[cfg(feature = "install")]

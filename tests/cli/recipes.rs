@@ -51,6 +51,11 @@ const RECIPES: &[Recipe] = &[
         setup: Some("podman"),
     },
     Recipe {
+        heading: "Podman, a port as a device",
+        needs: &[("podman", "podman"), ("crun", "crun")],
+        setup: Some("podman-root"),
+    },
+    Recipe {
         heading: "LXC container",
         needs: &[("lxc-start", "lxc"), ("lxc-attach", "lxc")],
         setup: Some("lxc"),
@@ -108,6 +113,11 @@ fn tshark_recipe_works() {
 #[test]
 fn podman_recipe_works() {
     recipe("Podman, rootless");
+}
+
+#[test]
+fn cdi_recipe_works() {
+    recipe("Podman, a port as a device");
 }
 
 #[test]

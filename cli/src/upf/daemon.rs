@@ -65,7 +65,8 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
         Idle::After(time) => Some(time),
         Idle::Never => None,
     };
-    if let Some(uri) = [&ports.n3, &ports.n6].into_iter().find(|uri| uri.uses_socket(&control.path))
+    if let Some(uri) =
+        [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
     {
         let what =
             anyhow::anyhow!("{uri}: this path is that of the control socket; give another one");

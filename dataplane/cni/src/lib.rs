@@ -11,12 +11,14 @@
 //! * [`run`]: one request of a container runtime.
 //! * `call`: its parameters; `network`: the network configuration; `reply`: result and error.
 //! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records.
+//! * [`cdi`]: attachments and other ports as devices of container runtimes.
 //! * `verbs`: ADD, CHECK, DEL, GC, STATUS, VERSION.
 #![forbid(unsafe_code)]
 
 mod addresses;
 mod attachment;
 mod call;
+pub mod cdi;
 mod ipam;
 mod kind;
 mod namespace;

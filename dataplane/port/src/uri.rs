@@ -186,9 +186,12 @@ impl PortUri {
         self.scheme().claim()?.common(&other.scheme().claim()?)
     }
 
-    /// Returns true if the port binds or connects a socket at `path`.
-    pub fn uses_socket(&self, path: &Path) -> bool {
-        matches!(self.scheme().claim(), Some(Claim::Socket(own, _)) if own.path() == Some(path))
+    /// Returns the file of the socket that the port binds or connects to, if it has one.
+    pub fn socket_path(&self) -> Option<&Path> {
+        match self.scheme().claim() {
+            Some(Claim::Socket(own, _)) => own.path(),
+            _ => None,
+        }
     }
 
     /// Returns true if the kernel writes the headers of transmitted frames, so that all are one

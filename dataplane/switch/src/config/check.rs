@@ -115,7 +115,7 @@ impl SwitchConfig {
     /// Checks that `port` has only keys that this mode allows. Conflicts with other ports are not
     /// checked.
     pub fn check_port(&self, port: &PortConfig) -> Result<(), ConfigError> {
-        if port.uri.uses_socket(&self.control.path) {
+        if port.uri.socket_path() == Some(&self.control.path) {
             let (name, path) = (port.name.as_str(), self.control.path.display());
             let what =
                 format!("port {name:?}: {path} is the switch's control socket; give another path");

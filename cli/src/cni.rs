@@ -10,6 +10,7 @@ use dray_text::table;
 
 use crate::common::{Failure, print, print_json};
 use crate::control::Control;
+use crate::engines::NETAVARK;
 
 /// Give containers ports of a switch: the CNI plugin `dray-cni`, which container runtimes call.
 #[derive(clap::Args)]
@@ -56,17 +57,20 @@ struct List {
 /// Name of the command that is always the plugin.
 const PLUGIN: &str = "dray-cni";
 
-/// Returns the command line, with `dray-cni` as `dray cni`; `None` if a container runtime calls the
-/// plugin: under that name, or, if the program has another name, without arguments.
+/// Returns the command line, with `dray-cni` as `dray cni`, and so on; `None` if a container runtime
+/// calls the plugin: under that name, or, if the program has another name, without arguments.
 pub(crate) fn command_line() -> Option<Vec<std::ffi::OsString>> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().map(std::path::Path::new).and_then(std::path::Path::file_name);
     let is_plugin = name.is_some_and(|name| name == PLUGIN);
+    let is_netavark = name.is_some_and(|name| name == NETAVARK);
     if words.len() <= 1 && (is_plugin || std::env::var_os("CNI_COMMAND").is_some()) {
         return None;
     }
     if is_plugin {
         words.splice(..1, ["dray".into(), "cni".into()]);
+    } else if is_netavark {
+        words.splice(..1, ["dray".into(), "netavark".into()]);
     }
     Some(words)
 }

@@ -5,6 +5,7 @@ mod cdi;
 mod cni;
 mod common;
 mod control;
+mod engines;
 #[cfg(feature = "install")]
 mod install;
 #[cfg(feature = "laboratory")]
@@ -63,6 +64,8 @@ enum Command {
     Switch(switch::Arguments),
     Cni(cni::Arguments),
     Cdi(cdi::Arguments),
+    DockerPlugin(engines::DockerArguments),
+    Netavark(engines::NetavarkArguments),
     Upf(upf::Arguments),
     UpfLoad(upf::LoadArguments),
     #[cfg(feature = "install")]
@@ -91,6 +94,8 @@ fn main() -> ExitCode {
         Command::Switch(arguments) => switch::run(arguments),
         Command::Cni(arguments) => cni::run(&arguments),
         Command::Cdi(arguments) => cdi::run(&arguments),
+        Command::DockerPlugin(arguments) => engines::docker(arguments),
+        Command::Netavark(arguments) => return engines::netavark(arguments),
         Command::Upf(arguments) => upf::run(arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
         #[cfg(feature = "install")]

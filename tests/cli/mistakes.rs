@@ -387,8 +387,8 @@ const OF_A_USER: &[(&str, &str)] = &[
     ),
     (
         "switch --control {}/c.sock",
-        "control = \"{}/c.sock\": cannot write in \"{}\": Permission denied (os error 13); --control \
-         PATH gives the socket another path",
+        "control = \"{}/c.sock\": cannot write in \"{}\": Permission denied (os error 13); give the \
+         socket another path",
     ),
     (
         "receive --port afxdp:lo",

@@ -6,9 +6,10 @@ use std::io;
 use std::net::IpAddr;
 
 use dray_netdev::{Interface, exchange};
+use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
@@ -85,6 +86,23 @@ pub(crate) fn of(interface: &str) -> io::Result<Vec<(IpAddr, u8)>> {
         _ => None,
     });
     Ok(addresses.collect())
+}
+
+/// Returns the name of the interface that has an Ethernet address; `None` if there is none.
+pub(crate) fn interface_with(mac: MacAddr) -> io::Result<Option<String>> {
+    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let replies = exchange(&Netlink::open()?.0, request, NLM_F_DUMP)?;
+    Ok(replies.into_iter().find_map(|reply| {
+        let RouteNetlinkMessage::NewLink(LinkMessage { attributes, .. }) = reply else {
+            return None;
+        };
+        let has_it = attributes.contains(&LinkAttribute::Address(mac.0.to_vec()));
+        let name = attributes.into_iter().find_map(|attribute| match attribute {
+            LinkAttribute::IfName(name) => Some(name),
+            _ => None,
+        });
+        name.filter(|_| has_it)
+    }))
 }
 
 /// Removes an interface, if there is one of this name.

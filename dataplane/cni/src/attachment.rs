@@ -9,12 +9,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use dray_netdev::{Interface, TapFormat, create_tap};
+use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::addresses;
 use crate::kind::Kind;
@@ -46,6 +48,11 @@ pub struct Attachment {
     pub(crate) directory: Option<PathBuf>,
     /// Device information file that the plugin has written.
     pub(crate) device_info: Option<PathBuf>,
+    /// True if a container engine moves the TAP interface into the container, under a name of its
+    /// choice. Until then it is in the namespace of engine, plugin and switch, called `interface`;
+    /// `identity` has no meaning.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_moved: bool,
 }
 
 /// Default directory of the directories for sockets of containers. Only root can enter it, so that
@@ -69,15 +76,31 @@ impl Attachment {
 
     /// Returns true if the container's network namespace no longer exists.
     pub(crate) fn is_gone(&self) -> bool {
-        namespace::is_gone(&self.netns, self.identity)
+        match self.is_moved {
+            true => !self.netns.exists(),
+            false => namespace::is_gone(&self.netns, self.identity),
+        }
     }
 
     fn client(&self) -> Client {
         Client::new(&self.control)
     }
 
+    /// Makes everything that the record describes; the interface gets the addresses and routes of an
+    /// IPAM plugin's result.
+    pub(crate) fn attach(&self, addresses: Option<&Value>) -> Result<(), CniError> {
+        self.create()?;
+        self.add_port(&self.open()?)?;
+        let (Kind::Tap, Some(addresses)) = (self.kind, addresses) else { return Ok(()) };
+        namespace::within(&self.netns, || addresses::configure(&self.interface, addresses))
+            .map_err(|error| CniError::io(&self.netns.display(), &error))?
+    }
+
     /// Creates what the port uses: the TAP interface in the container, or the directory.
-    pub(crate) fn create(&self) -> Result<(), CniError> {
+    fn create(&self) -> Result<(), CniError> {
+        if self.is_moved {
+            return self.create_tap();
+        }
         if self.kind == Kind::Tap {
             let made = namespace::within(&self.netns, || self.create_tap());
             return made.map_err(|error| CniError::io(&self.netns.display(), &error))?;
@@ -90,8 +113,8 @@ impl Attachment {
         }
     }
 
-    /// Creates the interface under a name that nothing else has, and renames it once its address
-    /// says that it is ours.
+    /// Creates the interface in the thread's namespace, under a name that nothing else has, and
+    /// renames it once its address says that it is ours.
     fn create_tap(&self) -> Result<(), CniError> {
         let name = &self.interface;
         let failed = |error| CniError::io(&format!("TAP interface {name}"), &error);
@@ -122,8 +145,43 @@ impl Attachment {
         format!("dray{:08x}", hash(&self.key()) as u32)
     }
 
+    /// Returns the name of a moved interface in the container; `None` before it is there.
+    fn moved_name(&self) -> Option<String> {
+        let mac = self.mac()?;
+        namespace::within(&self.netns, || addresses::interface_with(mac)).ok()?.ok()?
+    }
+
+    /// Updates the port if its interface has been moved into the container since. Returns true if it
+    /// has.
+    pub(crate) fn follow(&mut self) -> bool {
+        let name = if self.is_moved { self.moved_name() } else { None };
+        let PortUri::Tap(uri) = &mut self.port.uri else { return false };
+        match name {
+            Some(name) if uri.netns.is_none() || uri.interface != name => {
+                uri.interface = name;
+                uri.netns = Some(self.netns.clone());
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Opens what the switch needs, in the container's namespace.
     pub(crate) fn open(&self) -> Result<Vec<OwnedFd>, CniError> {
+        let prepare = || {
+            let opened = self.port.uri.prepare();
+            opened.map_err(|error| CniError::new(code::IO_FAILURE, error.to_string()))
+        };
+        if let (true, PortUri::Tap(uri)) = (self.is_moved, &self.port.uri) {
+            // It would be created again, and no engine would move that one.
+            let find = || Interface::find(&uri.interface).map(drop);
+            let found = match &uri.netns {
+                None => find(),
+                Some(netns) => namespace::within(netns, find).and_then(|found| found),
+            };
+            found.map_err(|error| CniError::io(&format!("interface {}", uri.interface), &error))?;
+            return prepare();
+        }
         if self.is_gone() {
             let what = "the container's network namespace is gone, or not visible here";
             return Err(CniError::io(&self.netns.display(), &what));
@@ -135,8 +193,7 @@ impl Attachment {
                     CniError::io(&format!("interface {} in the container", self.interface), &error)
                 })?;
             }
-            let opened = self.port.uri.prepare();
-            opened.map_err(|error| CniError::new(code::IO_FAILURE, error.to_string()))
+            prepare()
         };
         namespace::within(&self.netns, open)
             .map_err(|error| CniError::io(&self.netns.display(), &error))?
@@ -171,7 +228,17 @@ impl Attachment {
             | Err(ClientError::NotRunning { .. } | ClientError::Refused { status: 404, .. }) => {}
             Err(error) => return Err(switch_error(&error)),
         }
-        if self.kind == Kind::Tap && !self.is_gone() {
+        if self.is_moved {
+            // The engine moves it back from a container that ends in good order. A namespace that is
+            // no more has taken it along. The container may have changed its address.
+            let name = self.moved_name();
+            let within = || name.map_or(Ok(()), |name| addresses::remove(&name));
+            let removed = namespace::within(&self.netns, within).unwrap_or(Ok(()));
+            removed
+                .and_then(|()| addresses::remove(&self.unfinished()))
+                .and_then(|()| addresses::remove(&self.interface))
+                .map_err(|error| CniError::io(&format!("interface {}", self.interface), &error))?;
+        } else if self.kind == Kind::Tap && !self.is_gone() {
             match namespace::within(&self.netns, || self.remove_tap()) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed.and_then(|removed| removed).map_err(|error| {

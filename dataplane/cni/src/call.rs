@@ -59,14 +59,14 @@ impl Call {
     }
 }
 
-fn is_identifier(text: &str) -> bool {
+pub(crate) fn is_identifier(text: &str) -> bool {
     let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     text.len() <= CONTAINER_MAX
         && text.bytes().all(known)
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
 }
 
-fn is_plain(path: &Path) -> bool {
+pub(crate) fn is_plain(path: &Path) -> bool {
     path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(['&', '\n']))
 }
 

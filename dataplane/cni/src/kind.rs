@@ -51,7 +51,9 @@ impl Kind {
         let at = socket.as_deref().unwrap_or_default();
         let uri = match self {
             Self::Tap => {
-                format!("tap:{interface}?mtu={mtu}{}&netns={}", more('&'), netns.display())
+                let netns =
+                    netns.map_or(String::new(), |path| format!("&netns={}", path.display()));
+                format!("tap:{interface}?mtu={mtu}{}{netns}", more('&'))
             }
             Self::Memif => format!("memif:{at}?role=server{}", more('&')),
             Self::Virtio => format!("vhost:{at}{}", more('?')),
@@ -78,7 +80,8 @@ impl Kind {
 /// Parameters of a port's URI.
 pub(crate) struct Make<'a> {
     pub(crate) interface: &'a str,
-    pub(crate) netns: &'a Path,
+    /// Namespace of the interface; `None`: the calling thread's.
+    pub(crate) netns: Option<&'a Path>,
     /// Directory for the socket of the program in the container, if that program creates it.
     pub(crate) directory: Option<&'a PathBuf>,
     pub(crate) queues: u16,
@@ -94,7 +97,7 @@ mod tests {
         let (netns, directory) = (Path::new("/run/netns/a"), PathBuf::from("/run/dray/vhost/p"));
         let make = |queues| Make {
             interface: "net1",
-            netns,
+            netns: Some(netns),
             directory: Some(&directory),
             queues,
             mtu: 1500,

@@ -13,12 +13,14 @@
 //! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records.
 //! * [`cdi`]: attachments and other ports as devices of container runtimes.
 //! * `verbs`: ADD, CHECK, DEL, GC, STATUS, VERSION.
+//! * `engine`: the same ports for container engines that do not speak CNI: [`Docker`], [`netavark()`].
 #![forbid(unsafe_code)]
 
 mod addresses;
 mod attachment;
 mod call;
 pub mod cdi;
+mod engine;
 mod ipam;
 mod kind;
 mod namespace;
@@ -29,6 +31,8 @@ mod store;
 mod verbs;
 
 pub use attachment::Attachment;
+pub use engine::docker::Docker;
+pub use engine::netavark::{Netavark, netavark};
 pub use kind::Kind;
 pub use namespace::within;
 pub use restore::{Opened, Restored, reopen, restore};

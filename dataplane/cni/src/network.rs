@@ -62,7 +62,7 @@ const STANDARD: [&str; 14] = [
 ];
 
 /// The plugin's own keys.
-const OWN: [&str; 12] = [
+pub(crate) const OWN: [&str; 12] = [
     "control",
     "group",
     "kind",

@@ -11,6 +11,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use dray_daemon::Lock;
 use dray_switch::PortConfig;
@@ -68,7 +69,12 @@ pub fn restore(store: &Store, control: &Path) -> Restored {
 /// that no container uses any more.
 pub(crate) fn reap(store: &Store) {
     for key in store.keys().unwrap_or_default() {
-        let is_gone = || store.load(&key).ok().flatten().filter(Attachment::is_gone);
+        let is_gone = || {
+            let attachment = store.load(&key).ok().flatten().filter(Attachment::is_gone)?;
+            // An engine creates the container's namespace after its interface.
+            let is_coming = attachment.is_moved && store.age(&key) < START_MAX;
+            (!is_coming).then_some(attachment)
+        };
         if is_gone().is_none() {
             continue;
         }
@@ -80,6 +86,9 @@ pub(crate) fn reap(store: &Store) {
         }
     }
 }
+
+/// Maximum time until a container exists whose interface an engine has asked for.
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// Removes an attachment and its record.
 pub(crate) fn forget(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
@@ -103,9 +112,12 @@ fn each(
     for key in keys {
         let done = |work: &mut dyn FnMut(&Attachment, Lock) -> Result<(), CniError>| {
             let Some(lock) = store.try_lock(&key)? else { return Ok(()) };
-            let Some(attachment) = store.load(&key)? else { return Ok(()) };
+            let Some(mut attachment) = store.load(&key)? else { return Ok(()) };
             if attachment.control != control {
                 return Ok(());
+            }
+            if attachment.follow() {
+                store.save(&attachment)?;
             }
             work(&attachment, lock).map_err(|error| io::Error::other(error.msg))
         };

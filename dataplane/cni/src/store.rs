@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use dray_daemon::Lock;
 
@@ -82,6 +83,12 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the time since the record `key` was written; zero if that is unknown.
+    pub(crate) fn age(&self, key: &str) -> Duration {
+        let written = fs::metadata(self.path(key)).and_then(|file| file.modified());
+        written.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default()
     }
 
     /// Removes the record `key`, if there is one.

@@ -1,6 +1,7 @@
 //! The operations of a plugin: ADD, CHECK, DEL, GC, STATUS and VERSION. Each can be repeated.
 
 use std::io;
+use std::path::Path;
 
 use dray_netdev::Interface;
 use dray_switch::PortConfig;
@@ -150,13 +151,7 @@ impl Request<'_> {
             // The IPAM plugin of an ADD that was killed may have gone on, and reserved an address.
             self.ipam(network, "DEL").and_then(|_| self.ipam(network, "ADD")).map_err(|_| error)
         })?;
-        attachment.create()?;
-        attachment.add_port(&attachment.open()?)?;
-        if let (Kind::Tap, Some(ipam)) = (attachment.kind, &ipam) {
-            let Attachment { netns, interface, .. } = attachment;
-            namespace::within(netns, || addresses::configure(interface, ipam))
-                .map_err(|error| CniError::io(&netns.display(), &error))??;
-        }
+        attachment.attach(ipam.as_ref())?;
         let info = socket.and_then(|socket| attachment.kind.device_info(socket));
         if let (Some(path), Some(info)) = (&attachment.device_info, info) {
             let failed = |error| CniError::io(&path.display(), &error);
@@ -258,9 +253,11 @@ impl Request<'_> {
 }
 
 /// Returns the attachment that a request describes, and its socket in the container.
-fn plan(call: &Call, network: &Network) -> Result<(Attachment, Option<String>), CniError> {
-    let Call { container, interface, netns } = call;
-    let netns = netns.clone().unwrap_or_default();
+pub(crate) fn plan(
+    call: &Call,
+    network: &Network,
+) -> Result<(Attachment, Option<String>), CniError> {
+    let netns = call.netns.clone().unwrap_or_default();
     let identity = namespace::identity(&netns).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             let netns = netns.display();
@@ -278,6 +275,19 @@ fn plan(call: &Call, network: &Network) -> Result<(Attachment, Option<String>), 
         let what = format!("CNI_NETNS={}: {error}; give a network namespace", netns.display());
         CniError::new(code::INVALID_ENVIRONMENT, what)
     })?;
+    let (mut attachment, socket) = describe(call, network, Some(&netns))?;
+    attachment.identity = identity;
+    Ok((attachment, socket))
+}
+
+/// Returns the attachment of a container whose namespace is not known yet, and its socket. The
+/// interface is in `netns`, or for now in the thread's namespace.
+pub(crate) fn describe(
+    call: &Call,
+    network: &Network,
+    netns: Option<&Path>,
+) -> Result<(Attachment, Option<String>), CniError> {
+    let Call { container, interface, .. } = call;
     let key = Store::key(container, interface);
     let name = match &network.port {
         Some(name) => name.clone(),
@@ -286,7 +296,7 @@ fn plan(call: &Call, network: &Network) -> Result<(Attachment, Option<String>), 
     let directory = (network.kind == Kind::Vhost).then(|| Attachment::directory_of(name.as_str()));
     let make = Make {
         interface,
-        netns: &netns,
+        netns,
         directory: directory.as_ref(),
         queues: network.queues,
         mtu: network.mtu,
@@ -309,12 +319,13 @@ fn plan(call: &Call, network: &Network) -> Result<(Attachment, Option<String>), 
         interface: interface.clone(),
         network: network.name.clone(),
         kind: network.kind,
-        netns,
-        identity,
+        netns: call.netns.clone().unwrap_or_default(),
+        identity: namespace::Identity::default(),
         control: network.control.clone(),
         port,
         directory,
         device_info: network.device_info.clone().filter(|path| !exists(path)),
+        is_moved: netns.is_none(),
     };
     Ok((attachment, socket))
 }

@@ -1,0 +1,122 @@
+//! `dray docker-plugin` and `dray netavark`: ports of a switch for Docker and Podman.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Subcommand;
+use dray_cni::{Docker, Netavark, Store};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
+use dray_datapath::Cancel;
+
+use crate::common::{Failure, cancel_on_signals};
+
+/// Give Docker's containers ports of a switch: a driver for networks of Docker.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  dray switch &
+  dray docker-plugin &
+  docker network create --driver dray --subnet 10.90.0.0/16 fast
+  docker network create --driver dray --subnet 10.91.0.0/16 -o vlan=10 -o mtu=9000 red
+  docker run --network fast debian
+
+Options of a network (-o KEY=VALUE): control, defaultRoute, group, mtu, native, queues, rate,
+  spoofCheck, trunk, vlan. docs/containers.md explains them.")]
+pub(crate) struct DockerArguments {
+    /// Socket at which Docker finds the driver; the name of its file is the driver's.
+    #[arg(long, value_name = "PATH", default_value = "/run/docker/plugins/dray.sock")]
+    socket: ControlAddress,
+    /// Directory of the networks, which Docker describes only when it creates them.
+    #[arg(long, value_name = "PATH", default_value = "/var/lib/dray/docker")]
+    state: PathBuf,
+}
+
+/// Give Podman's containers ports of a switch: the plugin `dray-netavark`, which netavark calls.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  mkdir -p /usr/local/lib/netavark
+  ln -s /usr/local/bin/dray /usr/local/lib/netavark/dray-netavark
+  podman network create --driver dray-netavark --subnet 10.92.0.0/16 fast
+  podman network create --driver dray-netavark --ipam-driver none -o kind=memif packets
+  podman run --network fast debian
+
+Options of a network (-o KEY=VALUE): control, defaultRoute, group, kind (tap, memif, virtio), mtu,
+  native, queues, rate, spoofCheck, trunk, vlan. docs/containers.md explains them.")]
+pub(crate) struct NetavarkArguments {
+    #[command(subcommand)]
+    command: NetavarkCommand,
+}
+
+#[derive(Subcommand)]
+enum NetavarkCommand {
+    /// Check and complete a new network.
+    Create,
+    /// Attach a container.
+    Setup {
+        /// File of the container's network namespace.
+        netns: PathBuf,
+    },
+    /// Detach a container.
+    Teardown {
+        /// File of the container's network namespace.
+        netns: PathBuf,
+    },
+    /// Report versions.
+    Info,
+}
+
+/// Name of the program as a plugin of netavark.
+pub(crate) const NETAVARK: &str = "dray-netavark";
+
+pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
+    let DockerArguments { socket, state } = arguments;
+    let cancel = cancel_on_signals()?;
+    dray_daemon::watch_threads();
+    dray_daemon::announce_failures();
+    // Docker creates it when it starts, which may be later.
+    if let Some(folder) = socket.path.parent() {
+        let create = std::fs::create_dir_all(folder);
+        create.map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
+    }
+    let bound = ControlSocket::bind(&socket)?;
+    let docker = Docker::new(Store::default(), state);
+    let server = Server::start(bound, Limits::default(), move |request| docker.answer(&request));
+    let _ = writeln!(std::io::stderr(), "Docker finds the driver at {}", socket.path.display());
+    while cancel.check().is_ok() {
+        if let Some(why) = dray_daemon::failure() {
+            thread::sleep(FAREWELL);
+            dray_daemon::exit(why);
+        }
+        thread::sleep(Cancel::INTERVAL);
+    }
+    drop(server);
+    Ok(())
+}
+
+/// Maximum length of the description of a network and a container, in bytes.
+const INPUT_MAX: u64 = 4 << 20;
+
+pub(crate) fn netavark(arguments: NetavarkArguments) -> ExitCode {
+    let command = match arguments.command {
+        NetavarkCommand::Create => Netavark::Create,
+        NetavarkCommand::Setup { netns } => Netavark::Setup(netns),
+        NetavarkCommand::Teardown { .. } => Netavark::Teardown,
+        NetavarkCommand::Info => Netavark::Info,
+    };
+    let mut input = Vec::new();
+    // It writes nothing to be read by `info`.
+    if command != Netavark::Info
+        && let Err(error) = std::io::stdin().take(INPUT_MAX).read_to_end(&mut input)
+    {
+        eprintln!("{NETAVARK}: standard input: {error}");
+        return ExitCode::FAILURE;
+    }
+    let output = dray_cni::netavark(&Store::default(), &command, &input);
+    match std::io::stdout().write_all(output.text.as_bytes()) {
+        Ok(()) => ExitCode::from(output.status),
+        Err(_) => ExitCode::FAILURE,
+    }
+}

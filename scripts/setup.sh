@@ -53,6 +53,7 @@ if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
 fi
 if [ "$purpose" = test ] && has_go; then
     "$(dirname "$0")/setup-cni.sh"
+    ! command -v apt-get >/dev/null || "$(dirname "$0")/setup-engines.sh"
 fi
 if [ "$purpose" = test ] && command -v python3 >/dev/null; then
     "$(dirname "$0")/setup-kubernetes.sh"

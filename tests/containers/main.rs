@@ -7,9 +7,14 @@ mod common;
 
 #[macro_use]
 mod node;
+#[macro_use]
+mod machine;
 
+mod cri;
+mod docker;
 mod hostile;
 mod kinds;
 mod manifests;
+mod podman;
 mod restart;
 mod verbs;

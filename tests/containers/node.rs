@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::common::{self, DRAY, Started, eventually};
 
 /// Where `scripts/setup-cni.sh` puts cnitool and host-local.
-const TOOLS: &str = "/var/cache/dray/cni";
+pub(crate) const TOOLS: &str = "/var/cache/dray/cni";
 /// Where cnitool keeps results.
 const RESULTS: &str = "/var/lib/cni/results";
 
@@ -87,7 +87,7 @@ impl Pod {
     }
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let streams = [&output.stdout, &output.stderr];
     streams.map(|stream| String::from_utf8_lossy(stream).into_owned()).concat()
 }

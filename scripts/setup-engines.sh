@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Unpacks the container engines of Debian 13 for tests: Docker, Podman, containerd, and what they need, in a
+# root directory of their own, /var/cache/dray/engines, in which tests start them by chroot. Those that Debian 12
+# installs are too old for some interfaces: container devices (CDI) of Docker, plugins of Podman's
+# netavark. No package is installed, so nothing starts and the host stays as it is. What is in no package is
+# built there with Go, in two or three minutes: crictl, which calls containerd as the kubelet does, and
+# containerd 2. Nothing is unpacked or built again.
+set -euo pipefail
+
+cd "$(dirname "$0")"
+cache=/var/cache/dray
+folder=$cache/engines
+suite=trixie
+packages="base-files busybox-static conmon containerd crun docker-cli docker-compose docker.io iproute2 iptables iputils-ping netavark podman runc"
+crictl=v1.34.0
+containerd=v2.4.2
+versions="$suite $packages $crictl $containerd"
+[ "$(cat "$folder/versions" 2>/dev/null)" != "$versions" ] || exit 0
+if [ "$(id -u)" != 0 ]; then
+    exec sudo PATH="$PATH" ./setup-engines.sh
+fi
+mkdir -p "$cache"
+exec 8>"$cache/engines.lock"
+flock 8
+work=$(mktemp -d -p "$cache")
+trap 'rm -rf "$work"' EXIT
+chmod 755 "$work"
+echo "Unpacking into $folder: $packages" >&2
+# Lists and state of its own, as if nothing were installed: all dependencies are downloaded.
+mkdir -p "$work/state/lists/partial" "$work/archives/partial" "$work/root"
+touch "$work/state/status"
+key=/usr/share/keyrings/debian-archive-keyring.gpg
+echo "deb [signed-by=$key] http://deb.debian.org/debian $suite main" >"$work/sources"
+options=(-qq -o "Dir::Etc::SourceList=$work/sources" -o Dir::Etc::SourceParts=/dev/null
+    -o "Dir::State=$work/state" -o "Dir::State::status=$work/state/status"
+    -o "Dir::Cache=$work" -o "Dir::Cache::archives=$work/archives" -o APT::Sandbox::User=root)
+apt-get "${options[@]}" update
+# shellcheck disable=SC2086 # a list of words
+apt-get "${options[@]}" install -y --download-only --no-install-recommends $packages >/dev/null
+# The first one has the links /bin, /lib and so on.
+for package in "$work"/archives/base-files_*.deb "$work"/archives/*.deb; do
+    dpkg -x "$package" "$work/root"
+done
+# What scripts of packages would do, as far as it is needed.
+for name in iptables ip6tables; do
+    ln -sf xtables-nft-multi "$work/root/usr/sbin/$name"
+done
+rm -rf "$work"/root/usr/share/{doc,locale,man}
+echo "Building crictl $crictl and containerd $containerd" >&2
+GOBIN=$work/root/usr/bin go install -ldflags "-s -w" "sigs.k8s.io/cri-tools/cmd/crictl@$crictl"
+for program in containerd containerd-shim-runc-v2; do
+    GOBIN=$work/root/usr/local/containerd-2 go install -ldflags "-s -w" -tags "no_btrfs no_devmapper no_zfs" \
+        "github.com/containerd/containerd/v2/cmd/$program@$containerd"
+done
+echo "$versions" >"$work/root/versions"
+rm -rf "$folder"
+mv "$work/root" "$folder"

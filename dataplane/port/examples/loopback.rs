@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use dray_port::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, Wait, scratch};
+use dray_port::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, scratch};
 
 /// Opens a port that holds up to `room` frames on their way.
 fn open(room: usize) -> Port {
@@ -37,16 +36,6 @@ impl Receive for Loopback {
         self.waiting.drain(..taken);
         Ok(lent)
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 /// The transmitting half.

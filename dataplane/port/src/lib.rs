@@ -118,11 +118,15 @@ pub trait Receive: Send {
 
     /// Returns the number of frames lost at this port because they were not received in time or
     /// were longer than [`FRAME_LIMIT`].
-    fn dropped(&self) -> io::Result<u64>;
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(0)
+    }
 
     /// Returns the descriptor that becomes readable when a frame arrives, if the port has one. Some
     /// ports signal it only while they are [`armed`](Self::arm).
-    fn event(&self) -> Option<BorrowedFd<'_>>;
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Called before a sleep on [`event`](Self::event) (`true`) and after it (`false`). Returns
     /// true if a frame is already there, so that the caller must not sleep.
@@ -132,8 +136,10 @@ pub trait Receive: Send {
     }
 
     /// Sets how [`receive`](Receive::receive) waits: a loop over several ports must not block in
-    /// one of them.
-    fn set_wait(&mut self, wait: Wait);
+    /// one of them. The default is for ports that never wait.
+    fn set_wait(&mut self, wait: Wait) {
+        let _ = wait;
+    }
 }
 
 /// The transmitting half of a port.
@@ -185,7 +191,7 @@ pub trait Transmit: Send {
     }
 }
 
-/// An open port: one receiving and one transmitting half per queue.
+/// An open port: one receiving and one transmitting half per queue, at least one of each.
 pub struct Port {
     /// The receiving halves.
     pub rx: Vec<Box<dyn Receive>>,

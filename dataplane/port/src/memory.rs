@@ -20,10 +20,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, Wait, scratch};
+use crate::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, scratch};
 
 /// Length of the longest frame: that of an MTU of 1500 bytes.
 const LEN_MAX: usize = 1514;
@@ -80,16 +79,6 @@ impl Receive for Receiver {
         self.lent.drain(taken..).rev().for_each(|frame| frames.push_front(frame));
         Ok(lent)
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 struct Transmitter {

@@ -73,7 +73,8 @@ impl Socket {
     }
 }
 
-/// A kind of port, named by the scheme of its URIs. Its `Display` writes the URI.
+/// A kind of port, named by the scheme of its URIs. Its `Display` writes the URI with only those
+/// keys that differ from their defaults.
 pub(crate) trait Scheme: fmt::Display {
     /// Parses a URI's body, and takes the keys that this kind of port knows.
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError>

@@ -60,6 +60,10 @@ macro_rules! schemes {
             }
         }
 
+        /// Name and example of each scheme.
+        #[cfg(test)]
+        const EXAMPLES: &[(&str, &str)] = &[$(($name, $example)),*];
+
         impl FromStr for PortUri {
             type Err = UriError;
 
@@ -236,9 +240,12 @@ impl Bound<'_> {
     ) -> Result<Port, OpenError> {
         let Self { uri, socket } = self;
         let scheme = uri.scheme();
-        open(scheme, socket).map_err(|(what, error)| {
+        let port = open(scheme, socket).map_err(|(what, error)| {
             OpenError::new(uri, what, error).needing(scheme.capabilities(what))
-        })
+        })?;
+        let is_whole = !port.rx.is_empty() && !port.tx.is_empty();
+        assert!(is_whole, "{uri}: Port needs a receiving and a transmitting half");
+        Ok(port)
     }
 }
 
@@ -257,6 +264,17 @@ mod tests {
 
     fn message(text: &str) -> String {
         text.parse::<PortUri>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_scheme_is_documented_and_parses_its_example() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ports.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for (name, example) in EXAMPLES {
+            let has_section = page.contains(&format!("\n## `{name}:"));
+            assert!(has_section, "docs/ports.md lacks a section \"## `{name}:...`\"");
+            assert_eq!(example.parse::<PortUri>().unwrap().to_string(), *example);
+        }
     }
 
     #[test]

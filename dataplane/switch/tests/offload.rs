@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU16;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::{Batch, Frame, Port, Receive, Take, Transmit};
 use dray_switch::{DropReason, InlineSwitch, SwitchConfig};
 use dray_wire::ip::upper_checksum;
 use dray_wire::offload::{Layout, Offload, Offloads};
@@ -26,16 +25,6 @@ impl Receive for Source {
         self.0.lock().unwrap().drain(..taken);
         Ok(batch.len())
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 struct Sink {

@@ -7,10 +7,9 @@
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait, clock};
+use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, clock};
 use dray_upf::{Upf, UpfConfig, Worker};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{Ethernet, ethertype};
@@ -33,16 +32,6 @@ impl Receive for Feed {
         let batch: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
         Ok(take(&batch))
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 struct Sink;

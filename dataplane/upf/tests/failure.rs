@@ -3,12 +3,11 @@
 mod ends;
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_port::memory::Peer;
-use dray_port::{Receive, Take, Wait};
+use dray_port::{Receive, Take};
 use dray_upf::{RunningUpf, Upf, UpfConfig};
 use ends::{INTERFACES, plain_session};
 
@@ -19,16 +18,6 @@ impl Receive for Failing {
     fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
         Err(io::Error::other("gone"))
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 #[test]

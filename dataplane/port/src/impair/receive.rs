@@ -194,13 +194,6 @@ mod tests {
         fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
             Ok(0)
         }
-        fn dropped(&self) -> io::Result<u64> {
-            Ok(0)
-        }
-        fn event(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-        fn set_wait(&mut self, _: Wait) {}
     }
 
     /// Builds the frame with number `sequence`, due at tick `ticks`.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 use dray_wire::FRAME_MAX;
 
@@ -47,16 +46,6 @@ impl Receive for Null {
     fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
         Ok(0)
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 impl Transmit for Null {

@@ -4,12 +4,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_port::{
-    BATCH_MAX, Batch, FRAME_LIMIT, Frame, Port, Receive, Scratch, Take, Transmit, Wait, scratch,
+    BATCH_MAX, Batch, FRAME_LIMIT, Frame, Port, Receive, Scratch, Take, Transmit, scratch,
 };
 use dray_switch::{Counters, DropReason, InlineSwitch, SwitchConfig};
 
@@ -74,16 +73,6 @@ impl Receive for Source {
         self.changes.lock().unwrap().clear();
         Ok(batch.len())
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 struct Sink {

@@ -2,12 +2,11 @@
 //! transmitted.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_port::memory::Peer;
-use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::{Batch, Frame, Port, Receive, Take, Transmit};
 
 /// A frame that a peer sends.
 #[derive(Clone, Debug)]
@@ -90,16 +89,6 @@ impl Receive for Source {
         self.changes.lock().unwrap().clear();
         Ok(frames.len())
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 struct Sink {

@@ -2,12 +2,11 @@
 //! that was checked.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_port::memory::Peer;
-use dray_port::{Batch, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::{Batch, Frame, Port, Receive, Take, Transmit};
 use dray_upf::{DropReason, Upf, UpfConfig, Worker};
 
 use crate::ends::{self, from_dn, from_gnb, plain_session, to_dn, to_gnb, udp};
@@ -45,16 +44,6 @@ impl Receive for Sender {
         self.lent.lock().unwrap().clear();
         Ok(frames.len())
     }
-
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn event(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn set_wait(&mut self, _: Wait) {}
 }
 
 /// An output port that copies frames only after their sender has overwritten them.

@@ -386,6 +386,6 @@ fn coverage_page_matches_lists() {
         fs::write(file, page).unwrap();
     } else {
         let there = fs::read_to_string(file).unwrap();
-        assert!(there == page, "docs/coverage.md is another than `make coverage` would write");
+        assert!(there == page, "docs/coverage.md is out of date: run `make coverage`");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! To add an experiment, write it into a file here, as small as `rtt.rs`, and list it in
 //! [`EXPERIMENTS`]; the compiler warns of one that is not listed. Experiments that repeat one paper
-//! share a file.
+//! share a file. CONTRIBUTING.md says what else one may need.
 
 mod af_xdp;
 mod all;
@@ -117,12 +117,18 @@ mod tests {
     use crate::plan::{Choices, Plan};
     use crate::timing::Timing;
     use dray_results::{Layout, Results};
+    use serde_json::Value;
 
     #[test]
-    fn each_layout_has_a_result_file() {
+    fn each_layout_has_a_schema_entry_and_a_result_file() {
         // The limit alone is only a list of three figures.
         let mut layouts = vec![Layout::Limits];
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/results");
+        let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/result.schema.json");
+        let schema: Value =
+            serde_json::from_str(&std::fs::read_to_string(schema).unwrap()).unwrap();
+        let known = schema.pointer("/properties/table/properties/layout/enum").unwrap();
+        let known: Vec<Layout> = serde_json::from_value(known.clone()).unwrap();
         for file in std::fs::read_dir(files).unwrap() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             let results: Results = serde_json::from_str(&text).unwrap();
@@ -130,10 +136,12 @@ mod tests {
             layouts.push(results.table.layout);
         }
         for experiment in EXPERIMENTS {
+            let (name, layout) = (experiment.name, experiment.layout);
+            assert!(known.contains(&layout), "docs/result.schema.json lacks {layout:?}");
             assert!(
-                layouts.contains(&experiment.layout),
-                "{}: no file in {files}",
-                experiment.name
+                layouts.contains(&layout),
+                "tests/results has no file with the layout {layout:?}: create one with \
+                 `dray bench {name} --quick --json tests/results/{name}.json`"
             );
         }
     }
@@ -164,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn docs_table_matches_trial_lengths() {
+    fn measurement_page_lists_unusual_trials() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurement.md");
         let text = std::fs::read_to_string(path).unwrap();
         let lengths = |it: &Experiment| {
@@ -180,7 +188,7 @@ mod tests {
             let row = text.lines().find(|line| line.starts_with("| `") && line.contains(&name));
             let row =
                 row.map_or(usual.clone(), |row| row[row.find(" | ").unwrap() + 1..].to_owned());
-            assert_eq!(row, lengths(experiment), "{name}");
+            assert_eq!(row, lengths(experiment), "row of {name} in docs/measurement.md");
         }
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
 pub use nearest::{advice, hint, nearest};
-pub use parse_error::parse_error;
+pub use parse_error::{line_at, parse_error};
 use rustix::termios::tcgetwinsize;
 #[doc(hidden)]
 pub use serde;

@@ -38,6 +38,12 @@ pub fn parse_error(path: &str, message: &str) -> String {
     if key.is_empty() { what + &place } else { format!("{key}: {what}{place}") }
 }
 
+/// Returns the line of a byte offset, from 1. An offset at the very end belongs to the last line.
+pub fn line_at(text: &str, offset: usize) -> usize {
+    let newlines = text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
+    (newlines + 1).min(text.lines().count().max(1))
+}
+
 /// Returns what the files describe that have this key at the top.
 fn subject(key: &str) -> Option<&'static str> {
     FILES.iter().find(|(keys, _)| keys.contains(&key)).map(|(_, subject)| *subject)
@@ -136,6 +142,12 @@ fn kind(expected: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn offset_at_end_belongs_to_last_line() {
+        let lines = [0, 1, 2, 4].map(|offset| line_at("a\nb\n", offset));
+        assert_eq!((lines, line_at("", 0)), ([1, 1, 2, 2], 1));
+    }
 
     #[test]
     fn errors_of_parsers_name_the_key_and_what_is_right() {

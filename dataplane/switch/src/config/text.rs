@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
+use dray_text::line_at;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
@@ -38,13 +39,14 @@ impl SwitchConfig {
     /// Parses a configuration, without the checks of [`check`](Self::check).
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
         let wrong = |error: &toml::de::Error, key: &str| ConfigError {
-            line: error.span().map(|span| line(text, span.start)),
+            line: error.span().map(|span| line_at(text, span.start)),
             subject: Subject::Text,
             what: dray_text::parse_error(key, error.message()),
         };
         let deserializer = toml::de::Deserializer::parse(text).map_err(|error| {
             // No key is known here, so the error quotes the line.
-            let line = error.span().and_then(|span| text.lines().nth(line(text, span.start) - 1));
+            let line =
+                error.span().and_then(|span| text.lines().nth(line_at(text, span.start) - 1));
             wrong(&error, &line.map(|line| format!("{:?}", line.trim())).unwrap_or_default())
         })?;
         serde_path_to_error::deserialize(deserializer)
@@ -75,7 +77,7 @@ impl ConfigError {
                     }
                 }
             };
-            self.line = self.line.or(span.map(|at| line(text, at)));
+            self.line = self.line.or(span.map(|at| line_at(text, at)));
         }
         self
     }
@@ -83,12 +85,6 @@ impl ConfigError {
 
 fn key_span(table: &DeTable<'_>, key: &str) -> Option<usize> {
     table.get_key_value(key).map(|(key, _)| key.span().start)
-}
-
-/// Returns the line of a byte, counted from 1. An error at the very end belongs to the last line.
-fn line(text: &str, at: usize) -> usize {
-    let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-    (newlines + 1).min(text.lines().count().max(1))
 }
 
 /// Parses JSON from an untrusted client; the error is one line that names the key.

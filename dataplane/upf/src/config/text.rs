@@ -19,10 +19,7 @@ pub(super) fn load<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
 
 pub(super) fn from_toml<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
     let wrong = |field: &str, error: &toml::de::Error| {
-        let line = error.span().map(|span| {
-            let newlines = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
-            (newlines + 1).min(text.lines().count().max(1))
-        });
+        let line = error.span().map(|span| dray_text::line_at(text, span.start));
         ConfigError::new(dray_text::parse_error(field, error.message())).in_line(line)
     };
     let deserializer = toml::de::Deserializer::parse(text).map_err(|error| wrong("", &error))?;

@@ -70,9 +70,3 @@ fn wrong(key: &str, error: &toml::de::Error) -> Wrong {
 pub(super) fn at<T>(value: &Spanned<T>, what: impl Into<String>) -> Wrong {
     Wrong { at: Some(value.span().start), what: what.into() }
 }
-
-/// Returns the line of a byte offset, from 1. An offset at the very end belongs to the last line.
-pub(super) fn line(text: &str, at: usize) -> usize {
-    let newlines = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-    (newlines + 1).min(text.lines().count().max(1))
-}

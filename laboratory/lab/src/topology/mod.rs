@@ -118,7 +118,7 @@ impl Topology {
     ) -> Result<Self, TopologyError> {
         let wrong = |wrong: file::Wrong| TopologyError {
             file: file.to_owned(),
-            line: wrong.at.map(|at| file::line(text, at)),
+            line: wrong.at.map(|at| dray_text::line_at(text, at)),
             what: wrong.what,
         };
         let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use dray_datapath::Cancel;
 use dray_text::wrapped;
-use dray_traffic::{Arrivals, Latency, Percentiles};
-use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Pace, Settings, Watch};
+use dray_traffic::{Latency, Percentiles};
+use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings, Watch};
 use dray_wire::gtpu::Direction;
 use serde::Serialize;
 
@@ -84,13 +84,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
-    let ways = Ways::new(&report, &watcher, size);
+    let directions = Directions::new(&report, &watcher);
     let wanted = [settings.uplink, settings.downlink];
     match json {
-        true => print_json(&ways)?,
-        false => print(&ways.describe(&watcher, wanted))?,
+        true => print_json(&directions)?,
+        false => print(&directions.describe(&watcher, wanted))?,
     }
-    match ways.wrong(wanted, allow_loss) {
+    match directions.wrong(wanted, allow_loss) {
         Some(what) => Err(anyhow::anyhow!(what).into()),
         None => Ok(()),
     }
@@ -115,22 +115,18 @@ impl Watch for Watcher {
 
 /// Results of both directions.
 #[derive(Serialize)]
-struct Ways {
-    uplink: Way,
-    downlink: Way,
+struct Directions {
+    uplink: DirectionReport,
+    downlink: DirectionReport,
     /// Addresses that the user plane function has not asked for.
     unresolved: Vec<IpAddr>,
 }
 
 /// Results of one direction.
 #[derive(Serialize)]
-struct Way {
+struct DirectionReport {
     #[serde(flatten)]
     outcome: Outcome,
-    #[serde(skip)]
-    sending: Arrivals,
-    #[serde(skip)]
-    receiving: Arrivals,
     /// Rates from the first packet to the last one; bits are those of frames on N6.
     sent_pps: Option<f64>,
     sent_bits_per_second: Option<f64>,
@@ -139,35 +135,29 @@ struct Way {
     latency_ns: Option<Percentiles>,
 }
 
-/// Returns the pace of frames of `size` bytes.
-fn arrivals(pace: Pace, size: usize) -> Arrivals {
-    let Pace { packets, ns } = pace;
-    Arrivals { frames: packets, bytes: packets * size as u64, ns }
-}
-
-impl Ways {
-    fn new(report: &LoadReport, watcher: &Watcher, size: usize) -> Self {
+impl Directions {
+    fn new(report: &LoadReport, watcher: &Watcher) -> Self {
         let LoadReport { uplink, downlink, unresolved } = report;
         let [up, down] = &watcher.latency;
         Self {
-            uplink: Way::new(uplink, up, size),
-            downlink: Way::new(downlink, down, size),
+            uplink: DirectionReport::new(uplink, up),
+            downlink: DirectionReport::new(downlink, down),
             unresolved: unresolved.clone(),
         }
     }
 
-    fn each(&self) -> [(&'static str, &Way); 2] {
+    fn each(&self) -> [(&'static str, &DirectionReport); 2] {
         [("uplink", &self.uplink), ("downlink", &self.downlink)]
     }
 
     /// Returns the text about the `wanted` directions.
     fn describe(&self, watcher: &Watcher, wanted: [bool; 2]) -> String {
         let mut text = String::new();
-        let ways = self.each().into_iter().zip(&watcher.latency).zip(wanted);
-        for (((name, way), latency), _) in ways.filter(|(_, wanted)| *wanted) {
-            text += &way.describe(name, latency);
+        let directions = self.each().into_iter().zip(&watcher.latency).zip(wanted);
+        for (((name, report), latency), _) in directions.filter(|(_, wanted)| *wanted) {
+            text += &report.describe(name, latency);
         }
-        let is_lost = self.each().iter().any(|(_, way)| way.outcome.lost > 0);
+        let is_lost = self.each().iter().any(|(_, report)| report.outcome.lost > 0);
         if is_lost && !self.unresolved.is_empty() {
             let addresses: Vec<_> = self.unresolved.iter().map(ToString::to_string).collect();
             text += &wrapped(&format!(
@@ -184,10 +174,10 @@ impl Ways {
 
     /// Returns what went wrong in the directions that were wanted, if anything.
     fn wrong(&self, wanted: [bool; 2], allow_loss: bool) -> Option<String> {
-        let ways = self.each().into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
-        let wrong = ways.filter_map(|((name, way), _)| {
-            let Outcome { sent, received, lost, .. } = way.outcome;
-            let what = match way.outcome.wrong() {
+        let directions = self.each().into_iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        let wrong = directions.filter_map(|((name, report), _)| {
+            let Outcome { sent, received, lost, .. } = report.outcome;
+            let what = match report.outcome.wrong() {
                 _ if sent == 0 => "no packet was sent".to_owned(),
                 0 if received == 0 => "no packet came back".to_owned(),
                 0 if lost == 0 || allow_loss => return None,
@@ -201,14 +191,11 @@ impl Ways {
     }
 }
 
-impl Way {
-    fn new(outcome: &Outcome, latency: &Latency, size: usize) -> Self {
-        let sending = arrivals(outcome.sending, size);
-        let receiving = arrivals(outcome.receiving, size);
+impl DirectionReport {
+    fn new(outcome: &Outcome, latency: &Latency) -> Self {
+        let Outcome { sending, receiving, .. } = outcome;
         Self {
             outcome: *outcome,
-            sending,
-            receiving,
             sent_pps: sending.frames_per_second(),
             sent_bits_per_second: sending.bits_per_second(),
             received_pps: receiving.frames_per_second(),
@@ -231,13 +218,14 @@ impl Way {
             dropped,
             error_indications,
             icmp_errors,
-            ..
+            sending,
+            receiving,
         } = self.outcome;
         let mut text = format!(
             "{name}: sent {sent} packets{}; received {received}{}; lost {lost}, reordered \
              {reordered}, foreign {foreign}{}\n",
-            arrived(&self.sending),
-            arrived(&self.receiving),
+            arrived(&sending),
+            arrived(&receiving),
             percentiles(latency),
         );
         let parts = [
@@ -259,7 +247,9 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dray_traffic::Arrivals;
 
+    const RATE: Arrivals = Arrivals { frames: 1000, bytes: 500_000, ns: 100_000_000 };
     const CLEAN: Outcome = Outcome {
         sent: 1001,
         received: 1001,
@@ -273,22 +263,22 @@ mod tests {
         dropped: 0,
         error_indications: 0,
         icmp_errors: 0,
-        sending: Pace { packets: 1000, ns: 100_000_000 },
-        receiving: Pace { packets: 1000, ns: 100_000_000 },
+        sending: RATE,
+        receiving: RATE,
     };
 
-    fn ways(uplink: Outcome) -> (Ways, Watcher) {
+    fn directions(uplink: Outcome) -> (Directions, Watcher) {
         let mut watcher = Watcher::default();
         (1..=uplink.received).for_each(|us| watcher.latency(Direction::Uplink, us * 1000));
         let unresolved = vec!["10.0.3.2".parse().unwrap()];
         let report = LoadReport { uplink, downlink: Outcome::default(), unresolved };
-        (Ways::new(&report, &watcher, 500), watcher)
+        (Directions::new(&report, &watcher), watcher)
     }
 
     #[test]
     fn load_text_has_rates_latency_and_reasons_of_loss() {
-        let (ways, watcher) = ways(CLEAN);
-        let text = ways.describe(&watcher, [true, false]);
+        let (directions, watcher) = directions(CLEAN);
+        let text = directions.describe(&watcher, [true, false]);
         let rates = "10.00 kpps, 40.00 Mb/s";
         let line = format!(
             "uplink: sent 1001 packets, {rates}; received 1001, {rates}; lost 0, reordered 0, \
@@ -296,14 +286,14 @@ mod tests {
         );
         assert!(text.starts_with(&line), "{text}");
         assert_eq!(text.lines().count(), 1, "{text}");
-        let (ways, watcher) = self::ways(Outcome {
+        let (directions, watcher) = self::directions(Outcome {
             received: 996,
             lost: 5,
             error_indications: 3,
             dropped: 2,
             ..CLEAN
         });
-        let text = ways.describe(&watcher, [true, false]);
+        let text = directions.describe(&watcher, [true, false]);
         for part in [
             "lost 5,",
             "\n  2 lost at the load's own port, which was read too late\n",
@@ -317,7 +307,7 @@ mod tests {
 
     #[test]
     fn silence_fails_even_if_loss_is_allowed() {
-        let wrong = |outcome, allow| ways(outcome).0.wrong([true, false], allow);
+        let wrong = |outcome, allow| directions(outcome).0.wrong([true, false], allow);
         assert_eq!(wrong(CLEAN, false), None);
         let lost = Outcome { received: 996, lost: 5, ..CLEAN };
         let what = "uplink: 5 of 1001 packets were lost";
@@ -331,7 +321,7 @@ mod tests {
         ] {
             assert_eq!(wrong(outcome, true).as_deref(), Some(what));
         }
-        let both = ways(CLEAN).0.wrong([true, true], false);
+        let both = directions(CLEAN).0.wrong([true, true], false);
         assert_eq!(both.as_deref(), Some("downlink: no packet was sent"));
     }
 }

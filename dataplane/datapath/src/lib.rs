@@ -3,6 +3,7 @@
 //! every role, the choice of its CPU and cancellation by a signal.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod cancel;
 pub mod counters;
 mod pace;
@@ -10,6 +11,7 @@ pub mod placement;
 mod queues;
 mod thread;
 
+pub use arrivals::{ArrivalClock, Arrivals};
 pub use cancel::{Cancel, Cancelled};
 pub use pace::{Pace, Round};
 pub use placement::Placement;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use dray_datapath::Arrivals;
 use dray_port::{PortUri, Receive, Take, Wait, clock, wait_any};
 
-use crate::arrivals::Arrivals;
 use crate::sample::Sampler;
 use crate::signal::Ending;
 use crate::{OnSample, RoleError, Sample, Signal};

@@ -8,7 +8,6 @@
 //! ports.
 
 pub mod agent;
-mod arrivals;
 mod counts;
 mod cpu_time;
 pub mod echo;
@@ -32,7 +31,7 @@ pub mod stream;
 pub mod upf;
 mod users;
 
-pub use arrivals::Arrivals;
+pub use dray_datapath::Arrivals;
 pub use dray_results::{Agreement, Check, Percentiles};
 pub use job::{
     EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
@@ -68,7 +67,7 @@ pub enum RoleError {
         port: String,
     },
     /// A port that only receives was asked to transmit.
-    #[error("port {port} cannot transmit without a remote address: give LOCAL-REMOTE")]
+    #[error("port {port} only receives: give udp: LOCAL-REMOTE, or unix: the key peer")]
     OnlyReceives {
         /// The port.
         port: String,

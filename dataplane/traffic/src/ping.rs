@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use dray_datapath::ArrivalClock;
 use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
-use crate::arrivals::Clock;
 use crate::counts::Counts;
 use crate::intake::Intake;
 use crate::latency::Latency;
@@ -181,7 +181,7 @@ impl Ping {
 #[derive(Default)]
 struct Answers {
     counts: Counts,
-    noted: Clock,
+    noted: ArrivalClock,
     latency: Latency,
     /// Round trips that began before this tick are not timed.
     warm: u64,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use dray_datapath::{ArrivalClock, Arrivals};
 use dray_port::clock;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::arrivals::{Arrivals, Clock};
 use crate::cpu_time;
 
 /// A role's counters at one moment; all except the time count from the role's start.
@@ -57,14 +57,14 @@ pub(crate) struct Sampler {
     /// Ticks with work to do.
     work: Option<u64>,
     samples: Vec<Sample>,
-    noted: Clock,
+    noted: ArrivalClock,
     on_sample: Option<OnSample>,
 }
 
 impl Sampler {
     pub(crate) fn new(interval: Duration, on_sample: Option<OnSample>) -> Self {
         let interval_ns = interval.as_nanos() as u64;
-        let (samples, noted) = (Vec::with_capacity(1024), Clock::default());
+        let (samples, noted) = (Vec::with_capacity(1024), ArrivalClock::default());
         let mut sampler = Self { interval_ns, due: 0, work: None, samples, noted, on_sample };
         sampler.take(0, 0);
         sampler

@@ -3,7 +3,6 @@
 
 mod check;
 mod notice;
-mod pace;
 mod packet;
 
 use std::collections::HashSet;
@@ -12,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dray_datapath::{ArrivalClock, Arrivals};
 use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
 use dray_wire::MacAddr;
 use dray_wire::arp::Arp;
@@ -25,10 +25,8 @@ use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 
 use check::{Checked, Checker};
 use notice::Notice;
-use pace::Span;
 use packet::Packets;
 
-pub use pace::Pace;
 pub use packet::{LEN_MAX, LEN_MIN};
 
 /// Maximum number of packets sent at a time.
@@ -85,12 +83,12 @@ pub struct Outcome {
     pub error_indications: u64,
     /// ICMP errors from the user plane function: it could not forward a packet.
     pub icmp_errors: u64,
-    /// Pace of the sent packets.
+    /// Rate of the sent packets.
     #[serde(skip)]
-    pub sending: Pace,
-    /// Pace of the received packets.
+    pub sending: Arrivals,
+    /// Rate of the received packets.
     #[serde(skip)]
-    pub receiving: Pace,
+    pub receiving: Arrivals,
 }
 
 impl Outcome {
@@ -135,9 +133,11 @@ struct Side {
     awaited: HashSet<IpAddr>,
     /// Checks the packets that this side receives.
     checker: Checker,
+    /// Length of the frames on N6 in bytes.
+    len: u64,
     outcome: Outcome,
     /// When the packets that this side receives arrived.
-    receiving: Span,
+    receiving: ArrivalClock,
     /// Messages about the packets that this side has sent: error indications, and ICMP errors.
     notices: [u64; 2],
     /// Frames lost at the port before the load began.
@@ -179,8 +179,9 @@ impl Side {
             addresses,
             awaited,
             checker,
+            len: len as u64,
             outcome: Outcome::default(),
-            receiving: Span::default(),
+            receiving: ArrivalClock::default(),
             notices: [0; 2],
             dropped_before: 0,
         })
@@ -190,7 +191,7 @@ impl Side {
     fn restart(&mut self) -> io::Result<()> {
         self.dropped_before = self.dropped()?;
         self.outcome = Outcome::default();
-        (self.receiving, self.notices) = (Span::default(), [0; 2]);
+        (self.receiving, self.notices) = (ArrivalClock::default(), [0; 2]);
         Ok(())
     }
 
@@ -224,8 +225,9 @@ impl Side {
 
     /// Receives and checks frames, and replies to requests for our addresses.
     fn receive(&mut self, watch: &mut dyn Watch) -> io::Result<bool> {
-        let Self { rx, tx, mac, addresses, awaited, checker, outcome, receiving, notices, .. } =
-            self;
+        let Self {
+            rx, tx, mac, addresses, awaited, checker, len, outcome, receiving, notices, ..
+        } = self;
         let mut scratch = scratch();
         let mut worked = false;
         for rx in rx {
@@ -255,7 +257,7 @@ impl Side {
                         None => outcome.foreign += 1,
                     }
                 }
-                receiving.note(now, outcome.received);
+                receiving.note(now, outcome.received, outcome.received * *len);
                 frames.len()
             })? > 0;
         }
@@ -328,13 +330,13 @@ impl Load {
     /// Sends and checks packets until the duration is over or `stop` is set, then waits for packets
     /// in flight.
     pub fn run(mut self, stop: &AtomicBool, watch: &mut dyn Watch) -> io::Result<LoadReport> {
-        let Settings { rate, duration, uplink, downlink, .. } = self.settings;
+        let Settings { rate, len, duration, uplink, downlink } = self.settings;
         self.settle(stop, watch)?;
         let start = clock::ticks();
         let until = start.saturating_add(clock::to_ticks(duration));
         let per_tick = rate.map(|rate| rate / clock::ticks_per_second() as f64);
         let mut sent = [0u64; 2];
-        let mut sending = [Span::default(); 2];
+        let mut sending = [ArrivalClock::default(); 2];
         loop {
             let now = clock::ticks();
             if now >= until || stop.load(Ordering::Relaxed) {
@@ -348,7 +350,7 @@ impl Load {
                 if wanted && count > 0 {
                     let taken = side.send(count)?;
                     sent[index] += taken as u64;
-                    sending[index].note(now, sent[index]);
+                    sending[index].note(now, sent[index], sent[index] * len as u64);
                     worked |= taken > 0;
                 }
             }
@@ -366,7 +368,7 @@ impl Load {
             }
         }
         // Packets sent by one side are received by the other.
-        let finish = |from: &Side, to: &Side, sent: u64, sending: &Span| {
+        let finish = |from: &Side, to: &Side, sent: u64, sending: &ArrivalClock| {
             let [error_indications, icmp_errors] = from.notices;
             let outcome = to.outcome;
             Ok::<_, io::Error>(Outcome {
@@ -375,8 +377,8 @@ impl Load {
                 dropped: to.dropped()? - to.dropped_before,
                 error_indications,
                 icmp_errors,
-                sending: sending.pace(),
-                receiving: to.receiving.pace(),
+                sending: sending.arrivals(),
+                receiving: to.receiving.arrivals(),
                 ..outcome
             })
         };

@@ -1,12 +1,12 @@
-//! Rate of what a role received, independent of how long it waited before and after.
+//! Rate of what a thread received or sent, independent of how long it waited before and after.
 
 use dray_port::clock;
 use serde::{Deserialize, Serialize};
 
-/// Frames that arrived after the first batch, and the time from the first batch to the last one.
+/// Frames counted after the first batch, and the time from the first batch to the last one.
 ///
 /// The first batch only starts the clock: `n` frames that arrive one by one are `n - 1` frames
-/// here. A role that counted one batch, or none, has no rate.
+/// here. A thread that counted one batch, or none, has no rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrivals {
     /// Frames; streams have none.
@@ -33,9 +33,9 @@ impl Arrivals {
     }
 }
 
-/// Notes when a role's counters grow.
-#[derive(Default)]
-pub(crate) struct Clock {
+/// Notes when a thread's counters grow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArrivalClock {
     /// Tick of the first batch, and the counters after it.
     first: Option<(u64, u64, u64)>,
     last: u64,
@@ -43,10 +43,10 @@ pub(crate) struct Clock {
     bytes: u64,
 }
 
-impl Clock {
-    /// Called with the role's counters after each round, which ended at the tick `now`.
+impl ArrivalClock {
+    /// Called with the counters after each round, which ended at the tick `now`.
     #[inline]
-    pub(crate) fn note(&mut self, now: u64, frames: u64, bytes: u64) {
+    pub fn note(&mut self, now: u64, frames: u64, bytes: u64) {
         if bytes != self.bytes {
             self.first.get_or_insert((now, frames, bytes));
             (self.last, self.frames, self.bytes) = (now, frames, bytes);
@@ -54,7 +54,7 @@ impl Clock {
     }
 
     /// Returns what was noted so far.
-    pub(crate) fn arrivals(&self) -> Arrivals {
+    pub fn arrivals(&self) -> Arrivals {
         let Some((tick, frames, bytes)) = self.first else { return Arrivals::default() };
         Arrivals {
             frames: self.frames - frames,
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn rate_excludes_time_before_first_and_after_last_frame() {
-        let mut noted = Clock::default();
+        let mut noted = ArrivalClock::default();
         let ms = clock::ticks_per_second() / 1000;
         noted.note(0, 0, 0);
         for (at, frames) in [(5, 0), (1000, 1), (1001, 2), (1050, 50), (1100, 101), (9000, 101)] {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn one_batch_has_no_rate() {
-        let mut noted = Clock::default();
+        let mut noted = ArrivalClock::default();
         assert_eq!(noted.arrivals().frames_per_second(), None);
         noted.note(7, 32, 2048);
         noted.note(70_000, 32, 2048);

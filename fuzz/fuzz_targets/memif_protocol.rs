@@ -24,11 +24,12 @@ use rustix::time::Timespec;
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod peer;
 
 use bytes::Bytes;
+use peer::{HANG, exchange};
 
-/// Time limit for an input; far longer than any input takes on a slow machine.
-const HANG: Duration = Duration::from_secs(20);
 /// Time within which a port replies or disconnects.
 const ANSWER: Duration = Duration::from_secs(1);
 
@@ -249,25 +250,6 @@ impl Server {
     }
 }
 
-/// Moves frames as a worker does.
-fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
-    let mut take = |lent: &[dray_port::Frame<'_>]| {
-        lent.iter().for_each(|frame| assert!(!frame.bytes(scratch).is_empty()));
-        lent.len() - lent.len() / 4
-    };
-    for rx in &mut port.rx {
-        rx.receive(&mut take).expect("a memif port does not fail");
-        rx.arm(true);
-        rx.arm(false);
-    }
-    let long = [0x5a; 9018];
-    for tx in &mut port.tx {
-        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
-        tx.transmit(&frames).expect("a memif port does not fail");
-        tx.pending();
-    }
-}
-
 fuzz_target!(|input: &[u8]| {
     let start = Instant::now();
     let mut bytes = Bytes(input);
@@ -302,13 +284,13 @@ fuzz_target!(|input: &[u8]| {
             1 => drop(server.hear(Duration::from_millis(1))),
             2 => server.misuse(&mut bytes),
             3..=9 => server.scribble(&mut bytes),
-            _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+            _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32), 1),
         }
     }
-    exchange(&mut port, &mut scratch, 8);
+    exchange(&mut port, &mut scratch, 8, 1);
     let kept = server.memory.take();
     drop(server);
-    exchange(&mut port, &mut scratch, 8);
+    exchange(&mut port, &mut scratch, 8, 1);
     let mut next = Server::new(next_theirs);
     if let (true, Some(kept)) = (next.introduce(64), kept) {
         // Frames that `exchange` transmits, and bytes written now.
@@ -317,7 +299,7 @@ fuzz_target!(|input: &[u8]| {
             // SAFETY: within the mapping.
             unsafe { kept.start().add(at).write_volatile(0x77) };
         }
-        exchange(&mut port, &mut scratch, 8);
+        exchange(&mut port, &mut scratch, 8, 1);
         assert!(!next.has_run_of(0x77), "predecessor writes into the memory");
         assert!(!next.has_left(), "predecessor caused a disconnect");
     }

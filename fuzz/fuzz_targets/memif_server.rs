@@ -20,44 +20,12 @@ mod client;
 #[path = "../../tests/switch/liar/memory.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod memory;
+mod peer;
 
 use bytes::Bytes;
 use client::{BUFFER, Client, Descriptor, RX, Ring, TX, buffer};
 use memory::LEN;
-
-/// Time limit for an input; far longer than any input takes on a slow machine.
-const HANG: Duration = Duration::from_secs(20);
-
-/// Moves frames as a worker does.
-fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
-    let mut take = |lent: &[dray_port::Frame<'_>]| {
-        lent.iter().for_each(|frame| assert!(frame.bytes(scratch).len() >= 14));
-        lent.len() - lent.len() / 4
-    };
-    for rx in &mut port.rx {
-        rx.receive(&mut take).expect("a memif port does not fail");
-        rx.arm(true);
-        rx.arm(false);
-    }
-    let long = [0x5a; 9018];
-    for tx in &mut port.tx {
-        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
-        tx.transmit(&frames).expect("a memif port does not fail");
-    }
-}
-
-/// Returns the right number, one close to it, or any number.
-fn number(bytes: &mut Bytes<'_>, right: u64) -> u64 {
-    match bytes.byte() % 8 {
-        0 => right.wrapping_add(1),
-        1 => right.wrapping_sub(1),
-        2 => 0,
-        3 => u64::MAX - u64::from(bytes.byte()),
-        4 => bytes.u64(),
-        5 => right ^ 1 << (bytes.byte() % 64),
-        _ => right,
-    }
-}
+use peer::{HANG, exchange, number};
 
 /// Sends a message of the handshake that is partly invalid, or any message.
 fn say(client: &mut Client, bytes: &mut Bytes<'_>) {
@@ -167,16 +135,16 @@ fuzz_target!(|input: &[u8]| {
                 1 => client.kick(),
                 2 if bytes.byte() == 0 => client.memory.truncate(u64::from(bytes.u32()) % LEN),
                 2..=8 => scribble(&mut client, &mut bytes),
-                _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+                _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32), 14),
             }
             // The next client finds the port as this one left it.
             if client.is_hung_up() || bytes.byte() == 255 {
                 break;
             }
         }
-        exchange(&mut port, &mut scratch, 8);
+        exchange(&mut port, &mut scratch, 8, 14);
         drop(client);
-        exchange(&mut port, &mut scratch, 8);
+        exchange(&mut port, &mut scratch, 8, 14);
         let (regions, memory) = dray_shm::guard::in_use();
         assert!(regions <= 32 && memory <= 256 << 30, "{regions} regions, {memory} bytes");
     }

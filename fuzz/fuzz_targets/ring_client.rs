@@ -7,5 +7,8 @@ use libfuzzer_sys::fuzz_target;
 mod bytes;
 #[path = "../../dataplane/ring/tests/ring/client.rs"]
 mod client;
+#[path = "../../dataplane/ring/tests/ring/memif.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod memif;
 
 fuzz_target!(|bytes: &[u8]| client::run(bytes));

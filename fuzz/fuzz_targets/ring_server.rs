@@ -5,6 +5,9 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 mod bytes;
+#[path = "../../dataplane/ring/tests/ring/memif.rs"]
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod memif;
 #[path = "../../dataplane/ring/tests/ring/server.rs"]
 mod server;
 

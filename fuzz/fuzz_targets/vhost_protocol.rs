@@ -19,6 +19,7 @@ mod memory;
 #[path = "../../tests/switch/liar/message.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod message;
+mod peer;
 #[path = "../../tests/switch/liar/ring.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod ring;
@@ -29,42 +30,10 @@ use message::{
     EVENT_INDEX, INDIRECT, Liar, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL, SET_VRING_KICK,
     words,
 };
+use peer::{HANG, exchange, number};
 
 /// Time to connect to a socket, which does not happen here.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Time limit for an input; far longer than any input takes on a slow machine.
-const HANG: Duration = Duration::from_secs(20);
-
-/// Moves frames as a worker does.
-fn poll(port: &mut Port, scratch: &mut Scratch, frames: usize) {
-    let mut take = |lent: &[dray_port::Frame<'_>]| {
-        lent.iter().for_each(|frame| assert!(frame.bytes(scratch).len() >= 14));
-        lent.len() - lent.len() / 4
-    };
-    for rx in &mut port.rx {
-        rx.receive(&mut take).expect("a vhost port does not fail");
-        rx.arm(true);
-        rx.arm(false);
-    }
-    let long = [0x5a; 9018];
-    for tx in &mut port.tx {
-        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
-        tx.transmit(&frames).expect("a vhost port does not fail");
-    }
-}
-
-/// Returns the right number, one close to it, or any number.
-fn number(bytes: &mut Bytes<'_>, right: u64) -> u64 {
-    match bytes.byte() % 8 {
-        0 => right.wrapping_add(1),
-        1 => right.wrapping_sub(1),
-        2 => 0,
-        3 => u64::MAX - u64::from(bytes.byte()),
-        4 => bytes.u64(),
-        5 => right ^ 1 << (bytes.byte() % 64),
-        _ => right,
-    }
-}
 
 /// Returns an address in the memory, or near its ends.
 fn address(bytes: &mut Bytes<'_>, first: u64) -> u64 {
@@ -202,16 +171,16 @@ fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &m
             3 => liar.kick(),
             4 if bytes.byte() == 0 => liar.memory.truncate(u64::from(bytes.u32()) % LEN),
             4..=6 => scribble(&mut liar, bytes),
-            _ => poll(port, scratch, usize::from(bytes.byte() % 32)),
+            _ => exchange(port, scratch, usize::from(bytes.byte() % 32), 14),
         }
         // The next driver finds the port as this one left it.
         if liar.is_hung_up() || bytes.byte() == 255 {
             break;
         }
     }
-    poll(port, scratch, 8);
+    exchange(port, scratch, 8, 14);
     liar.hang_up();
-    poll(port, scratch, 8);
+    exchange(port, scratch, 8, 14);
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -25,11 +25,12 @@ use rustix::time::Timespec;
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
+#[allow(dead_code, reason = "each target uses a part of it")]
+mod peer;
 
 use bytes::Bytes;
+use peer::{HANG, exchange};
 
-/// Time limit for an input; far longer than any input takes on a slow machine.
-const HANG: Duration = Duration::from_secs(20);
 /// Time within which a port sends its next message or disconnects.
 const NEXT: Duration = Duration::from_millis(100);
 
@@ -290,25 +291,6 @@ fn give_back(queue: &mut impl DeviceQueue, memory: &Memory, received: bool, byte
     queue.publish();
 }
 
-/// Moves frames as a worker does.
-fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize) {
-    let mut take = |lent: &[dray_port::Frame<'_>]| {
-        lent.iter().for_each(|frame| assert!(!frame.bytes(scratch).is_empty()));
-        lent.len() - lent.len() / 4
-    };
-    for rx in &mut port.rx {
-        rx.receive(&mut take).expect("a virtio port does not fail");
-        rx.arm(true);
-        rx.arm(false);
-    }
-    let long = [0x5a; 9018];
-    for tx in &mut port.tx {
-        let frames: Vec<_> = (0..frames).map(|n| long[..60 + n * 37 % 8900].into()).collect();
-        tx.transmit(&frames).expect("a virtio port does not fail");
-        tx.pending();
-    }
-}
-
 fuzz_target!(|input: &[u8]| {
     let begin = Instant::now();
     let mut bytes = Bytes(input);
@@ -347,20 +329,20 @@ fuzz_target!(|input: &[u8]| {
             }
             1..=3 => back.scribble(&mut bytes),
             4..=9 => back.give_back(&mut bytes),
-            _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32)),
+            _ => exchange(&mut port, &mut scratch, usize::from(bytes.byte() % 32), 1),
         }
     }
-    exchange(&mut port, &mut scratch, 8);
+    exchange(&mut port, &mut scratch, 8, 1);
     let kept = back.memory.take();
     drop(back);
-    exchange(&mut port, &mut scratch, 8);
+    exchange(&mut port, &mut scratch, 8, 1);
     let mut next = BackEnd::new(next_theirs, size, packed);
     if let (true, Some(kept)) = (next.introduce(&mut None), kept) {
         let seen = next.memory.as_ref().expect("memory");
         // Frames that `exchange` transmits, and bytes written now.
         assert!(!seen.has_run_of(0x5a), "peer sees frames of its predecessor");
         kept.write(kept.start, &vec![0x77; kept.mapping.len()]);
-        exchange(&mut port, &mut scratch, 8);
+        exchange(&mut port, &mut scratch, 8, 1);
         assert!(!seen.has_run_of(0x77), "predecessor writes into the memory");
         assert!(!next.has_left(), "predecessor caused a disconnect");
     }

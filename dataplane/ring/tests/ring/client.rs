@@ -1,57 +1,28 @@
 //! A memif client against a server that writes anything at any time.
 
-use dray_ring::memif::{ClientRing, MemifLayout};
-use dray_shm::{Mapping, MemoryFile, PageSize};
+use dray_ring::memif::ClientRing;
 
 use crate::bytes::Bytes;
+use crate::memif::{FLAGS, Ring, TAIL};
 
-/// Offsets of the flags, the tail and the descriptors in a ring; a descriptor has 16 bytes.
-const FLAGS: usize = 4;
-const TAIL: usize = 64;
-const DESCRIPTORS: usize = 128;
-
-/// A ring as the server sees it.
-struct Ring {
-    mapping: Mapping,
-    size: u16,
-}
-
-impl Ring {
-    fn write<const N: usize>(&self, at: usize, value: [u8; N]) {
-        assert!(at + N <= self.mapping.len(), "{at}");
-        // SAFETY: within the mapping.
-        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().write_volatile(value) }
-    }
-
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        assert!(at + N <= self.mapping.len(), "{at}");
-        // SAFETY: within the mapping.
-        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().read_volatile() }
-    }
-
-    fn descriptor(&self, index: u16) -> usize {
-        DESCRIPTORS + 16 * usize::from(index % self.size)
-    }
-
-    /// Writes to a place in the ring, mostly something plausible; the bytes decide where and what.
-    /// `tail` is the index that the server should have.
-    fn disturb(&self, bytes: &mut Bytes<'_>, tail: u16) {
-        match bytes.byte() % 8 {
-            0 => {
-                let at = bytes.u32() as usize % (self.mapping.len() - 8);
-                self.write(at, bytes.u64().to_ne_bytes());
-            }
-            1 => self.write(TAIL, bytes.u16().to_ne_bytes()),
-            2..5 => {
-                let tail = tail.wrapping_add(u16::from(bytes.byte() % 8)).wrapping_sub(1);
-                self.write(TAIL, tail.to_ne_bytes());
-            }
-            5 => self.write(FLAGS, bytes.u16().to_ne_bytes()),
-            _ => {
-                let at = self.descriptor(tail.wrapping_add(u16::from(bytes.byte() % 4)));
-                self.write(at, u16::from(bytes.byte()).to_ne_bytes());
-                self.write(at + 4, (bytes.u32() >> (bytes.byte() % 32)).to_ne_bytes());
-            }
+/// Writes to a place in the ring, mostly something plausible; the bytes decide where and what.
+/// `tail` is the index that the server should have.
+fn disturb(ring: &Ring, bytes: &mut Bytes<'_>, tail: u16) {
+    match bytes.byte() % 8 {
+        0 => {
+            let at = bytes.u32() as usize % (ring.len() - 8);
+            ring.write(at, bytes.u64().to_ne_bytes());
+        }
+        1 => ring.write(TAIL, bytes.u16().to_ne_bytes()),
+        2..5 => {
+            let tail = tail.wrapping_add(u16::from(bytes.byte() % 8)).wrapping_sub(1);
+            ring.write(TAIL, tail.to_ne_bytes());
+        }
+        5 => ring.write(FLAGS, bytes.u16().to_ne_bytes()),
+        _ => {
+            let at = ring.descriptor(tail.wrapping_add(u16::from(bytes.byte() % 4)).into());
+            ring.write(at, u16::from(bytes.byte()).to_ne_bytes());
+            ring.write(at + 4, (bytes.u32() >> (bytes.byte() % 32)).to_ne_bytes());
         }
     }
 }
@@ -60,18 +31,14 @@ impl Ring {
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let size = bytes.size();
-    let len = MemifLayout::len(size) as u64;
-    let file = MemoryFile::create("ring-test", len, PageSize::Normal).unwrap();
-    let ring = Ring { mapping: Mapping::new(&file, 0, len).unwrap(), size: size.get() };
-    // SAFETY: the ring is in the mapping, which lives as long as the client.
-    let layout = unsafe { MemifLayout::new(size, ring.mapping.start()) }.unwrap();
+    let (ring, layout) = Ring::new(size);
     let mut client = ClientRing::new(layout);
     // Total numbers of entries posted, published, returned and taken.
     let (mut posted, mut published, mut returned, mut taken) = (0u64, 0u64, 0u64, 0u64);
-    let size = u64::from(ring.size);
+    let size = u64::from(size.get());
     while !bytes.is_empty() {
         match bytes.byte() % 16 {
-            0..6 => ring.disturb(&mut bytes, returned as u16),
+            0..6 => disturb(&ring, &mut bytes, returned as u16),
             6..9 => {
                 for _ in 0..(bytes.byte() % 8).into() {
                     if client.room() == 0 {
@@ -83,7 +50,7 @@ pub(crate) fn run(bytes: &[u8]) {
                     client.post(offset.into(), len.into(), more);
                     // Independently of the old content.
                     let expected = [u32::from(more), len.into(), offset.into(), 0];
-                    let words = ring.read::<16>(ring.descriptor(entry));
+                    let words = ring.read::<16>(ring.descriptor(entry.into()));
                     assert_eq!(words, *expected.map(u32::to_ne_bytes).as_flattened());
                     posted += 1;
                 }

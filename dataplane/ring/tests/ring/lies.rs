@@ -273,7 +273,7 @@ fn invalid_indirect_tables_are_refused() {
 #[test]
 fn returned_buffer_not_in_flight_is_refused() {
     let buffer = Buffer { address: DATA, len: 8, access: Access::Write };
-    // An identity that is not posted, one beyond the ring, and one that was returned already.
+    // Buffer ids: not posted, beyond the ring, and already returned.
     for id in [1u32, 8, 0x1_0000, u32::MAX, 0] {
         let (memory, layout) = memory::<SplitLayout>(8);
         let mut driver = SplitDriver::new(layout, false);

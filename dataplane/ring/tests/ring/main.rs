@@ -10,6 +10,7 @@ mod client;
 mod device;
 mod driver;
 mod lies;
+mod memif;
 mod memory;
 mod oracle;
 mod server;

@@ -1,60 +1,30 @@
 //! A memif server against a client that writes anything at any time.
 
-use dray_ring::memif::{MemifLayout, Posted, ServerRing};
-use dray_shm::{Mapping, MemoryFile, PageSize};
+use dray_ring::memif::{Posted, ServerRing};
 
 use crate::bytes::Bytes;
-
-/// Offsets of the parts of a ring; a descriptor has 16 bytes.
-const FLAGS: usize = 4;
-const HEAD: usize = 6;
-const TAIL: usize = 64;
-const DESCRIPTORS: usize = 128;
+use crate::memif::{FLAGS, HEAD, Ring, TAIL};
 
 const COOKIE: u32 = 0x3e3_1f20;
 
-/// A ring as the client sees it.
-struct Ring {
-    mapping: Mapping,
-    size: u16,
-}
-
-impl Ring {
-    fn write<const N: usize>(&self, at: usize, value: [u8; N]) {
-        assert!(at + N <= self.mapping.len(), "{at}");
-        // SAFETY: within the mapping.
-        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().write_volatile(value) }
-    }
-
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        assert!(at + N <= self.mapping.len(), "{at}");
-        // SAFETY: within the mapping.
-        unsafe { self.mapping.start().add(at).cast::<[u8; N]>().read_volatile() }
-    }
-
-    fn descriptor(&self, index: u64) -> usize {
-        DESCRIPTORS + 16 * (index % u64::from(self.size)) as usize
-    }
-
-    /// Writes to a place in the ring, mostly something plausible; the bytes decide where and what.
-    /// `head` is the index that the client should have.
-    fn disturb(&self, bytes: &mut Bytes<'_>, head: u64) {
-        match bytes.byte() % 8 {
-            0 => {
-                let at = bytes.u32() as usize % (self.mapping.len() - 8);
-                self.write(at, bytes.u64().to_ne_bytes());
-            }
-            1 => self.write(HEAD, bytes.u16().to_ne_bytes()),
-            2..6 => {
-                let head = (head as u16).wrapping_add(u16::from(bytes.byte() % 8)).wrapping_sub(1);
-                self.write(HEAD, head.to_ne_bytes());
-            }
-            6 => self.write(FLAGS, bytes.u16().to_ne_bytes()),
-            _ => {
-                let at = self.descriptor(head + u64::from(bytes.byte() % 4));
-                self.write(at, bytes.u64().to_ne_bytes());
-                self.write(at + 8, bytes.u64().to_ne_bytes());
-            }
+/// Writes to a place in the ring, mostly something plausible; the bytes decide where and what.
+/// `head` is the index that the client should have.
+fn disturb(ring: &Ring, bytes: &mut Bytes<'_>, head: u64) {
+    match bytes.byte() % 8 {
+        0 => {
+            let at = bytes.u32() as usize % (ring.len() - 8);
+            ring.write(at, bytes.u64().to_ne_bytes());
+        }
+        1 => ring.write(HEAD, bytes.u16().to_ne_bytes()),
+        2..6 => {
+            let head = (head as u16).wrapping_add(u16::from(bytes.byte() % 8)).wrapping_sub(1);
+            ring.write(HEAD, head.to_ne_bytes());
+        }
+        6 => ring.write(FLAGS, bytes.u16().to_ne_bytes()),
+        _ => {
+            let at = ring.descriptor(head + u64::from(bytes.byte() % 4));
+            ring.write(at, bytes.u64().to_ne_bytes());
+            ring.write(at + 8, bytes.u64().to_ne_bytes());
         }
     }
 }
@@ -63,20 +33,16 @@ impl Ring {
 pub(crate) fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let size = bytes.size();
-    let len = MemifLayout::len(size) as u64;
-    let file = MemoryFile::create("ring-test", len, PageSize::Normal).unwrap();
-    let ring = Ring { mapping: Mapping::new(&file, 0, len).unwrap(), size: size.get() };
-    // SAFETY: the ring is in the mapping, which lives as long as the server.
-    let layout = unsafe { MemifLayout::new(size, ring.mapping.start()) }.unwrap();
+    let (ring, layout) = Ring::new(size);
     assert!(ServerRing::new(layout).is_err(), "there is no cookie");
     ring.write(0, COOKIE.to_ne_bytes());
     let mut server = ServerRing::new(layout).unwrap();
     // Total numbers of entries that the client was seen to post, taken, and returned.
     let (mut posted, mut taken, mut returned) = (0u64, 0u64, 0u64);
-    let size = u64::from(ring.size);
+    let size = u64::from(size.get());
     while !bytes.is_empty() {
         match bytes.byte() % 16 {
-            0..7 => ring.disturb(&mut bytes, posted),
+            0..7 => disturb(&ring, &mut bytes, posted),
             7..10 => {
                 if let Ok(count) = server.poll() {
                     let now = taken + u64::from(count);

@@ -45,6 +45,18 @@ macro_rules! require_root {
     };
 }
 
+/// Like [`require_root`], if a third-party program is not installed either.
+#[allow(unused_macros, reason = "each test program uses a part of this")]
+macro_rules! require {
+    ($($kind:expr),*) => {
+        require_root!();
+        $(if let Err(why) = $kind.find() {
+            $crate::common::skip(&why);
+            return;
+        })*
+    };
+}
+
 pub fn has_root() -> Result<(), String> {
     dray_lab::NetworkNamespace::scratch()
         .map(drop)

@@ -17,17 +17,6 @@ use dray_lab::peer::{
 use dray_lab::{Cancel, placement};
 use rustix::process::Signal;
 
-/// Returns from the calling test, counted as skipped, if a peer is not installed.
-macro_rules! require {
-    ($($kind:expr),*) => {
-        require_root!();
-        $(if let Err(why) = $kind.find() {
-            common::skip(&why);
-            return;
-        })*
-    };
-}
-
 /// Switches that Debian packages.
 const PACKAGED: [SwitchKind; 2] = [SwitchKind::Testpmd, SwitchKind::OvsDpdk];
 

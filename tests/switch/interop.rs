@@ -25,17 +25,6 @@ use crate::ends::{
     wait_until_up,
 };
 
-/// Returns from the calling test, counted as skipped, if a peer is not installed.
-macro_rules! require {
-    ($($kind:expr),*) => {
-        require_root!();
-        $(if let Err(why) = $kind.find() {
-            common::skip(&why);
-            return;
-        })*
-    };
-}
-
 const JUMBO: &[usize] = &[9000, 60, 2048, 2049, 4096, 9014];
 
 /// A DPDK endpoint with rings of 256 entries.
@@ -170,21 +159,21 @@ fn testpmd_to_testpmd_across_switch() {
 fn testpmd_echoes_and_forwards_frames_across_switch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
-    for packed in [false, true] {
-        let endpoint = Endpoint { packed, ..PLAIN };
-        echoes(endpoint, &[LENS]);
-        forwards(endpoint, &[LENS]);
-    }
+    echoes_and_forwards(&[LENS]);
 }
 
 #[test]
 fn testpmd_echoes_and_forwards_long_frames_across_switch() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
+    echoes_and_forwards(&[JUMBO]);
+}
+
+fn echoes_and_forwards(lens: &[&'static [usize]]) {
     for packed in [false, true] {
         let endpoint = Endpoint { packed, ..PLAIN };
-        echoes(endpoint, &[JUMBO]);
-        forwards(endpoint, &[JUMBO]);
+        echoes(endpoint, lens);
+        forwards(endpoint, lens);
     }
 }
 

@@ -63,6 +63,15 @@ impl Region {
     /// The whole memory.
     pub const ALL: Self = Self { guest: GUEST, len: LEN, user: USER, offset: 0 };
 
+    /// Divides the memory into regions of equal length.
+    pub fn parts<const N: usize>() -> [Self; N] {
+        let len = LEN / N as u64;
+        std::array::from_fn(|index| {
+            let offset = index as u64 * len;
+            Self { guest: GUEST + offset, len, user: USER + offset, offset }
+        })
+    }
+
     fn bytes(self) -> Vec<u8> {
         [self.guest, self.len, self.user, self.offset].map(u64::to_ne_bytes).concat()
     }

@@ -69,6 +69,11 @@ pub struct Lie<L = Liar> {
     pub expect: Expect,
 }
 
+/// Creates a lie.
+pub const fn lie<L>(name: &'static str, expect: Expect, tell: fn(&mut L)) -> Lie<L> {
+    Lie { name, tell, expect }
+}
+
 /// A peer that lies to a port of one kind.
 pub trait Lies: Sized + Send {
     /// Connects to the port's socket.

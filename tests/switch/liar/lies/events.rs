@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::files::be_busy;
 use crate::liar::Expect::{Harmless, Left, Refused};
 use crate::liar::message::{PLAIN, SET_VRING_CALL, SET_VRING_KICK};
-use crate::liar::{Liar, Lie, wait_until};
+use crate::liar::{Liar, Lie, lie, wait_until};
 
 /// Number of watchers of an eventfd: each signal wakes all of them.
 const WATCHERS: usize = 100_000;
@@ -52,111 +52,79 @@ fn named(name: &str) -> OwnedFd {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    Lie {
-        name: "a call with 100,000 watchers",
-        tell: |liar| {
-            let epolls = watchers(liar.calls[1].as_fd());
-            liar.keep((epolls, watchers(liar.calls[0].as_fd())));
-            liar.start(PLAIN);
-            exchange(liar);
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a call with 100,000 watchers, endlessly signalled by the driver",
-        tell: |liar| {
-            let epolls = watchers(liar.calls[1].as_fd());
-            liar.keep(epolls);
-            liar.start(PLAIN);
-            let call = liar.calls[1].try_clone().expect("a descriptor");
-            liar.meanwhile(move || {
-                let _ = rustix::io::write(&call, &1u64.to_ne_bytes());
-            });
-            exchange(liar);
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a call with 100,000 watchers, replaced repeatedly",
-        tell: |liar| {
-            let epolls = watchers(liar.calls[1].as_fd());
-            liar.keep(epolls);
-            liar.start(PLAIN);
-            be_busy(liar);
-            (0..50).for_each(|_| liar.fd(SET_VRING_CALL, 1, liar.calls[1].as_fd()));
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a call with 100,000 watchers, last closed by the switch",
-        tell: |liar| {
-            let call = event(EventfdFlags::empty());
-            liar.keep(watchers(call.as_fd()));
-            liar.start(PLAIN);
-            liar.fd(SET_VRING_CALL, 1, call.as_fd());
-            drop(call);
-            liar.sync();
-            liar.hang_up();
-        },
-        expect: Left,
-    },
-    Lie {
-        name: "a kick with 100,000 watchers",
-        tell: |liar| {
-            let epolls = watchers(liar.kicks[1].as_fd());
-            liar.keep(epolls);
-            liar.start(PLAIN);
-            exchange(liar);
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "semaphore eventfds as kicks and calls",
-        tell: |liar| {
-            liar.kicks = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
-            liar.calls = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
-            liar.start(PLAIN);
-            exchange(liar);
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a full, blocking eventfd as kick",
-        tell: |liar| {
-            liar.start(PLAIN);
-            let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-            rustix::io::write(&kick, &(u64::MAX - 1).to_ne_bytes()).expect("room");
-            liar.fd(SET_VRING_KICK, 1, kick.as_fd());
-            exchange(liar);
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a memory file as kick, with terminal escapes in its name",
-        tell: |liar| liar.fd(SET_VRING_KICK, 1, named("\x1b]0;x\x07\x1b[31m").as_fd()),
-        expect: Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is not an eventfd"),
-    },
-    Lie {
-        name: "a memory file as call, with a line break in its name",
-        tell: |liar| liar.fd(SET_VRING_CALL, 1, named("x\ny\u{202e}z").as_fd()),
-        expect: Refused("/memfd:x\\ny\\u{202e}z (deleted) is not an eventfd"),
-    },
-    Lie {
-        name: "a memory file as call, with a name of 249 letters",
-        tell: |liar| liar.fd(SET_VRING_CALL, 1, named(&"x".repeat(249)).as_fd()),
-        expect: Refused("xxx... is not an eventfd"),
-    },
-    Lie {
-        name: "a kick that is replaced repeatedly",
-        tell: |liar| {
-            liar.start(PLAIN);
-            be_busy(liar);
-            for _ in 0..300 {
-                liar.fd(SET_VRING_KICK, 1, event(EventfdFlags::empty()).as_fd());
-            }
-            liar.sync();
-        },
-        expect: Harmless,
-    },
+    lie("a call with 100,000 watchers", Harmless, |liar| {
+        let epolls = watchers(liar.calls[1].as_fd());
+        liar.keep((epolls, watchers(liar.calls[0].as_fd())));
+        liar.start(PLAIN);
+        exchange(liar);
+    }),
+    lie("a call with 100,000 watchers, endlessly signalled by the driver", Harmless, |liar| {
+        let epolls = watchers(liar.calls[1].as_fd());
+        liar.keep(epolls);
+        liar.start(PLAIN);
+        let call = liar.calls[1].try_clone().expect("a descriptor");
+        liar.meanwhile(move || {
+            let _ = rustix::io::write(&call, &1u64.to_ne_bytes());
+        });
+        exchange(liar);
+    }),
+    lie("a call with 100,000 watchers, replaced repeatedly", Harmless, |liar| {
+        let epolls = watchers(liar.calls[1].as_fd());
+        liar.keep(epolls);
+        liar.start(PLAIN);
+        be_busy(liar);
+        (0..50).for_each(|_| liar.fd(SET_VRING_CALL, 1, liar.calls[1].as_fd()));
+        liar.sync();
+    }),
+    lie("a call with 100,000 watchers, last closed by the switch", Left, |liar| {
+        let call = event(EventfdFlags::empty());
+        liar.keep(watchers(call.as_fd()));
+        liar.start(PLAIN);
+        liar.fd(SET_VRING_CALL, 1, call.as_fd());
+        drop(call);
+        liar.sync();
+        liar.hang_up();
+    }),
+    lie("a kick with 100,000 watchers", Harmless, |liar| {
+        let epolls = watchers(liar.kicks[1].as_fd());
+        liar.keep(epolls);
+        liar.start(PLAIN);
+        exchange(liar);
+    }),
+    lie("semaphore eventfds as kicks and calls", Harmless, |liar| {
+        liar.kicks = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
+        liar.calls = [(); 2].map(|()| event(EventfdFlags::SEMAPHORE));
+        liar.start(PLAIN);
+        exchange(liar);
+    }),
+    lie("a full, blocking eventfd as kick", Harmless, |liar| {
+        liar.start(PLAIN);
+        let kick = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        rustix::io::write(&kick, &(u64::MAX - 1).to_ne_bytes()).expect("room");
+        liar.fd(SET_VRING_KICK, 1, kick.as_fd());
+        exchange(liar);
+    }),
+    lie(
+        "a memory file as kick, with terminal escapes in its name",
+        Refused("/memfd:\\u{1b}]0;x\\u{7}\\u{1b}[31m (deleted) is not an eventfd"),
+        |liar| liar.fd(SET_VRING_KICK, 1, named("\x1b]0;x\x07\x1b[31m").as_fd()),
+    ),
+    lie(
+        "a memory file as call, with a line break in its name",
+        Refused("/memfd:x\\ny\\u{202e}z (deleted) is not an eventfd"),
+        |liar| liar.fd(SET_VRING_CALL, 1, named("x\ny\u{202e}z").as_fd()),
+    ),
+    lie(
+        "a memory file as call, with a name of 249 letters",
+        Refused("xxx... is not an eventfd"),
+        |liar| liar.fd(SET_VRING_CALL, 1, named(&"x".repeat(249)).as_fd()),
+    ),
+    lie("a kick that is replaced repeatedly", Harmless, |liar| {
+        liar.start(PLAIN);
+        be_busy(liar);
+        for _ in 0..300 {
+            liar.fd(SET_VRING_KICK, 1, event(EventfdFlags::empty()).as_fd());
+        }
+        liar.sync();
+    }),
 ];

@@ -4,17 +4,13 @@ use crate::liar::Expect::{self, Any, Harmless, Malformed};
 use crate::liar::memory::{BUFFERS, GUEST, LEN, parts};
 use crate::liar::message::{EVENT_INDEX, MERGEABLE, PLAIN};
 use crate::liar::ring::{FRAME, HEADER, NEXT, WRITE, buffer};
-use crate::liar::{Liar, Lie, wait_until};
+use crate::liar::{Liar, Lie, lie, wait_until};
 
 /// Starts, and transmits a frame of `len` bytes, header included.
 fn transmit(liar: &mut Liar, len: u32) {
     liar.start(PLAIN);
     liar.tx().offer((buffer(), len, 0, 0));
     liar.kick();
-}
-
-const fn short(name: &'static str, tell: fn(&mut Liar)) -> Lie {
-    Lie { name, tell, expect: Malformed }
 }
 
 /// Posts as many receive buffers like `descriptor` as the ring holds.
@@ -26,12 +22,12 @@ fn receive(liar: &mut Liar, features: u64, descriptor: (u64, u32, u16, u16)) {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    short("a frame of no bytes and no header", |liar| transmit(liar, 0)),
-    short("a frame shorter than its header", |liar| transmit(liar, HEADER - 1)),
-    short("a header without a frame", |liar| transmit(liar, HEADER)),
-    short("a frame shorter than an Ethernet header", |liar| transmit(liar, HEADER + 13)),
-    short("a frame of 64 KiB", |liar| transmit(liar, HEADER + 0x1_0000)),
-    short("a frame of 64 KiB in page-sized buffers", |liar| {
+    lie("a frame of no bytes and no header", Malformed, |liar| transmit(liar, 0)),
+    lie("a frame shorter than its header", Malformed, |liar| transmit(liar, HEADER - 1)),
+    lie("a header without a frame", Malformed, |liar| transmit(liar, HEADER)),
+    lie("a frame shorter than an Ethernet header", Malformed, |liar| transmit(liar, HEADER + 13)),
+    lie("a frame of 64 KiB", Malformed, |liar| transmit(liar, HEADER + 0x1_0000)),
+    lie("a frame of 64 KiB in page-sized buffers", Malformed, |liar| {
         liar.start(PLAIN);
         let mut tx = liar.tx();
         (0..16).for_each(|index| tx.descriptor(index, (buffer(), 4096, NEXT, index + 1)));
@@ -39,7 +35,7 @@ pub(super) const LIES: &[Lie] = &[
         tx.post(0);
         liar.kick();
     }),
-    short("a frame of 256 MiB that repeats the same 1 MiB", |liar| {
+    lie("a frame of 256 MiB that repeats the same 1 MiB", Malformed, |liar| {
         liar.start(PLAIN);
         let mut tx = liar.tx();
         (0..255).for_each(|index| tx.descriptor(index, (GUEST, LEN as u32, NEXT, index + 1)));
@@ -47,15 +43,11 @@ pub(super) const LIES: &[Lie] = &[
         tx.post(0);
         liar.kick();
     }),
-    Lie {
-        name: "a virtio-net header with every flag set",
-        tell: |liar| {
-            liar.memory.write(BUFFERS, &[0xff; 12]);
-            transmit(liar, FRAME);
-        },
-        expect: Harmless,
-    },
-    short("frames of no bytes, reposted immediately", |liar| {
+    lie("a virtio-net header with every flag set", Harmless, |liar| {
+        liar.memory.write(BUFFERS, &[0xff; 12]);
+        transmit(liar, FRAME);
+    }),
+    lie("frames of no bytes, reposted immediately", Malformed, |liar| {
         liar.start(PLAIN);
         let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
         (0..256).for_each(|index| tx.descriptor(index, (buffer(), 0, 0, 0)));
@@ -68,49 +60,38 @@ pub(super) const LIES: &[Lie] = &[
             let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
         });
     }),
-    short("receive buffers of 4 bytes", |liar| receive(liar, PLAIN, (buffer(), 4, WRITE, 0))),
-    short("receive buffers of no bytes", |liar| {
+    lie("receive buffers of 4 bytes", Malformed, |liar| {
+        receive(liar, PLAIN, (buffer(), 4, WRITE, 0));
+    }),
+    lie("receive buffers of no bytes", Malformed, |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 0, WRITE, 0));
     }),
-    short("receive buffers of 11 bytes that split the header", |liar| {
+    lie("receive buffers of 11 bytes that split the header", Malformed, |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 11, WRITE, 0));
     }),
-    Lie {
-        name: "a receive chain of 256 MiB",
-        tell: |liar| {
-            liar.start(PLAIN);
-            let mut rx = liar.rx();
-            let len = (LEN - BUFFERS) as u32;
-            (0..255)
-                .for_each(|index| rx.descriptor(index, (buffer(), len, WRITE | NEXT, index + 1)));
-            rx.descriptor(255, (buffer(), len, WRITE, 0));
-            rx.post(0);
-            assert!(wait_until(|| rx.used() == 1 || liar.is_hung_up()));
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "receive buffers that overlap their own ring",
-        tell: |liar| receive(liar, PLAIN, (GUEST + parts(0)[1], 2048, WRITE, 0)),
-        expect: Any,
-    },
-    Lie {
-        name: "receive buffers that overlap the other ring",
-        tell: |liar| receive(liar, PLAIN, (GUEST + parts(1)[1], 2048, WRITE, 0)),
-        expect: Any,
-    },
-    Lie {
-        name: "calls suppressed at random by used_event",
-        tell: |liar| {
-            liar.start(PLAIN | EVENT_INDEX);
-            let (mut tx, mut wish) = (liar.tx(), 1u16);
-            for _ in 0..200 {
-                wish = wish.wrapping_mul(25_173).wrapping_add(13_849);
-                tx.set_used_event(wish);
-                tx.offer((buffer(), FRAME, 0, 0));
-            }
-            liar.kick();
-        },
-        expect: Expect::Harmless,
-    },
+    lie("a receive chain of 256 MiB", Harmless, |liar| {
+        liar.start(PLAIN);
+        let mut rx = liar.rx();
+        let len = (LEN - BUFFERS) as u32;
+        (0..255).for_each(|index| rx.descriptor(index, (buffer(), len, WRITE | NEXT, index + 1)));
+        rx.descriptor(255, (buffer(), len, WRITE, 0));
+        rx.post(0);
+        assert!(wait_until(|| rx.used() == 1 || liar.is_hung_up()));
+    }),
+    lie("receive buffers that overlap their own ring", Any, |liar| {
+        receive(liar, PLAIN, (GUEST + parts(0)[1], 2048, WRITE, 0));
+    }),
+    lie("receive buffers that overlap the other ring", Any, |liar| {
+        receive(liar, PLAIN, (GUEST + parts(1)[1], 2048, WRITE, 0));
+    }),
+    lie("calls suppressed at random by used_event", Expect::Harmless, |liar| {
+        liar.start(PLAIN | EVENT_INDEX);
+        let (mut tx, mut wish) = (liar.tx(), 1u16);
+        for _ in 0..200 {
+            wish = wish.wrapping_mul(25_173).wrapping_add(13_849);
+            tx.set_used_event(wish);
+            tx.offer((buffer(), FRAME, 0, 0));
+        }
+        liar.kick();
+    }),
 ];

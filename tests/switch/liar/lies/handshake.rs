@@ -10,7 +10,7 @@ use crate::liar::message::{
     SET_VRING_KICK, SET_VRING_NUM, words,
 };
 use crate::liar::ring::{FRAME, WRITE, buffer};
-use crate::liar::{Liar, Lie};
+use crate::liar::{Liar, Lie, lie};
 
 const TWO: Expect = Refused("no virtqueue 2: the device has 2");
 
@@ -39,115 +39,71 @@ const STEPS: &[fn(&mut Liar)] = &[
 ];
 
 pub(super) const LIES: &[Lie] = &[
-    Lie {
-        name: "a disconnect after each handshake message",
-        tell: |liar| {
-            for steps in 0..=STEPS.len() {
-                STEPS[..steps].iter().for_each(|step| step(liar));
-                liar.reconnect();
-            }
-            liar.hang_up();
-        },
-        expect: Left,
-    },
-    Lie {
-        name: "the handshake in reverse order",
-        tell: |liar| {
-            // The order does not matter if every step is there: QEMU enables rings first.
-            STEPS.iter().rev().for_each(|step| step(liar));
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "features negotiated last",
-        tell: |liar| {
-            liar.ask(GET_FEATURES);
-            (0..2).for_each(|index| liar.set_up(index));
-            liar.share_all();
-            liar.send(SET_FEATURES, &PLAIN.to_ne_bytes(), &[]);
-            (0..2).for_each(|index| liar.enable(index));
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a ring enabled before features",
-        tell: |liar| liar.enable(1),
-        // QEMU does this.
-        expect: Harmless,
-    },
-    Lie {
-        name: "a ring enabled with value 2",
-        tell: |liar| {
+    lie("a disconnect after each handshake message", Left, |liar| {
+        for steps in 0..=STEPS.len() {
+            STEPS[..steps].iter().for_each(|step| step(liar));
+            liar.reconnect();
+        }
+        liar.hang_up();
+    }),
+    lie("the handshake in reverse order", Harmless, |liar| {
+        // The order does not matter if every step is there: QEMU enables rings first.
+        STEPS.iter().rev().for_each(|step| step(liar));
+    }),
+    lie("features negotiated last", Harmless, |liar| {
+        liar.ask(GET_FEATURES);
+        (0..2).for_each(|index| liar.set_up(index));
+        liar.share_all();
+        liar.send(SET_FEATURES, &PLAIN.to_ne_bytes(), &[]);
+        (0..2).for_each(|index| liar.enable(index));
+        liar.sync();
+    }),
+    // QEMU does this.
+    lie("a ring enabled before features", Harmless, |liar| liar.enable(1)),
+    lie(
+        "a ring enabled with value 2",
+        Refused("expected 8 bytes, with the value 0 or 1"),
+        |liar| {
             liar.negotiate(PLAIN);
             liar.vring(SET_VRING_ENABLE, 1, 2);
         },
-        expect: Refused("expected 8 bytes, with the value 0 or 1"),
-    },
-    Lie {
-        name: "features that the device did not offer",
-        tell: |liar| liar.send(SET_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
-        expect: Refused("were not offered"),
-    },
-    Lie {
-        name: "protocol features that the device did not offer",
-        tell: |liar| liar.send(SET_PROTOCOL_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
-        expect: Refused("protocol features 0x"),
-    },
-    Lie {
-        name: "a reply requested without negotiation",
-        tell: |liar| {
-            liar.ask(GET_FEATURES);
-            liar.raw(&words(&[SET_OWNER, 1 | 8, 0]), &[]);
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "an owner that resets ownership and continues",
-        tell: |liar| {
-            liar.start(PLAIN);
-            liar.send(RESET_OWNER, &[], &[]);
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "the size of an invalid virtqueue",
-        tell: |liar| liar.vring(SET_VRING_NUM, 2, 256),
-        expect: TWO,
-    },
-    Lie {
-        name: "the address of an invalid virtqueue",
-        tell: |liar| liar.addresses(2, [USER; 3]),
-        expect: TWO,
-    },
-    Lie {
-        name: "the base of an invalid virtqueue",
-        tell: |liar| liar.vring(SET_VRING_BASE, 2, 0),
-        expect: TWO,
-    },
-    Lie {
-        name: "stopping an invalid virtqueue",
-        tell: |liar| liar.vring(GET_VRING_BASE, u32::MAX, 0),
-        expect: Refused("no virtqueue 4294967295: the device has 2"),
-    },
-    Lie {
-        name: "enabling an invalid virtqueue",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            liar.enable(2);
-        },
-        expect: TWO,
-    },
-    Lie {
-        name: "the kick of an invalid virtqueue",
-        tell: |liar| liar.fd(SET_VRING_KICK, 0xff, liar.kicks[0].as_fd()),
-        expect: Refused("no virtqueue 255: the device has 2"),
-    },
-    Lie {
-        name: "the call of an invalid virtqueue",
-        tell: |liar| liar.fd(SET_VRING_CALL, 2, liar.calls[0].as_fd()),
-        expect: TWO,
-    },
+    ),
+    lie("features that the device did not offer", Refused("were not offered"), |liar| {
+        liar.send(SET_FEATURES, &u64::MAX.to_ne_bytes(), &[]);
+    }),
+    lie(
+        "protocol features that the device did not offer",
+        Refused("protocol features 0x"),
+        |liar| liar.send(SET_PROTOCOL_FEATURES, &u64::MAX.to_ne_bytes(), &[]),
+    ),
+    lie("a reply requested without negotiation", Harmless, |liar| {
+        liar.ask(GET_FEATURES);
+        liar.raw(&words(&[SET_OWNER, 1 | 8, 0]), &[]);
+        liar.sync();
+    }),
+    lie("an owner that resets ownership and continues", Harmless, |liar| {
+        liar.start(PLAIN);
+        liar.send(RESET_OWNER, &[], &[]);
+        liar.sync();
+    }),
+    lie("the size of an invalid virtqueue", TWO, |liar| liar.vring(SET_VRING_NUM, 2, 256)),
+    lie("the address of an invalid virtqueue", TWO, |liar| liar.addresses(2, [USER; 3])),
+    lie("the base of an invalid virtqueue", TWO, |liar| liar.vring(SET_VRING_BASE, 2, 0)),
+    lie(
+        "stopping an invalid virtqueue",
+        Refused("no virtqueue 4294967295: the device has 2"),
+        |liar| liar.vring(GET_VRING_BASE, u32::MAX, 0),
+    ),
+    lie("enabling an invalid virtqueue", TWO, |liar| {
+        liar.negotiate(PLAIN);
+        liar.enable(2);
+    }),
+    lie(
+        "the kick of an invalid virtqueue",
+        Refused("no virtqueue 255: the device has 2"),
+        |liar| liar.fd(SET_VRING_KICK, 0xff, liar.kicks[0].as_fd()),
+    ),
+    lie("the call of an invalid virtqueue", TWO, |liar| {
+        liar.fd(SET_VRING_CALL, 2, liar.calls[0].as_fd());
+    }),
 ];

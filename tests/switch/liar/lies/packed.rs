@@ -4,7 +4,7 @@ use crate::liar::Expect::{Any, Harmless, Malformed, Refused};
 use crate::liar::memory::{GUEST, LEN, parts};
 use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, PACKED, PLAIN, SET_VRING_BASE};
 use crate::liar::ring::{AVAILABLE, FRAME, INDIRECT, NEXT, USED, WRITE, buffer, packed};
-use crate::liar::{Liar, Lie};
+use crate::liar::{Liar, Lie, lie};
 
 /// Posts empty frames without end: half a ring whenever the device is returning the other half.
 fn flood(liar: &mut Liar) {
@@ -34,32 +34,25 @@ fn flood(liar: &mut Liar) {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    Lie { name: "packed: endless frames of no bytes", tell: flood, expect: Malformed },
-    Lie {
-        name: "packed: a frame outside memory",
-        tell: |liar| {
-            liar.start(PLAIN | PACKED);
-            liar.tx().packed(0, (GUEST + LEN, FRAME, AVAILABLE, 0));
-            liar.kick();
-        },
-        expect: Refused("is outside the shared memory"),
-    },
-    Lie {
-        name: "packed: a chain longer than the ring",
-        tell: |liar| {
-            liar.size = 16;
-            liar.start(PLAIN | PACKED);
-            let tx = liar.tx();
-            (0..16).rev().for_each(|index| {
-                tx.packed(index, (buffer(), 16, AVAILABLE | NEXT, 0));
-            });
-            liar.kick();
-        },
-        expect: Refused("longer than 16 descriptors"),
-    },
-    Lie {
-        name: "packed: a chain longer than the maximum",
-        tell: |liar| {
+    lie("packed: endless frames of no bytes", Malformed, flood),
+    lie("packed: a frame outside memory", Refused("is outside the shared memory"), |liar| {
+        liar.start(PLAIN | PACKED);
+        liar.tx().packed(0, (GUEST + LEN, FRAME, AVAILABLE, 0));
+        liar.kick();
+    }),
+    lie("packed: a chain longer than the ring", Refused("longer than 16 descriptors"), |liar| {
+        liar.size = 16;
+        liar.start(PLAIN | PACKED);
+        let tx = liar.tx();
+        (0..16).rev().for_each(|index| {
+            tx.packed(index, (buffer(), 16, AVAILABLE | NEXT, 0));
+        });
+        liar.kick();
+    }),
+    lie(
+        "packed: a chain longer than the maximum",
+        Refused("longer than 256 descriptors"),
+        |liar| {
             liar.size = 1024;
             liar.start(PLAIN | PACKED);
             let tx = liar.tx();
@@ -68,84 +61,67 @@ pub(super) const LIES: &[Lie] = &[
             });
             liar.kick();
         },
-        expect: Refused("longer than 256 descriptors"),
-    },
-    Lie {
-        name: "packed: descriptors with the wrong wrap counter",
-        tell: |liar| {
-            liar.start(PLAIN | PACKED);
-            let tx = liar.tx();
-            (0..256).for_each(|index| tx.packed(index, (0, FRAME, USED, index)));
-            liar.kick();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "packed: unknown buffer ids",
-        tell: |liar| {
-            liar.start(PLAIN | PACKED);
-            let tx = liar.tx();
-            (0..100).for_each(|index| tx.packed(index, (buffer(), FRAME, AVAILABLE, 0xffff)));
-            liar.kick();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "packed: flags that change repeatedly",
-        tell: |liar| {
-            liar.start(PLAIN | PACKED);
-            let (tx, rx) = (liar.tx(), liar.rx());
-            (0..256).for_each(|index| tx.packed(index, (buffer(), FRAME, 0, index)));
-            (0..256).for_each(|index| rx.packed(index, (buffer(), 2048, WRITE, index)));
-            let kick = liar.kicks[1].try_clone().expect("a descriptor");
-            let mut round = 0u16;
-            liar.meanwhile(move || {
-                round = round.wrapping_add(1);
-                let flags = [AVAILABLE, USED, AVAILABLE | USED, 0][usize::from(round % 4)];
-                for index in 0..256 {
-                    tx.packed_flags(index, flags);
-                    rx.packed_flags(index, flags | WRITE);
-                }
-                let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
-            });
-        },
-        expect: Any,
-    },
-    Lie {
-        name: "packed: an indirect table without negotiation",
-        tell: |liar| {
+    ),
+    lie("packed: descriptors with the wrong wrap counter", Harmless, |liar| {
+        liar.start(PLAIN | PACKED);
+        let tx = liar.tx();
+        (0..256).for_each(|index| tx.packed(index, (0, FRAME, USED, index)));
+        liar.kick();
+    }),
+    lie("packed: unknown buffer ids", Harmless, |liar| {
+        liar.start(PLAIN | PACKED);
+        let tx = liar.tx();
+        (0..100).for_each(|index| tx.packed(index, (buffer(), FRAME, AVAILABLE, 0xffff)));
+        liar.kick();
+    }),
+    lie("packed: flags that change repeatedly", Any, |liar| {
+        liar.start(PLAIN | PACKED);
+        let (tx, rx) = (liar.tx(), liar.rx());
+        (0..256).for_each(|index| tx.packed(index, (buffer(), FRAME, 0, index)));
+        (0..256).for_each(|index| rx.packed(index, (buffer(), 2048, WRITE, index)));
+        let kick = liar.kicks[1].try_clone().expect("a descriptor");
+        let mut round = 0u16;
+        liar.meanwhile(move || {
+            round = round.wrapping_add(1);
+            let flags = [AVAILABLE, USED, AVAILABLE | USED, 0][usize::from(round % 4)];
+            for index in 0..256 {
+                tx.packed_flags(index, flags);
+                rx.packed_flags(index, flags | WRITE);
+            }
+            let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+        });
+    }),
+    lie(
+        "packed: an indirect table without negotiation",
+        Refused("indirect tables were not negotiated"),
+        |liar| {
             liar.start(PLAIN | PACKED);
             liar.tx().packed(0, (buffer(), 16, AVAILABLE | INDIRECT, 0));
             liar.kick();
         },
-        expect: Refused("indirect tables were not negotiated"),
-    },
-    Lie {
-        name: "packed: an indirect table of 16 MiB",
-        tell: |liar| {
-            liar.start(PLAIN | PACKED | INDIRECT_FEATURE);
-            liar.tx().packed(0, (buffer(), 1 << 24, AVAILABLE | INDIRECT, 0));
-            liar.kick();
-        },
-        expect: Refused("is outside the shared memory"),
-    },
-    Lie {
-        name: "packed: a receive buffer marked device-readable",
-        tell: |liar| {
+    ),
+    lie("packed: an indirect table of 16 MiB", Refused("is outside the shared memory"), |liar| {
+        liar.start(PLAIN | PACKED | INDIRECT_FEATURE);
+        liar.tx().packed(0, (buffer(), 1 << 24, AVAILABLE | INDIRECT, 0));
+        liar.kick();
+    }),
+    lie(
+        "packed: a receive buffer marked device-readable",
+        Refused("not device-writable"),
+        |liar| {
             liar.start(PLAIN | PACKED);
             liar.rx().packed(0, (buffer(), 2048, AVAILABLE, 0));
         },
-        expect: Refused("not device-writable"),
-    },
-    Lie {
-        name: "packed: a base past the end of the ring",
-        tell: |liar| {
+    ),
+    lie(
+        "packed: a base past the end of the ring",
+        Refused("virtqueue 1: descriptor 28672 is outside the table of 256"),
+        |liar| {
             liar.negotiate(PLAIN | PACKED);
             liar.share_all();
             liar.set_up(1);
             liar.vring(SET_VRING_BASE, 1, 0x7000);
             liar.enable(1);
         },
-        expect: Refused("virtqueue 1: descriptor 28672 is outside the table of 256"),
-    },
+    ),
 ];

@@ -8,7 +8,7 @@ use crate::liar::Expect::{self, Harmless, Refused};
 use crate::liar::memory::{BUFFERS, GUEST, LEN, Memory, USER};
 use crate::liar::message::{ADD_MEM_REG, PLAIN, REM_MEM_REG, Region};
 use crate::liar::ring::{FRAME, WRITE, buffer};
-use crate::liar::{Liar, Lie};
+use crate::liar::{Liar, Lie, lie};
 
 const INVALID: Expect = Refused("expected non-empty regions within the address space");
 
@@ -31,230 +31,159 @@ fn be_busy(liar: &mut Liar) {
 }
 
 pub(super) const LIES: &[Lie] = &[
-    Lie {
-        name: "regions that overlap",
-        tell: |liar| {
-            let half = Region { len: LEN / 2, ..Region::ALL };
-            share(liar, &[half, Region { guest: GUEST + LEN / 2 - 1, user: USER + LEN, ..half }]);
-        },
-        expect: Refused("overlaps another one"),
-    },
-    Lie {
-        name: "a region beyond the last address",
-        tell: |liar| share(liar, &[Region { guest: u64::MAX - 100, ..Region::ALL }]),
-        expect: INVALID,
-    },
-    Lie {
-        name: "a region beyond the last address of its own process",
-        tell: |liar| share(liar, &[Region { user: u64::MAX - 100, ..Region::ALL }]),
-        expect: INVALID,
-    },
-    Lie {
-        name: "a region at an offset that wraps around",
-        tell: |liar| share(liar, &[Region { offset: u64::MAX - 100, ..Region::ALL }]),
-        expect: INVALID,
-    },
-    Lie {
-        name: "a region of no bytes",
-        tell: |liar| share(liar, &[Region { len: 0, ..Region::ALL }]),
-        expect: INVALID,
-    },
-    Lie {
-        name: "a region longer than its file",
-        tell: |liar| share(liar, &[Region { len: LEN + 1, ..Region::ALL }]),
-        expect: Refused("do not fit the file of 1048576 bytes"),
-    },
-    Lie {
-        name: "a region past the end of its file",
-        tell: |liar| share(liar, &[Region { offset: LEN, ..Region::ALL }]),
-        expect: Refused("at offset 1048576 do not fit the file of 1048576 bytes"),
-    },
-    Lie { name: "a table of no regions", tell: |liar| share(liar, &[]), expect: INVALID },
-    Lie {
-        name: "fewer file descriptors than regions",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
-            liar.share(&[Region::ALL, other], &[liar.memory.as_fd()]);
-        },
-        expect: INVALID,
-    },
-    Lie {
-        name: "more file descriptors than regions",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            liar.share(&[Region::ALL], &[liar.memory.as_fd(); 3]);
-        },
-        expect: INVALID,
-    },
-    Lie {
-        name: "a table of 33 regions",
-        tell: |liar| {
-            let region = |index: u64| Region {
-                guest: index * 4096,
-                user: 0x1000 + index * 4096,
-                len: 4096,
-                offset: 0,
-            };
-            share(liar, &(0..33).map(region).collect::<Vec<_>>());
-        },
-        expect: Refused("more than 32 file descriptors"),
-    },
-    Lie {
-        name: "a table that claims a million regions",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            let body = crate::liar::message::words(&[1_000_000, 0]);
-            liar.send(crate::liar::message::SET_MEM_TABLE, &body, &[liar.memory.as_fd()]);
-        },
-        expect: INVALID,
-    },
-    Lie {
-        name: "memory of 64 TiB, all holes",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            let len = 1 << 46;
-            liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
-        },
-        expect: Refused("bytes of memory: at most"),
-    },
-    Lie {
-        name: "memory of 64 GiB, all holes",
-        tell: |liar| {
-            liar.memory = Memory::of(1 << 36);
-            liar.negotiate(PLAIN);
-            liar.share(&[Region { len: 1 << 36, ..Region::ALL }], &[liar.memory.as_fd()]);
-            (0..2).for_each(|index| liar.set_up(index));
-            (0..2).for_each(|index| liar.enable(index));
-            liar.tx().offer((GUEST + (1 << 35), FRAME, 0, 0));
-            liar.kick();
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a region removed while it contains rings",
-        tell: |liar| {
+    lie("regions that overlap", Refused("overlaps another one"), |liar| {
+        let half = Region { len: LEN / 2, ..Region::ALL };
+        share(liar, &[half, Region { guest: GUEST + LEN / 2 - 1, user: USER + LEN, ..half }]);
+    }),
+    lie("a region beyond the last address", INVALID, |liar| {
+        share(liar, &[Region { guest: u64::MAX - 100, ..Region::ALL }]);
+    }),
+    lie("a region beyond the last address of its own process", INVALID, |liar| {
+        share(liar, &[Region { user: u64::MAX - 100, ..Region::ALL }]);
+    }),
+    lie("a region at an offset that wraps around", INVALID, |liar| {
+        share(liar, &[Region { offset: u64::MAX - 100, ..Region::ALL }]);
+    }),
+    lie("a region of no bytes", INVALID, |liar| share(liar, &[Region { len: 0, ..Region::ALL }])),
+    lie("a region longer than its file", Refused("do not fit the file of 1048576 bytes"), |liar| {
+        share(liar, &[Region { len: LEN + 1, ..Region::ALL }]);
+    }),
+    lie(
+        "a region past the end of its file",
+        Refused("at offset 1048576 do not fit the file of 1048576 bytes"),
+        |liar| share(liar, &[Region { offset: LEN, ..Region::ALL }]),
+    ),
+    lie("a table of no regions", INVALID, |liar| share(liar, &[])),
+    lie("fewer file descriptors than regions", INVALID, |liar| {
+        liar.negotiate(PLAIN);
+        let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
+        liar.share(&[Region::ALL, other], &[liar.memory.as_fd()]);
+    }),
+    lie("more file descriptors than regions", INVALID, |liar| {
+        liar.negotiate(PLAIN);
+        liar.share(&[Region::ALL], &[liar.memory.as_fd(); 3]);
+    }),
+    lie("a table of 33 regions", Refused("more than 32 file descriptors"), |liar| {
+        let region = |index: u64| Region {
+            guest: index * 4096,
+            user: 0x1000 + index * 4096,
+            len: 4096,
+            offset: 0,
+        };
+        share(liar, &(0..33).map(region).collect::<Vec<_>>());
+    }),
+    lie("a table that claims a million regions", INVALID, |liar| {
+        liar.negotiate(PLAIN);
+        let body = crate::liar::message::words(&[1_000_000, 0]);
+        liar.send(crate::liar::message::SET_MEM_TABLE, &body, &[liar.memory.as_fd()]);
+    }),
+    lie("memory of 64 TiB, all holes", Refused("bytes of memory: at most"), |liar| {
+        liar.negotiate(PLAIN);
+        let len = 1 << 46;
+        liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
+    }),
+    lie("memory of 64 GiB, all holes", Harmless, |liar| {
+        liar.memory = Memory::of(1 << 36);
+        liar.negotiate(PLAIN);
+        liar.share(&[Region { len: 1 << 36, ..Region::ALL }], &[liar.memory.as_fd()]);
+        (0..2).for_each(|index| liar.set_up(index));
+        (0..2).for_each(|index| liar.enable(index));
+        liar.tx().offer((GUEST + (1 << 35), FRAME, 0, 0));
+        liar.kick();
+        liar.sync();
+    }),
+    lie(
+        "a region removed while it contains rings",
+        Refused("is outside the shared memory"),
+        |liar| {
             be_busy(liar);
             liar.region(REM_MEM_REG, Region::ALL, &[]);
             let elsewhere = Region { guest: 0, user: 0x1000, ..Region::ALL };
             liar.region(ADD_MEM_REG, elsewhere, &[liar.memory.as_fd()]);
         },
-        expect: Refused("is outside the shared memory"),
-    },
-    Lie {
-        name: "all memory removed while it contains rings",
-        tell: |liar| {
-            be_busy(liar);
-            liar.region(REM_MEM_REG, Region::ALL, &[]);
-            liar.kick();
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "removal of an unknown region",
-        tell: |liar| {
+    ),
+    lie("all memory removed while it contains rings", Harmless, |liar| {
+        be_busy(liar);
+        liar.region(REM_MEM_REG, Region::ALL, &[]);
+        liar.kick();
+        liar.sync();
+    }),
+    lie(
+        "removal of an unknown region",
+        Refused("no memory region of 1048576 bytes at 0x0 to remove"),
+        |liar| {
             liar.start(PLAIN);
             liar.region(REM_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
         },
-        expect: Refused("no memory region of 1048576 bytes at 0x0 to remove"),
-    },
-    Lie {
-        name: "a region added over another",
-        tell: |liar| {
-            liar.start(PLAIN);
-            liar.region(ADD_MEM_REG, Region::ALL, &[liar.memory.as_fd()]);
-        },
-        expect: Refused("overlaps another one"),
-    },
-    Lie {
-        name: "a region added without a file descriptor",
-        tell: |liar| {
-            liar.start(PLAIN);
-            liar.region(ADD_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
-        },
-        expect: INVALID,
-    },
-    Lie {
-        name: "a new memory table without the rings",
-        tell: |liar| {
-            be_busy(liar);
-            let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
-            liar.share(&[other], &[liar.memory.as_fd()]);
-        },
-        expect: Refused("is outside the shared memory"),
-    },
-    Lie {
-        name: "the same memory table 500 times",
-        tell: |liar| {
-            be_busy(liar);
-            (0..500).for_each(|_| liar.share_all());
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "a file truncated while idle",
-        tell: |liar| {
-            liar.start(PLAIN);
-            liar.memory.truncate(0);
-            liar.kick();
-        },
-        expect: Refused("its file was truncated"),
-    },
-    Lie {
-        name: "a file truncated before ring setup",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            liar.share_all();
-            liar.sync();
-            liar.memory.truncate(0);
-            (0..2).for_each(|index| liar.set_up(index));
-            (0..2).for_each(|index| liar.enable(index));
-            liar.sync();
-            liar.kick();
-        },
-        expect: Refused("its file was truncated"),
-    },
-    Lie {
-        name: "a file truncated during a copy",
-        tell: |liar| {
-            be_busy(liar);
-            let memory = liar.memory.share();
-            liar.meanwhile(move || {
-                memory.truncate(crate::liar::memory::BUFFERS);
-                memory.truncate(LEN);
-            });
-            let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
-            (0..256).for_each(|index| {
-                let place = buffer() + u64::from(index) * 2048;
-                tx.descriptor(index, (place, 2048, 0, 0));
-            });
-            let mut posted = 256u16;
-            tx.set_available(posted);
-            liar.meanwhile(move || {
-                while posted.wrapping_sub(tx.used()) < 256 {
-                    tx.post(posted % 256);
-                    posted = posted.wrapping_add(1);
-                }
-                let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
-            });
-        },
-        expect: Refused("its file was truncated"),
-    },
-    Lie {
-        name: "memory of 300 GiB, all holes",
-        tell: |liar| {
+    ),
+    lie("a region added over another", Refused("overlaps another one"), |liar| {
+        liar.start(PLAIN);
+        liar.region(ADD_MEM_REG, Region::ALL, &[liar.memory.as_fd()]);
+    }),
+    lie("a region added without a file descriptor", INVALID, |liar| {
+        liar.start(PLAIN);
+        liar.region(ADD_MEM_REG, Region { guest: 0, ..Region::ALL }, &[]);
+    }),
+    lie("a new memory table without the rings", Refused("is outside the shared memory"), |liar| {
+        be_busy(liar);
+        let other = Region { guest: 0, user: 0x1000, ..Region::ALL };
+        liar.share(&[other], &[liar.memory.as_fd()]);
+    }),
+    lie("the same memory table 500 times", Harmless, |liar| {
+        be_busy(liar);
+        (0..500).for_each(|_| liar.share_all());
+        liar.sync();
+    }),
+    lie("a file truncated while idle", Refused("its file was truncated"), |liar| {
+        liar.start(PLAIN);
+        liar.memory.truncate(0);
+        liar.kick();
+    }),
+    lie("a file truncated before ring setup", Refused("its file was truncated"), |liar| {
+        liar.negotiate(PLAIN);
+        liar.share_all();
+        liar.sync();
+        liar.memory.truncate(0);
+        (0..2).for_each(|index| liar.set_up(index));
+        (0..2).for_each(|index| liar.enable(index));
+        liar.sync();
+        liar.kick();
+    }),
+    lie("a file truncated during a copy", Refused("its file was truncated"), |liar| {
+        be_busy(liar);
+        let memory = liar.memory.share();
+        liar.meanwhile(move || {
+            memory.truncate(crate::liar::memory::BUFFERS);
+            memory.truncate(LEN);
+        });
+        let (mut tx, kick) = (liar.tx(), liar.kicks[1].try_clone().expect("a descriptor"));
+        (0..256).for_each(|index| {
+            let place = buffer() + u64::from(index) * 2048;
+            tx.descriptor(index, (place, 2048, 0, 0));
+        });
+        let mut posted = 256u16;
+        tx.set_available(posted);
+        liar.meanwhile(move || {
+            while posted.wrapping_sub(tx.used()) < 256 {
+                tx.post(posted % 256);
+                posted = posted.wrapping_add(1);
+            }
+            let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
+        });
+    }),
+    lie(
+        "memory of 300 GiB, all holes",
+        Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
+        |liar| {
             liar.negotiate(PLAIN);
             let len = 300 << 30;
             liar.share(&[Region { len, ..Region::ALL }], &[Memory::of(len).as_fd()]);
         },
-        expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
-    },
-    Lie {
-        name: "regions that together exceed the memory limit",
-        tell: |liar| {
+    ),
+    lie(
+        "regions that together exceed the memory limit",
+        Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
+        |liar| {
             liar.negotiate(PLAIN);
             let len = 100 << 30;
             let memory = Memory::of(len);
@@ -263,25 +192,21 @@ pub(super) const LIES: &[Lie] = &[
                 liar.region(ADD_MEM_REG, Region { guest, len, user, offset: 0 }, &[memory.as_fd()]);
             }
         },
-        expect: Refused("322122547200 bytes of memory: at most 274877906944 are allowed"),
-    },
-    Lie {
-        name: "memory of 200 GiB, shared repeatedly",
-        tell: |liar| {
-            let len = 200 << 30;
-            liar.memory = Memory::of(len);
-            liar.negotiate(PLAIN);
-            let all = Region { len, ..Region::ALL };
-            (0..50).for_each(|_| liar.share(&[all], &[liar.memory.as_fd()]));
-            (0..2).for_each(|index| liar.set_up(index));
-            (0..2).for_each(|index| liar.enable(index));
-            liar.sync();
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "33 regions, added one by one",
-        tell: |liar| {
+    ),
+    lie("memory of 200 GiB, shared repeatedly", Harmless, |liar| {
+        let len = 200 << 30;
+        liar.memory = Memory::of(len);
+        liar.negotiate(PLAIN);
+        let all = Region { len, ..Region::ALL };
+        (0..50).for_each(|_| liar.share(&[all], &[liar.memory.as_fd()]));
+        (0..2).for_each(|index| liar.set_up(index));
+        (0..2).for_each(|index| liar.enable(index));
+        liar.sync();
+    }),
+    lie(
+        "33 regions, added one by one",
+        Refused("33 memory regions: at most 32 are allowed"),
+        |liar| {
             liar.negotiate(PLAIN);
             for index in 0..33 {
                 let at = index * 4096;
@@ -289,46 +214,31 @@ pub(super) const LIES: &[Lie] = &[
                 liar.region(ADD_MEM_REG, region, &[liar.memory.as_fd()]);
             }
         },
-        expect: Refused("33 memory regions: at most 32 are allowed"),
-    },
-    Lie {
-        name: "32 regions of one file, truncated together",
-        tell: |liar| {
-            liar.negotiate(PLAIN);
-            let part = LEN / 32;
-            let regions: Vec<Region> = (0..32)
-                .map(|index| {
-                    let at = index * part;
-                    Region { guest: GUEST + at, len: part, user: USER + at, offset: at }
-                })
-                .collect();
-            liar.share(&regions, &[liar.memory.as_fd(); 32]);
-            // No part of a ring may cross the border of two regions.
-            (0..2).for_each(|index| liar.set_up(index));
-            (0..2).for_each(|index| liar.enable(index));
-            liar.sync();
-            let mut tx = liar.tx();
-            (0..32).for_each(|index| tx.offer((GUEST + index * part, 1500, 0, 0)));
-            liar.memory.truncate(0);
-            liar.kick();
-        },
-        expect: Refused("its file was truncated"),
-    },
-    Lie {
-        name: "a file with holes punched while frames are copied",
-        tell: |liar| {
-            be_busy(liar);
-            let memory = liar.memory.share();
-            liar.meanwhile(move || {
-                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                fallocate(memory.file(), flags, BUFFERS, LEN - BUFFERS).expect("a memfd");
-            });
-        },
-        expect: Harmless,
-    },
-    Lie {
-        name: "frames in huge pages that cannot be allocated",
-        tell: |liar| {
+    ),
+    lie("32 regions of one file, truncated together", Refused("its file was truncated"), |liar| {
+        liar.negotiate(PLAIN);
+        liar.share(&Region::parts::<32>(), &[liar.memory.as_fd(); 32]);
+        // No part of a ring may cross the border of two regions.
+        (0..2).for_each(|index| liar.set_up(index));
+        (0..2).for_each(|index| liar.enable(index));
+        liar.sync();
+        let mut tx = liar.tx();
+        (0..32).for_each(|index| tx.offer((GUEST + index * (LEN / 32), 1500, 0, 0)));
+        liar.memory.truncate(0);
+        liar.kick();
+    }),
+    lie("a file with holes punched while frames are copied", Harmless, |liar| {
+        be_busy(liar);
+        let memory = liar.memory.share();
+        liar.meanwhile(move || {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(memory.file(), flags, BUFFERS, LEN - BUFFERS).expect("a memfd");
+        });
+    }),
+    lie(
+        "frames in huge pages that cannot be allocated",
+        Refused("its pages cannot be allocated"),
+        |liar| {
             liar.negotiate(PLAIN);
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let huge = memfd_create("liar", flags).expect("a memfd");
@@ -346,6 +256,5 @@ pub(super) const LIES: &[Lie] = &[
                 .for_each(|index| tx.offer((guest + len - (index + 1) * (2 << 20), FRAME, 0, 0)));
             liar.kick();
         },
-        expect: Refused("its pages cannot be allocated"),
-    },
+    ),
 ];

@@ -3,8 +3,8 @@
 //! client to its port.
 //!
 //! A client that is slow to introduce itself delays no other. Ports that share a socket are not
-//! protected from each other's clients in any other way: whoever can connect can keep the thread
-//! busy.
+//! protected from each other's clients in any other way: a process that can connect can keep the
+//! thread busy.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -44,7 +44,7 @@ pub(crate) struct Protocol {
     /// Greets a client.
     pub(crate) greet: fn(BorrowedFd<'_>, Terms) -> io::Result<()>,
     /// Returns the id of the port that a client wants, from its first message, which is there and
-    /// stays there; `None` if it is none.
+    /// stays there; `None` if the message is invalid.
     pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
     /// Tells a client why it is disconnected.
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
@@ -64,27 +64,28 @@ fn listeners() -> MutexGuard<'static, Vec<Weak<Listener>>> {
     LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A port's place at a listener. Dropping the last one closes the socket.
+/// A port's membership of a listener. Dropping the last one closes the socket.
 pub(crate) struct Seat {
     /// `None` while it is dropped.
     listener: Option<Arc<Listener>>,
-    place: Arc<Place>,
+    member: Arc<Member>,
 }
 
-struct Place {
+/// A port of this process that listens at the socket.
+struct Member {
     id: u32,
     terms: Terms,
-    desk: Mutex<Desk>,
+    state: Mutex<ClientState>,
     /// Signalled when a client comes; set when the port is opened.
     attention: OnceLock<Arc<Attention>>,
 }
 
 /// The client of a port.
-enum Desk {
+enum ClientState {
     Free,
-    /// It comes next.
+    /// A client that the port has not taken yet.
     Next(UnixStream),
-    /// The port serves one.
+    /// The port serves a client.
     Busy,
 }
 
@@ -105,15 +106,15 @@ struct Shared {
     protocol: &'static Protocol,
     name: SocketName,
     socket: BoundSocket,
-    places: Mutex<Vec<Arc<Place>>>,
+    members: Mutex<Vec<Arc<Member>>>,
     /// Wakes the thread when a port can take a client, and at the end.
     wake: Event,
     stop: AtomicBool,
 }
 
 impl Seat {
-    /// Takes place `id` at the socket `name`, which is created if no port of this process listens at
-    /// it.
+    /// Registers port `id` at the socket `name`, which is created if no port of this process
+    /// listens at it.
     pub(crate) fn take(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -141,8 +142,8 @@ impl Seat {
         Self::sit(listener, id, terms)
     }
 
-    /// Takes place `id` at a listening socket that another program has created, and which no other
-    /// port of this process has. `name` is its name there.
+    /// Registers port `id` at a listening socket that another program has created, and which no
+    /// other port of this process has. `name` is its name there.
     pub(crate) fn at(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -154,16 +155,16 @@ impl Seat {
     }
 
     fn sit(listener: Arc<Listener>, id: u32, terms: Terms) -> io::Result<Self> {
-        let mut places = listener.shared.places();
-        if places.iter().any(|place| place.id == id) {
+        let mut members = listener.shared.members();
+        if members.iter().any(|member| member.id == id) {
             let what = format!("another port listens at this socket for id {id}; give another id");
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
-        let (desk, attention) = (Mutex::new(Desk::Free), OnceLock::new());
-        let place = Arc::new(Place { id, terms, desk, attention });
-        places.push(place.clone());
-        drop(places);
-        Ok(Self { listener: Some(listener), place })
+        let (state, attention) = (Mutex::new(ClientState::Free), OnceLock::new());
+        let member = Arc::new(Member { id, terms, state, attention });
+        members.push(member.clone());
+        drop(members);
+        Ok(Self { listener: Some(listener), member })
     }
 
     fn listener(&self) -> &Listener {
@@ -175,7 +176,7 @@ impl Seat {
     /// and they apply to threads that start later.)
     pub(crate) fn open(&self, attention: &Arc<Attention>) -> io::Result<()> {
         // A seat is opened once.
-        let _ = self.place.attention.set(attention.clone());
+        let _ = self.member.attention.set(attention.clone());
         let _one_at_a_time = listeners();
         let listener = self.listener();
         if listener.thread.get().is_none() {
@@ -188,11 +189,11 @@ impl Seat {
     /// Returns the client that has come, if one has. The port serves it until
     /// [`done`](Self::done).
     pub(crate) fn client(&self) -> Option<UnixStream> {
-        let mut desk = self.place.desk();
-        match std::mem::replace(&mut *desk, Desk::Busy) {
-            Desk::Next(client) => Some(client),
-            Desk::Free | Desk::Busy => {
-                *desk = Desk::Free;
+        let mut state = self.member.state();
+        match std::mem::replace(&mut *state, ClientState::Busy) {
+            ClientState::Next(client) => Some(client),
+            ClientState::Free | ClientState::Busy => {
+                *state = ClientState::Free;
                 None
             }
         }
@@ -200,7 +201,7 @@ impl Seat {
 
     /// Takes the next client, now that the last one has gone.
     pub(crate) fn done(&self) {
-        *self.place.desk() = Desk::Free;
+        *self.member.state() = ClientState::Free;
         self.listener().shared.wake.signal();
     }
 
@@ -215,7 +216,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let listener = self.listener();
-        listener.shared.places().retain(|place| !Arc::ptr_eq(place, &self.place));
+        listener.shared.members().retain(|member| !Arc::ptr_eq(member, &self.member));
         // Held until the socket is closed, so that the next port at its name does not find it in
         // use.
         let _others_wait = listeners();
@@ -223,19 +224,19 @@ impl Drop for Seat {
     }
 }
 
-impl Place {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+impl Member {
+    fn state(&self) -> MutexGuard<'_, ClientState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands over `client` if the port is free; otherwise returns it.
     fn receive(&self, client: UnixStream) -> Result<(), UnixStream> {
         let Some(attention) = self.attention.get() else { return Err(client) };
-        let mut desk = self.desk();
-        if !matches!(*desk, Desk::Free) {
+        let mut state = self.state();
+        if !matches!(*state, ClientState::Free) {
             return Err(client);
         }
-        *desk = Desk::Next(client);
+        *state = ClientState::Next(client);
         attention.signal();
         Ok(())
     }
@@ -268,7 +269,7 @@ impl Listener {
             protocol,
             name: name.clone(),
             socket,
-            places: Mutex::default(),
+            members: Mutex::default(),
             wake: Event::new()?,
             stop: AtomicBool::new(false),
         };
@@ -302,14 +303,14 @@ struct Pending {
 }
 
 impl Shared {
-    fn places(&self) -> MutexGuard<'_, Vec<Arc<Place>>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the terms that hold for every port.
     fn terms(&self) -> Terms {
-        let places = self.places();
-        let least = |of: fn(&Terms) -> usize| places.iter().map(|place| of(&place.terms)).min();
+        let members = self.members();
+        let least = |of: fn(&Terms) -> usize| members.iter().map(|member| of(&member.terms)).min();
         let queues = least(|terms| terms.queues.into()).unwrap_or(1) as u16;
         Terms { queues, regions: least(|terms| terms.regions).unwrap_or(1) }
     }
@@ -375,11 +376,11 @@ impl Shared {
                 false => Some(Pending { client, wanted, until }),
             };
         };
-        let place = self.places().iter().find(|place| place.id == id).cloned();
-        let Some(place) = place else {
+        let member = self.members().iter().find(|member| member.id == id).cloned();
+        let Some(member) = member else {
             return refuse(&client, &format!("no interface has id {id}"));
         };
-        match place.receive(client) {
+        match member.receive(client) {
             Ok(()) => None,
             Err(client) if is_due => refuse(&client, &format!("id {id} has a client already")),
             Err(client) => Some(Pending { client, wanted, until }),

@@ -15,7 +15,7 @@ use virtio_bindings::virtio_config::{
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::memory::{Place, SharedMemory};
+use super::memory::{QueueOffsets, SharedMemory};
 use super::queue::{ReceiveQueue, TransmitQueue};
 use super::{Device, VirtioUri};
 use crate::connection::{Control, End, Woken};
@@ -189,7 +189,7 @@ fn set_up(
     memory: &Arc<SharedMemory>,
     number: usize,
 ) -> Result<TransmitQueue, String> {
-    let places = [2 * number, 2 * number + 1].map(|index| memory.place(index));
+    let offsets = [2 * number, 2 * number + 1].map(|index| memory.offsets(index));
     for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
         assert!(!slot, "taken out when the last back end left");
     }
@@ -205,16 +205,16 @@ fn set_up(
     let (transmit_kick_theirs, transmit_kick) = events()?;
     let (call_theirs, call) = events()?;
     let (unused_call, _) = events()?;
-    for (index, place, kick, call) in [
-        (2 * number, &places[0], &receive_kick_theirs, &call_theirs),
-        (2 * number + 1, &places[1], &transmit_kick_theirs, &unused_call),
+    for (index, offsets, kick, call) in [
+        (2 * number, &offsets[0], &receive_kick_theirs, &call_theirs),
+        (2 * number + 1, &offsets[1], &transmit_kick_theirs, &unused_call),
     ] {
-        announce(back_end, memory, uri, index, place, kick, call)
+        announce(back_end, memory, uri, index, offsets, kick, call)
             .map_err(|error| format!("virtqueue: {error}"))?;
     }
     pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
     // Posts all buffers before the ring is enabled.
-    let [into, out] = places;
+    let [into, out] = offsets;
     install(&pair.receive, ReceiveQueue::new(memory, uri, &into, receive_kick, call)?);
     TransmitQueue::new(memory, uri, &out, transmit_kick)
 }
@@ -229,7 +229,7 @@ fn announce(
     memory: &SharedMemory,
     uri: &VirtioUri,
     index: usize,
-    place: &Place,
+    offsets: &QueueOffsets,
     kick: &EventFd,
     call: &EventFd,
 ) -> vhost::Result<()> {
@@ -244,9 +244,9 @@ fn announce(
             queue_max_size: size,
             queue_size: size,
             flags: 0,
-            desc_table_addr: address(place.descriptors),
-            used_ring_addr: address(place.device),
-            avail_ring_addr: address(place.driver),
+            desc_table_addr: address(offsets.descriptors),
+            used_ring_addr: address(offsets.device),
+            avail_ring_addr: address(offsets.driver),
             log_addr: None,
         },
     )?;

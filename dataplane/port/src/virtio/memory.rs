@@ -47,7 +47,7 @@ pub(super) struct SharedMemory {
 
 /// Offsets of the parts of one virtqueue.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct QueueOffsets {
     /// Descriptor table or ring, from the start of the memory.
     pub(super) descriptors: usize,
     /// Available ring, or driver event suppression.
@@ -60,8 +60,8 @@ pub(super) struct Place {
     end: usize,
 }
 
-impl Place {
-    /// Returns the places of a virtqueue that begins at `start`.
+impl QueueOffsets {
+    /// Returns the offsets of a virtqueue that begins at `start`.
     fn new(start: usize, size: QueueSize, packed: bool) -> Self {
         let pages = |len: usize| len.next_multiple_of(PAGE);
         let (table, driver, device) = if packed {
@@ -82,7 +82,7 @@ impl Place {
 impl SharedMemory {
     pub(super) fn new(uri: &VirtioUri) -> io::Result<Self> {
         const HUGE_PAGE: usize = 2 << 20;
-        let len = Place::new(0, uri.size, uri.packed).end * 2 * usize::from(uri.queues);
+        let len = QueueOffsets::new(0, uri.size, uri.packed).end * 2 * usize::from(uri.queues);
         let map = |pages, len: usize| -> io::Result<(MemoryFile, Mapping)> {
             let file =
                 MemoryFile::create("dray-virtio", len as u64, pages).map_err(io::Error::other)?;
@@ -100,10 +100,10 @@ impl SharedMemory {
         Ok(Self { file, mapping, size: uri.size, packed: uri.packed })
     }
 
-    /// Returns the places of virtqueue `index`.
-    pub(super) fn place(&self, index: usize) -> Place {
-        let len = Place::new(0, self.size, self.packed).end;
-        Place::new(index * len, self.size, self.packed)
+    /// Returns the offsets of virtqueue `index`.
+    pub(super) fn offsets(&self, index: usize) -> QueueOffsets {
+        let len = QueueOffsets::new(0, self.size, self.packed).end;
+        QueueOffsets::new(index * len, self.size, self.packed)
     }
 
     pub(super) fn file(&self) -> impl AsFd {
@@ -124,8 +124,8 @@ impl SharedMemory {
     }
 
     /// Returns the slots of a virtqueue.
-    pub(super) fn slots(&self, place: &Place) -> Slots {
-        Slots { first: self.at(place.buffers), count: self.size.get() }
+    pub(super) fn slots(&self, offsets: &QueueOffsets) -> Slots {
+        Slots { first: self.at(offsets.buffers), count: self.size.get() }
     }
 }
 

@@ -10,7 +10,7 @@ use dray_ring::split::{SplitDriver, SplitLayout};
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
 
 use super::VirtioUri;
-use super::memory::{HEADER_LEN, Place, SLOT_FRAME, SharedMemory, Slots};
+use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::frame::{self, FRAME_LIMIT, Frame};
@@ -25,9 +25,9 @@ const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
 pub(super) type Queue = Either<SplitDriver, PackedDriver>;
 
 /// Creates the rings of a new virtqueue. The owner of the result must keep `memory` mapped.
-fn queue(memory: &SharedMemory, uri: &VirtioUri, place: &Place) -> Result<Queue, String> {
+fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Result<Queue, String> {
     let [descriptors, driver, used] =
-        [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
+        [offsets.descriptors, offsets.driver, offsets.device].map(|offset| memory.at(offset));
     if uri.packed {
         // SAFETY: the parts lie in the memory, which the queue's owner holds as long as the queue.
         let layout = unsafe { PackedLayout::new(uri.size, descriptors, driver, used) };
@@ -63,10 +63,10 @@ impl TransmitQueue {
     pub(super) fn new(
         memory: &Arc<SharedMemory>,
         uri: &VirtioUri,
-        place: &Place,
+        offsets: &QueueOffsets,
         kick: PeerEvent,
     ) -> Result<Self, String> {
-        let (queue, slots) = (queue(memory, uri, place)?, memory.slots(place));
+        let (queue, slots) = (queue(memory, uri, offsets)?, memory.slots(offsets));
         kick.signal();
         let posted = vec![REWRITE; slots.count()].into();
         Ok(Self { queue, slots, kick, posted, _memory: memory.clone() })
@@ -208,11 +208,11 @@ impl ReceiveQueue {
     pub(super) fn new(
         memory: &Arc<SharedMemory>,
         uri: &VirtioUri,
-        place: &Place,
+        offsets: &QueueOffsets,
         kick: PeerEvent,
         call: PeerEvent,
     ) -> Result<Self, String> {
-        let (queue, slots) = (queue(memory, uri, place)?, memory.slots(place));
+        let (queue, slots) = (queue(memory, uri, offsets)?, memory.slots(offsets));
         let (filled, _memory) = (ArrayVec::new(), memory.clone());
         let mut new = Self { queue, slots, kick, call, filled, _memory };
         either!(&mut new.queue, queue => {

@@ -13,7 +13,7 @@ use dray_ring::{Access, AddressSpace, DeviceQueue};
 use dray_shm::{Mapping, MemoryFile};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::memory::{HEADER_LEN, Place, SLOT_FRAME};
+use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME};
 use super::queue::ReceiveQueue;
 use super::{SharedMemory, VirtioUri};
 use crate::attention::Attention;
@@ -51,9 +51,9 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
         let Ok(PortUri::Virtio(uri)) = text.parse() else { panic!("{text}") };
         let memory = Arc::new(SharedMemory::new(&uri).unwrap());
         let event = || PeerEvent::for_peer(&Attention::new().unwrap()).unwrap();
-        let place = memory.place(0);
-        let mut port = ReceiveQueue::new(&memory, &uri, &place, event(), event()).unwrap();
-        back_end(&memory, &uri, &place, returned);
+        let offsets = memory.offsets(0);
+        let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event()).unwrap();
+        back_end(&memory, &uri, &offsets, returned);
         let (mut lens, mut gathered) = (Vec::new(), Gathered::new());
         let result = port.receive(&mut gathered, &mut |frames| {
             lens.extend(frames.iter().map(Frame::len));
@@ -68,8 +68,14 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     split
 }
 
-fn back_end(memory: &SharedMemory, uri: &VirtioUri, place: &Place, returned: &[(u16, usize)]) {
-    let [a, b, c] = [place.descriptors, place.driver, place.device].map(|offset| memory.at(offset));
+fn back_end(
+    memory: &SharedMemory,
+    uri: &VirtioUri,
+    offsets: &QueueOffsets,
+    returned: &[(u16, usize)],
+) {
+    let [a, b, c] =
+        [offsets.descriptors, offsets.driver, offsets.device].map(|offset| memory.at(offset));
     if uri.packed {
         // SAFETY: the parts lie in the memory, which outlives the device.
         let layout = unsafe { PackedLayout::new(uri.size, a, b, c) }.unwrap();

@@ -219,18 +219,22 @@ impl Pick {
     }
 
     /// Returns all figures that fit, with the value of `along` for each.
-    pub(crate) fn find_all(&self, runs: &[Run], along: impl Fn(Place) -> f64) -> Vec<(f64, Found)> {
+    pub(crate) fn find_all(
+        &self,
+        runs: &[Run],
+        along: impl Fn(AnyRow) -> f64,
+    ) -> Vec<(f64, Found)> {
         let mut found: Vec<(f64, Found)> = Vec::new();
         for run in runs.iter().filter(|run| run.results.experiment == self.experiment) {
             let rows = run.results.results.iter().filter(|row| self.fits(row));
             for (row, measured) in rows.filter_map(|row| Some((row, row.measured()?))) {
                 let Some(figure) = self.frames(run, row, measured) else { continue };
-                found.push((along(Place::Frames(row, measured)), figure));
+                found.push((along(AnyRow::Frames(row, measured)), figure));
             }
             let rows = run.results.streams.iter().filter(|row| self.fits_stream(row));
             for (row, measured) in rows.filter_map(|row| Some((row, row.measured()?))) {
                 let Some(figure) = self.streams(run, measured) else { continue };
-                found.push((along(Place::Streams(row)), figure));
+                found.push((along(AnyRow::Streams(row)), figure));
             }
         }
         found
@@ -381,14 +385,14 @@ impl Quantity {
     }
 }
 
-/// A row, for its place on an axis.
+/// A row of frames or of byte streams.
 #[derive(Clone, Copy)]
-pub(crate) enum Place<'a> {
+pub(crate) enum AnyRow<'a> {
     Frames(&'a ResultRow, &'a Measured),
     Streams(&'a StreamRow),
 }
 
-impl Place<'_> {
+impl AnyRow<'_> {
     pub(crate) fn on(self, axis: Axis) -> f64 {
         let count = match (self, axis) {
             (Self::Frames(row, _), Axis::Pairs) => row.pairs,

@@ -1,6 +1,6 @@
 //! Rules that decide if a claim holds on results.
 
-use crate::claims::pick::{Axis, Found, Pick, Place};
+use crate::claims::pick::{AnyRow, Axis, Found, Pick};
 use crate::input::Run;
 use crate::number::digits;
 
@@ -189,7 +189,7 @@ fn doubtful(figures: &[Found]) -> Option<Verdict> {
 fn series(
     pick: &Pick,
     runs: &[Run],
-    along: impl Fn(Place) -> f64,
+    along: impl Fn(AnyRow) -> f64,
 ) -> Result<Vec<(f64, Found)>, Judged> {
     let mut points = pick.find_all(runs, along);
     points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -204,7 +204,7 @@ fn series(
 }
 
 fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
-    let points = match series(pick, runs, |place: Place| place.sent()) {
+    let points = match series(pick, runs, |row: AnyRow| row.sent()) {
         Ok(points) => points,
         Err(judged) => return judged,
     };
@@ -240,7 +240,7 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
 }
 
 fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {
-    let mut points = match series(pick, runs, |place| place.on(along)) {
+    let mut points = match series(pick, runs, |row| row.on(along)) {
         Ok(points) => points,
         Err(judged) => return judged,
     };

@@ -83,12 +83,7 @@ mod tests {
     }
 
     fn span(from_ms: u64, measure_ms: u64) -> Span {
-        let timing = Timing {
-            warm_up: Duration::ZERO,
-            measure: Duration::from_millis(measure_ms),
-            interval: Duration::from_millis(100),
-        };
-        Span::new(from_ms * MS, &timing)
+        Span::new(from_ms * MS, &Timing::of_ms(0, measure_ms, 100))
     }
 
     fn rates(span: Span, samples: &[Sample]) -> Option<(Vec<u64>, u64)> {

@@ -12,3 +12,14 @@ pub struct Timing {
     /// Time between samples; the other two are multiples of it.
     pub interval: Duration,
 }
+
+impl Timing {
+    /// Creates a timing from milliseconds.
+    pub(crate) const fn of_ms(warm_up: u64, measure: u64, interval: u64) -> Self {
+        Self {
+            warm_up: Duration::from_millis(warm_up),
+            measure: Duration::from_millis(measure),
+            interval: Duration::from_millis(interval),
+        }
+    }
+}

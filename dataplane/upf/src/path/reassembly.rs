@@ -69,6 +69,22 @@ struct Entry {
     wrong: bool,
 }
 
+impl Entry {
+    const EMPTY: Self = Self {
+        key: (0, 0, 0),
+        due: 0,
+        bucket: 0,
+        fragments: 0,
+        len: None,
+        furthest: 0,
+        units: 0,
+        there: [0; WORDS],
+        ecn: 0,
+        first: None,
+        wrong: false,
+    };
+}
+
 /// Incomplete packets, and at most one complete packet that has not been taken.
 pub(super) struct Reassembly {
     /// Hash of each entry's key; 0: free.
@@ -85,22 +101,9 @@ pub(super) struct Reassembly {
 
 impl Reassembly {
     pub(super) fn new() -> Self {
-        let entry = Entry {
-            key: (0, 0, 0),
-            due: 0,
-            bucket: 0,
-            fragments: 0,
-            len: None,
-            furthest: 0,
-            units: 0,
-            there: [0; WORDS],
-            ecn: 0,
-            first: None,
-            wrong: false,
-        };
         Self {
             tags: Box::new([0; ENTRIES]),
-            entries: vec![entry; ENTRIES],
+            entries: vec![Entry::EMPTY; ENTRIES],
             buckets: Box::new([0; BUCKETS]),
             // Memory that is never touched is not allocated.
             bytes: vec![0; ENTRIES * FRAME_LIMIT].into(),
@@ -239,19 +242,7 @@ impl Reassembly {
         self.buckets[usize::from(bucket)] += 1;
         let due = now + clock::to_ticks(LIFETIME);
         self.next_due = self.next_due.min(due);
-        self.entries[index] = Entry {
-            key,
-            due,
-            bucket,
-            fragments: 0,
-            len: None,
-            furthest: 0,
-            units: 0,
-            there: [0; WORDS],
-            ecn: 0,
-            first: None,
-            wrong: false,
-        };
+        self.entries[index] = Entry { key, due, bucket, ..Entry::EMPTY };
         index
     }
 

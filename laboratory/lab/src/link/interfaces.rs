@@ -5,6 +5,7 @@ use super::kind::{Carries, LinkKind};
 use super::parent;
 use super::segment::{Held, Segment};
 use crate::netlink::Interface;
+use crate::peer::{PeerDir, PeerSwitch};
 use crate::{ContainerId, Lab, LabError};
 
 impl Lab {
@@ -49,6 +50,24 @@ impl Lab {
             ends.zip(taps).for_each(|(end, tap)| end.attachment = Attachment::Tap(tap));
         }
         self.hold(held);
+        Ok(links)
+    }
+
+    /// Joins containers by interfaces, which `start` creates, and by the switch that it starts.
+    pub(super) fn link_by_switch(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        options: LinkOptions,
+        start: impl FnOnce(&Segment<'_>, &PeerDir) -> Result<PeerSwitch, LabError>,
+    ) -> Result<Vec<Link>, LabError> {
+        let dir = self.dir()?;
+        let mut switch = None;
+        let links = self.link_interfaces(kind, pairs, options, |segment| {
+            switch = Some(start(segment, &dir)?);
+            Ok(None)
+        })?;
+        switch.into_iter().for_each(|switch| self.set_switch(switch));
         Ok(links)
     }
 

@@ -54,34 +54,39 @@ impl Lab {
         if kind.has_program() && self.switch().is_some() {
             return Err(LabError::SecondSwitch { kind: kind.name });
         }
-        let mut links =
-            match kind.wire {
-                Wire::Direct => memory::direct(self, pairs),
-                Wire::Unix => unix::sockets(self, pairs),
-                Wire::Netmap(wiring) => netmap::ports(self, wiring, pairs),
-                Wire::Switch(switch, wiring, protocol) => {
-                    memory::switch(self, (switch, wiring, protocol), pairs, options)
-                }
-                Wire::SwitchTap(wiring) => switch_tap::link(self, (kind, wiring), pairs, options),
-                Wire::Engine(..) => engine::find(self, kind, pairs, options),
-                Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
-                Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
-                Wire::Macvlan(mode) => self
-                    .link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode)),
-                Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
-                Wire::Ipvlan(mode, flags) => {
-                    let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flags);
-                    self.link_interfaces(kind, pairs, options, wire)
-                }
-                Wire::Ovs(datapath) => ovs::link(self, (kind, datapath), pairs, options),
-                Wire::Sriov => sriov::link(self, kind, pairs, options),
-                Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
-                Wire::Netkit(mode) => self
-                    .link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode)),
-                Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
-                    xdp::wire(segment, wiring, options.has_programs)
-                }),
-            }?;
+        let mut links = match kind.wire {
+            Wire::Direct => memory::direct(self, pairs),
+            Wire::Unix => unix::sockets(self, pairs),
+            Wire::Netmap(wiring) => netmap::ports(self, wiring, pairs),
+            Wire::Switch(switch, wiring, protocol) => {
+                memory::switch(self, (switch, wiring, protocol), pairs, options)
+            }
+            Wire::SwitchTap(wiring) => self.link_by_switch(kind, pairs, options, |segment, dir| {
+                switch_tap::start(segment, dir, wiring, options.switch_cpu)
+            }),
+            Wire::Engine(..) => engine::find(self, kind, pairs, options),
+            Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
+            Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
+            Wire::Macvlan(mode) => {
+                self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
+            }
+            Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
+            Wire::Ipvlan(mode, flags) => {
+                let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flags);
+                self.link_interfaces(kind, pairs, options, wire)
+            }
+            Wire::Ovs(datapath) => self.link_by_switch(kind, pairs, options, |segment, dir| {
+                ovs::start(segment, dir, datapath, options.switch_cpu)
+            }),
+            Wire::Sriov => sriov::link(self, kind, pairs, options),
+            Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
+            Wire::Netkit(mode) => {
+                self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
+            }
+            Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
+                xdp::wire(segment, wiring, options.has_programs)
+            }),
+        }?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);
         ends.enumerate().for_each(|(port, end)| end.port = port);
         self.linking += began.elapsed();

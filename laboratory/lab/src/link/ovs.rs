@@ -2,31 +2,13 @@
 
 use std::io;
 
-use super::end::{Link, LinkOptions};
-use super::kind::LinkKind;
 use super::segment::Segment;
 use super::veth;
+use crate::LabError;
 use crate::modules::Modules;
 use crate::peer::{Bridge, BridgePort, Datapath, PeerDir, PeerSwitch};
-use crate::{ContainerId, Lab, LabError};
 
-pub(super) fn link(
-    lab: &mut Lab,
-    (kind, datapath): (LinkKind, Datapath),
-    pairs: &[[ContainerId; 2]],
-    options: LinkOptions,
-) -> Result<Vec<Link>, LabError> {
-    let dir = lab.dir()?;
-    let mut switch = None;
-    let links = lab.link_interfaces(kind, pairs, options, |segment| {
-        switch = Some(start(segment, &dir, datapath, options.switch_cpu)?);
-        Ok(None)
-    })?;
-    switch.into_iter().for_each(|switch| lab.set_switch(switch));
-    Ok(links)
-}
-
-fn start(
+pub(super) fn start(
     segment: &Segment<'_>,
     dir: &PeerDir,
     datapath: Datapath,

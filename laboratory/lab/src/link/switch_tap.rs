@@ -5,34 +5,25 @@ use std::os::fd::AsFd;
 
 use dray_netdev::{attach_tap, keep_tap};
 
-use super::end::{End, Link, LinkOptions};
-use super::kind::LinkKind;
+use super::end::End;
 use super::segment::Segment;
-use crate::peer::{PeerSwitch, Taps, Wiring};
-use crate::{ContainerId, Lab, LabError};
+use crate::LabError;
+use crate::peer::{PeerDir, PeerSwitch, Taps, Wiring};
 
-pub(super) fn link(
-    lab: &mut Lab,
-    (kind, wiring): (LinkKind, Wiring),
-    pairs: &[[ContainerId; 2]],
-    options: LinkOptions,
-) -> Result<Vec<Link>, LabError> {
-    let dir = lab.dir()?;
-    let mut switch = None;
-    let links = lab.link_interfaces(kind, pairs, options, |segment| {
-        segment.ends().try_for_each(|end| segment.create_own_tap(end))?;
-        let port = |end: &End| {
-            let pid = segment.lab[end.container].pid().as_raw_nonzero();
-            format!("tap:{}?netns=/proc/{pid}/ns/net", end.name())
-        };
-        let ports = segment.ends().map(port).collect();
-        let taps = Taps { cpu: options.switch_cpu, wiring, ports };
-        let (program, cancel) = (segment.lab.program(), segment.lab.cancel());
-        switch = Some(PeerSwitch::start_taps(&dir, program, &taps, cancel)?);
-        Ok(None)
-    })?;
-    switch.into_iter().for_each(|switch| lab.set_switch(switch));
-    Ok(links)
+pub(super) fn start(
+    segment: &Segment<'_>,
+    dir: &PeerDir,
+    wiring: Wiring,
+    cpu: usize,
+) -> Result<PeerSwitch, LabError> {
+    segment.ends().try_for_each(|end| segment.create_own_tap(end))?;
+    let port = |end: &End| {
+        let pid = segment.lab[end.container].pid().as_raw_nonzero();
+        format!("tap:{}?netns=/proc/{pid}/ns/net", end.name())
+    };
+    let ports = segment.ends().map(port).collect();
+    let taps = Taps { cpu, wiring, ports };
+    PeerSwitch::start_taps(dir, segment.lab.program(), &taps, segment.lab.cancel())
 }
 
 impl Segment<'_> {

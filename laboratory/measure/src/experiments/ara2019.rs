@@ -1,7 +1,5 @@
 //! Repeats what Ara et al. 2019 measured between containers on one host.
 
-use std::time::Duration;
-
 use dray_lab::LinkKind;
 use dray_results::Layout;
 
@@ -68,8 +66,4 @@ const FIGURE: Experiment = Experiment {
 };
 
 /// Timing of one point in the paper: the mean of 20 per-second rates after the first 20.
-const TIMING: Timing = Timing {
-    warm_up: Duration::from_secs(20),
-    measure: Duration::from_secs(20),
-    interval: Duration::from_secs(1),
-};
+const TIMING: Timing = Timing::of_ms(20000, 20000, 1000);

@@ -1,7 +1,5 @@
 //! Repeats what Casoni et al. 2013 measured through chains of forwarding containers.
 
-use std::time::Duration;
-
 use dray_lab::LinkKind;
 use dray_results::Layout;
 
@@ -33,11 +31,7 @@ pub(super) const INCREMENTAL: Experiment = Experiment {
         Some(2e6),
     ],
     losses: &[],
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(5),
-        interval: Duration::from_secs(1),
-    },
+    timing: Timing::of_ms(1000, 5000, 1000),
     layout: Layout::RatesByTechnique,
     ..FORWARDERS
 };
@@ -87,11 +81,7 @@ pub(super) const NS3: Experiment = Experiment {
     ],
     techniques: || Technique::by_link(&LinkKind::every(), &Endpoint::NS3),
     losses: &[],
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(3),
-        interval: Duration::from_millis(500),
-    },
+    timing: Timing::of_ms(1000, 3000, 500),
     machine_limit: MachineLimit::Never,
     paper_pps: |technique, shape| match technique.link {
         _ if shape != Shape::Chain(0) => None,

@@ -1,8 +1,6 @@
 //! Repeats what Claassen et al. 2016 measured between a growing number of concurrent pairs of
 //! containers.
 
-use std::time::Duration;
-
 use dray_results::Layout;
 
 use super::experiment::{Experiment, MachineLimit};
@@ -72,11 +70,7 @@ const PAIRS: Experiment = Experiment {
     mtus: &[1500, 9000],
     sizes: &[],
     trials: 10,
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(3),
-        interval: Duration::from_secs(1),
-    },
+    timing: Timing::of_ms(1000, 3000, 1000),
     machine_limit: MachineLimit::Never,
     layout: Layout::PairsByTechnique,
     ..Experiment::USUAL

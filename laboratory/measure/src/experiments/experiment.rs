@@ -1,7 +1,5 @@
 //! Definition of an experiment.
 
-use std::time::Duration;
-
 use dray_lab::Runtime;
 use dray_results::{Check, Layout, Neighbour, Table};
 
@@ -73,11 +71,7 @@ pub(crate) enum MachineLimit {
 }
 
 /// Long enough for the standard deviation of samples of one second each.
-pub(crate) const STEADY: Timing = Timing {
-    warm_up: Duration::from_secs(2),
-    measure: Duration::from_secs(10),
-    interval: Duration::from_secs(1),
-};
+pub(crate) const STEADY: Timing = Timing::of_ms(2000, 10000, 1000);
 
 impl Experiment {
     /// Returns true if `word`, as given to `--technique`, names one of the experiment's techniques.

@@ -1,7 +1,5 @@
 //! Latency of frames under load.
 
-use std::time::Duration;
-
 use dray_results::Layout;
 
 use super::experiment::{Experiment, MachineLimit};
@@ -20,11 +18,7 @@ pub(super) const LATENCY: Experiment = Experiment {
     shares: &[0.1, 0.5, 0.9],
     losses: &[0.0],
     timed: true,
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(5),
-        interval: Duration::from_secs(1),
-    },
+    timing: Timing::of_ms(1000, 5000, 1000),
     machine_limit: MachineLimit::Never,
     layout: Layout::Latencies,
     ..Experiment::USUAL

@@ -1,8 +1,6 @@
 //! Measures the claims of Liang and Tan 2016 on latency, and on containers that share a machine
 //! with others.
 
-use std::time::Duration;
-
 use dray_lab::LinkKind;
 use dray_results::{Layout, Neighbour};
 
@@ -41,11 +39,7 @@ pub(super) const NOISY_NEIGHBOUR: Experiment = Experiment {
     shapes: &[Shape::Chain(0), Shape::Echo],
     neighbours: &[Some(Neighbour::Quiet), Some(Neighbour::Noisy), Some(Neighbour::Confined)],
     trials: 3,
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(5),
-        interval: Duration::from_secs(1),
-    },
+    timing: Timing::of_ms(1000, 5000, 1000),
     machine_limit: MachineLimit::Never,
     paper: Some(
         "Liang and Tan 2016: 9.8 Mpps beside a noisy neighbour, 15 Mpps with it confined (DPDK IP \
@@ -66,11 +60,7 @@ pub(super) const SETUP: Experiment = Experiment {
     usual: |technique| technique.is_usual(),
     trials: 3,
     // Long enough for every buffer to have been used.
-    timing: Timing {
-        warm_up: Duration::from_millis(200),
-        measure: Duration::from_millis(500),
-        interval: Duration::from_millis(100),
-    },
+    timing: Timing::of_ms(200, 500, 100),
     machine_limit: MachineLimit::Never,
     paper: Some(
         "Liang and Tan 2016: DPDK in a container needs huge pages, a device or a socket of the \

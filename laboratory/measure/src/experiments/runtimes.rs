@@ -1,7 +1,5 @@
 //! Compares containers made by different runtimes.
 
-use std::time::Duration;
-
 use dray_lab::{LinkKind, Runtime};
 use dray_results::Layout;
 
@@ -23,11 +21,7 @@ pub(super) const RUNTIMES: Experiment = Experiment {
     // Each round has one trial with each runtime, so changes of the machine over time affect all of
     // them.
     trials: 10,
-    timing: Timing {
-        warm_up: Duration::from_secs(1),
-        measure: Duration::from_secs(3),
-        interval: Duration::from_secs(1),
-    },
+    timing: Timing::of_ms(1000, 3000, 1000),
     machine_limit: MachineLimit::Never,
     layout: Layout::Runtimes,
     ..Experiment::USUAL

@@ -38,17 +38,13 @@ pub struct Settings {
     pub parent: Option<String>,
     /// Assignment of roles to CPUs.
     pub placement: Placement,
-    /// True if everything was shortened.
+    /// True for `--quick`: trials and searches are shortened.
     pub quick: bool,
     /// Runtimes that the user named: they must be present.
     pub runtimes: Vec<Runtime>,
 }
 
-const QUICK: Timing = Timing {
-    warm_up: Duration::from_millis(300),
-    measure: Duration::from_secs(1),
-    interval: Duration::from_millis(100),
-};
+const QUICK: Timing = Timing::of_ms(300, 1000, 100);
 
 /// Maximum number of trials per case in a quick run.
 const QUICK_TRIALS: usize = 2;
@@ -219,12 +215,7 @@ mod tests {
             let duration = Some(Duration::from_millis(ms));
             settings(&Choices { duration, quick, ..Choices::default() }).unwrap().timing
         };
-        let ms = Duration::from_millis;
-        let expected = |warm_up, measure, interval| Timing {
-            warm_up: ms(warm_up),
-            measure: ms(measure),
-            interval: ms(interval),
-        };
+        let expected = Timing::of_ms;
         assert_eq!(timing(510, false), expected(2000, 600, 100));
         assert_eq!(timing(4999, true), expected(300, 5000, 100));
         assert_eq!(timing(5000, true), expected(1000, 5000, 1000));

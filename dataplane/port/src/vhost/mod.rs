@@ -201,8 +201,10 @@ mod tests {
     use std::thread::sleep;
     use std::time::{Duration, Instant};
 
+    use tempfile::TempDir;
+
     use super::VhostUri;
-    use crate::{Frame, PortUri, Receive, Transmit, scratch};
+    use crate::{Frame, Port, PortUri, Receive, Transmit, scratch};
 
     /// `GET_FEATURES`, and the length of its reply.
     const MESSAGE: [u32; 3] = [1, 1, 0];
@@ -256,15 +258,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_byte_of_a_reused_buffer_is_written() {
+    /// Opens a back end, and a front end with these keys that connects to it.
+    fn both_ends(keys: &str) -> (TempDir, Port, Port) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        for packed in [0, 1] {
-            let open = |uri: String| uri.parse::<PortUri>().unwrap().open().unwrap();
-            let mut back = open(format!("vhost:{}?wait=poll", socket.display()));
-            let mut front =
-                open(format!("virtio:{}?packed={packed}&size=8&hugepages=0", socket.display()));
+        let open = |uri: String| uri.parse::<PortUri>().unwrap().open().unwrap();
+        let back = open(format!("vhost:{}?wait=poll", socket.display()));
+        let front = open(format!("virtio:{}?{keys}&hugepages=0", socket.display()));
+        (folder, back, front)
+    }
+
+    #[test]
+    fn every_byte_of_a_reused_buffer_is_written() {
+        for keys in ["packed=0&size=8", "packed=1&size=8"] {
+            let (_folder, mut back, mut front) = both_ends(keys);
             exchange_and_corrupt(&mut *front.tx[0], &mut *back.rx[0]);
             exchange_and_corrupt(&mut *back.tx[0], &mut *front.rx[0]);
         }
@@ -272,13 +279,8 @@ mod tests {
 
     #[test]
     fn untaken_long_frames_stay_in_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        for packed in [0, 1] {
-            let open = |uri: String| uri.parse::<PortUri>().unwrap().open().unwrap();
-            let mut back = open(format!("vhost:{}?wait=poll", socket.display()));
-            let mut front =
-                open(format!("virtio:{}?packed={packed}&hugepages=0", socket.display()));
+        for keys in ["packed=0", "packed=1"] {
+            let (_folder, mut back, mut front) = both_ends(keys);
             let tx = &mut front.tx[0];
             let frames: Vec<Vec<u8>> = (0..40).map(|number| vec![number; 9000]).collect();
             let frames: Vec<_> = frames.iter().map(|bytes| Frame::from(&bytes[..])).collect();

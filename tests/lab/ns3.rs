@@ -223,7 +223,7 @@ fn bench_accounts_for_every_packet_of_simulations() {
 }
 
 #[test]
-fn bench_says_that_ns3_is_missing() {
+fn bench_reports_missing_ns3() {
     let _alone = alone();
     require_root!();
     // A copy in another place does not find the program beside it.

@@ -88,7 +88,7 @@ fn sessions_change_at_run_time() {
 }
 
 #[test]
-fn upf_says_where_it_is_at_start_and_what_it_did_at_end() {
+fn upf_prints_ports_at_start_and_totals_at_end() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let cpu = placement::allowed()[0].to_string();
     let upf = files.command("upf", "null:", "null:", &["--cpus", &cpu]).spawn().map(Started);

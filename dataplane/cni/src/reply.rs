@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn result_follows_that_of_the_chain() {
+    fn result_is_appended_to_previous_one() {
         let previous = json!({
             "cniVersion": "1.1.0",
             "interfaces": [{"name": "a"}, {"name": "b"}],

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 use crate::scheme::Failed;
 use crate::unix;
 
-/// What a port with a Unix socket can do with a descriptor.
+/// A descriptor that another program opened for a port with a Unix socket.
 pub(crate) enum Handed {
     /// Peers connect to this socket.
     Listener(BoundSocket),

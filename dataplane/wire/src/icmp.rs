@@ -25,7 +25,7 @@ pub enum Problem {
     NoPort,
     /// Its time to live has run out.
     TimeExceeded,
-    /// It is longer than this many bytes, and must not be fragmented.
+    /// The packet is longer than this many bytes, and must not be fragmented.
     TooBig(u16),
 }
 

@@ -17,8 +17,8 @@ pub(super) struct Device {
     pub(super) file: File,
     /// True if it belongs to a macvtap interface.
     pub(super) is_macvtap: bool,
-    /// What the kernel leaves to the reader, and what a writer may leave to it; `None` if frames
-    /// have no header that would say so.
+    /// Offloads that the kernel leaves to the reader, and takes from a writer; `None` if frames have
+    /// no virtio-net header.
     pub(super) offloads: Option<Offloads>,
 }
 

@@ -16,7 +16,7 @@ use crate::{Frame, Transmit};
 pub(super) struct TapTransmit {
     device: Arc<File>,
     frame_max: usize,
-    /// What may be left to the kernel; `None` if frames have no header that would say so.
+    /// Offloads that the kernel takes; `None` if frames have no virtio-net header.
     offloads: Option<Offloads>,
     dropped: u64,
 }

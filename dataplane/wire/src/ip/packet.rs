@@ -76,7 +76,7 @@ pub enum IpError {
     #[error("IP version {0}: allowed are 4 and 6")]
     Version(u8),
     /// The IPv4 header does not have 5 to 15 words, or the packet is shorter than its header.
-    #[error("invalid IPv4 header length")]
+    #[error("IPv4 header is shorter than 20 bytes or longer than the packet")]
     HeaderLength,
     /// The IPv4 header's checksum is wrong.
     #[error("invalid IPv4 header checksum")]

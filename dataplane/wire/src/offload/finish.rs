@@ -25,7 +25,7 @@ fn sent(sum: u16) -> [u8; 2] {
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 
-/// Finishes a frame: divides it into frames whose checksums are right.
+/// Performs a frame's offload: divides it into segments with valid checksums.
 ///
 /// Each of them is a head, which [`head`](Self::head) writes, and a [part](Self::part) of the
 /// original bytes.

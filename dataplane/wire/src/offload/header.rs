@@ -173,9 +173,8 @@ impl VirtioNet {
         Ok(Accept::Carry(offload))
     }
 
-    /// Returns the header of a frame of `len` bytes that begins with `head`, of which
-    /// [`HEADERS_MAX`] bytes are enough. `None` if its headers do not fit the offload: whoever wrote
-    /// them has changed them since.
+    /// Returns the header for a frame of `len` bytes whose own headers are at `layout`. `None` if
+    /// those do not fit the offload: the peer has changed them since they were checked.
     pub fn of(offload: Offload, layout: &Layout, len: usize) -> Option<Self> {
         let (gso_type, gso_size) = match (offload, layout.transport) {
             (Offload::None, _) => return Some(Self::default()),

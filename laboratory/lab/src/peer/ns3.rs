@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn receiver_has_the_reversed_addresses() {
+    fn receiver_swaps_addresses_of_the_flow() {
         let end = Ns3End {
             sends: false,
             port: "fd:eth0",

@@ -126,7 +126,7 @@ fn missing_figure_has_a_reason() {
 }
 
 #[test]
-fn conditions_select_rows() {
+fn claim_picks_rows_by_its_conditions() {
     let rows = [fast(&[2e5, 2e5]), fast(&[9e5, 9e5]).with("burst", "16")];
     let judge = |pick: Pick| Rule::Within { of: pick, low: 8e5, high: 1e6 };
     assert_eq!(verdict(judge(FAST.burst(16).size(64)), &rows), Verdict::Holds);

@@ -211,7 +211,7 @@ pub(super) struct TransmitQueue {
     malformed: Arc<AtomicU64>,
 }
 
-/// What became of a frame that needs several buffers.
+/// Outcome of transmitting a frame that needs several buffers.
 enum Put {
     Done,
     /// It can never fit.

@@ -15,7 +15,7 @@ pub(crate) struct Headers {
     pub(crate) len: u32,
     /// True if a frame may be spread over several chains, which its header then counts.
     pub(crate) mergeable: bool,
-    /// What was negotiated: what the peer may leave to us, or we may leave to it.
+    /// Negotiated offloads: those that the peer may leave to this port, or the reverse.
     pub(crate) offloads: Offloads,
 }
 

@@ -149,7 +149,7 @@ fn usage_error_is_one_line_and_status_2() {
             assert!(message.contains(part), "no {part:?} in {what}");
         }
     }
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 /// Correct usage that this machine does not support: status 1.
@@ -216,7 +216,7 @@ fn missing_root_is_reported() {
         let is_tap = arguments.contains(&"tap:dray-tap0");
         assert_eq!(message.contains("CAP_NET_ADMIN, so"), is_tap, "{message}");
     }
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn capability_that_root_lacks_is_named() {
             assert!(message.contains(part), "no {part:?} in {message}");
         }
     }
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 #[test]

@@ -231,6 +231,30 @@ impl Traces {
         &self.control_groups
     }
 
+    /// Returns what came (`+`) and went (`-`) on this machine since then, if anything did.
+    pub fn changes(&self) -> Vec<String> {
+        let now = Self::now();
+        let mut changes = Vec::new();
+        for (before, after) in [
+            (&self.network_namespaces, &now.network_namespaces),
+            (&self.interfaces, &now.interfaces),
+            (&self.control_groups, &now.control_groups),
+            (&self.processes, &now.processes),
+        ] {
+            changes.extend(after.difference(before).map(|it| format!("+{it}")));
+            changes.extend(before.difference(after).map(|it| format!("-{it}")));
+        }
+        changes
+    }
+
+    /// Fails if anything has changed on this machine: other programs that are at work there count,
+    /// too.
+    #[track_caller]
+    pub fn assert_unchanged(&self) {
+        let changes = self.changes();
+        assert!(changes.is_empty(), "changed since the test began: {changes:?}");
+    }
+
     /// Compares everything but control groups.
     pub fn is_alive_as(&self, other: &Self) -> bool {
         self.network_namespaces == other.network_namespaces

@@ -98,7 +98,7 @@ fn killed_role_loses_only_its_own_row() {
     let count = |what: &str| text.matches(what).count();
     assert_eq!(count("\"skipped\":\"container receiver: its first process ended\""), 2, "{text}");
     assert_eq!(count("\"skipped\":\"dray: ended unexpectedly; "), 1, "{text}");
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 /// Returns a process's command line.
@@ -142,13 +142,13 @@ fn next_start_removes_only_stale_state() {
     fs::create_dir(&foreign).unwrap();
     let with_lab = Traces::now();
     assert_eq!(success(&["lab", "clean"]), "nothing to remove\n");
-    assert_eq!(Traces::now(), with_lab);
+    with_lab.assert_unchanged();
     drop(lab);
     assert!(foreign.exists());
     fs::remove_dir(&foreign).unwrap();
     success(&["lab", "clean"]);
     let _ = fs::remove_dir(foreign.parent().unwrap());
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn lab_clean_lists_what_it_removes() {
     let pid = bench.id().to_string();
     let said = success(&["lab", "clean"]);
     assert!(said.starts_with("removed ") && said.contains(&pid), "{said}");
-    assert!(eventually(|| Traces::now() == before), "{:?}", Traces::now());
+    assert!(eventually(|| before.changes().is_empty()), "{:?}", before.changes());
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn starts_and_removes_256_containers() {
     lab.wait_until_up().unwrap();
     assert_ne!(Traces::now(), before);
     drop(lab);
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 #[test]
@@ -192,9 +192,9 @@ fn labs_of_one_process_are_isolated() {
     let first = new();
     let with_one = Traces::now();
     drop(new());
-    assert_eq!(Traces::now(), with_one);
+    with_one.assert_unchanged();
     drop(first);
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }
 
 #[test]
@@ -217,5 +217,5 @@ fn concurrent_labs_are_independent() {
     for mut bench in [first, second] {
         assert!(bench.wait().unwrap().success());
     }
-    assert_eq!(Traces::now(), before);
+    before.assert_unchanged();
 }

@@ -3,10 +3,10 @@
 #![no_main]
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dray_port::memif::{MemifUri, Role};
-use dray_port::{MemoryLimits, Port, Scratch, SocketName, Wait, scratch};
+use dray_port::{MemoryLimits, SocketName, Wait, scratch};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

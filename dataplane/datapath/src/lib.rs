@@ -1,6 +1,6 @@
 //! Code that the data threads of the switch and the user plane function share: how a thread is
 //! started and pinned, when it publishes its counters and when it sleeps, transmit queues; and for
-//! every role, the choice of its CPU and cancellation by a signal.
+//! every role, its rate, the choice of its CPU and cancellation by a signal.
 #![forbid(unsafe_code)]
 
 mod arrivals;

@@ -60,7 +60,8 @@ impl Meter {
         self.due.store(0, Relaxed);
     }
 
-    /// Returns the tick from which a packet at `now` is counted, if it may pass.
+    /// Returns the tick to which the length of a packet at `now` is added to get the next `due`;
+    /// `None` if the packet exceeds the rate.
     #[inline(always)]
     fn start(&self, due: u64, now: u64) -> Option<u64> {
         let latest = now + self.burst.load(Relaxed);

@@ -15,7 +15,7 @@ use dray_datapath::lock;
 
 /// No limit.
 const NEVER: u64 = u64::MAX;
-/// Index of the limit on the sum, after those of both directions.
+/// Index of the limit on the volume of both directions together; those of each come first.
 const TOTAL: usize = 2;
 
 /// Counter of one direction.

@@ -24,7 +24,7 @@ pub(crate) fn observe(
     let cancel = lab.cancel().clone();
     let Topology { sender: from, receiver: to, .. } = topology;
     if from.outs.len() > 1 {
-        let what = "it sends to one port only, and these forwarders are side by side".to_owned();
+        let what = "sends to one port, so forwarders cannot be side by side".to_owned();
         return Err(LabError::Peer { peer: "pkt-gen".to_owned(), what });
     }
     let asked = Instant::now();

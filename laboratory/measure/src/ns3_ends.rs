@@ -33,7 +33,7 @@ pub(crate) fn observe(
     let Topology { sender: from, receiver: to, technique, .. } = topology;
     let Io::Ns3(_, layer) = technique.endpoint.io else { unreachable!("not an endpoint of ns-3") };
     if from.outs.len() > 1 {
-        let what = "it sends to one port only, and these forwarders are side by side".to_owned();
+        let what = "sends to one port, so forwarders cannot be side by side".to_owned();
         return Err(LabError::Peer { peer: "ns-3".to_owned(), what });
     }
     let asked = Instant::now();

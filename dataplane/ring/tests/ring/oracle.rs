@@ -150,7 +150,7 @@ impl<L: Layout> Oracle<L> {
         assert!(!self.out.contains(&true));
     }
 
-    /// Returns the number of units on the running line that the chain counts for.
+    /// Returns by how much a chain advances an index: its descriptors in a packed ring, else 1.
     fn units(sent: &Sent) -> u64 {
         if L::PACKED { sent.descriptors.into() } else { 1 }
     }

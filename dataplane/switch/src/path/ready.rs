@@ -66,14 +66,14 @@ impl ReadySet {
         &mut self.mine[range]
     }
 
-    /// Returns the range of those that may have frames.
+    /// Returns the range of ports that may have frames.
     #[inline]
     pub(super) fn busy(&self) -> Range<usize> {
         0..self.busy
     }
 
-    /// Returns the range of the silent ones if it is time to look at them, at the tick `now`: at
-    /// once if the others had no frames to move.
+    /// Returns the range of silent ports if they are due for a look at the tick `now`: at once if
+    /// the other ports had no frames.
     #[inline]
     pub(super) fn silent(&mut self, others_worked: bool, now: u64) -> Option<Range<usize>> {
         let silent = self.mine.len() - self.busy;

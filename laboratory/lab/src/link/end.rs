@@ -15,11 +15,11 @@ pub enum Attachment {
     Interface(String),
     /// A TAP interface, bridged to the link's interface.
     Tap(String),
-    /// A vhost-user socket, to open as the driver, which connects.
+    /// A vhost-user socket that the program connects to, as the driver.
     Driver(PathBuf),
-    /// A vhost-user socket, to open as the device, which listens.
+    /// A vhost-user socket at which the program listens, as the device.
     Device(PathBuf),
-    /// A memif socket, to open as the client, which connects.
+    /// A memif socket that the program connects to, as the client.
     Memif(PathBuf),
     /// Two Unix datagram sockets.
     Datagrams {

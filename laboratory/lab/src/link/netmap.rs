@@ -47,7 +47,7 @@ pub(super) fn ports(
                 let switch = switch.get_or_insert(number);
                 ids.map(|id| format!("vale{switch}:{id}"))
             }
-            // The base of a pipe's name would be an interface.
+            // No interface has the part before the brace, so netmap creates a pipe.
             Wiring::Pairs => ['{', '}'].map(|side| format!("pipe{number}{side}1")),
         };
         Link::new(containers, names.map(Attachment::Netmap), ids, false)

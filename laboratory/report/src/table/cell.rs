@@ -2,6 +2,8 @@
 
 use dray_results::Measured;
 
+use crate::number::percent;
+
 /// Returns the two lines above a table: names and units, whose cells are separated by bars.
 pub(super) fn head(names: &str, units: &str) -> Vec<Vec<String>> {
     [names, units].map(|line| line.split('|').map(str::to_owned).collect()).to_vec()
@@ -22,11 +24,5 @@ pub(super) fn mega(pps: f64) -> String {
 
 /// Formats the loss in percent; a loss above 0 is never rounded to 0.
 pub(super) fn loss(measured: &Measured) -> String {
-    let percent = 100.0 * measured.loss_ratio;
-    match percent {
-        0.0 => "0".to_owned(),
-        p if p < 0.01 => "<0.01".to_owned(),
-        p if p < 10.0 => format!("{p:.2}"),
-        p => format!("{p:.1}"),
-    }
+    percent(measured.loss_ratio)
 }

@@ -5,8 +5,8 @@
 //! directory of a port's socket, at the same path in the container. It is read-only if the switch
 //! creates the socket: the container can connect to it, but not replace it.
 //!
-//! Who may add a port can name any directory, so a device is made only of one that holds nothing but
-//! the port's socket and that nobody but root can replace.
+//! A user who may add a port can name any directory, so a device is made only of one that holds
+//! nothing but the port's socket and that only root can replace.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -207,7 +207,7 @@ mod tests {
         reason.unwrap_or_else(|| panic!("{name} is a device")).1
     }
 
-    /// What the specification's text and its JSON schema ask of a file with nothing but mounts.
+    /// Rules of the specification's text and its JSON schema for a file with nothing but mounts.
     fn schema() -> Value {
         let object = |required: &[&str], properties: Value| {
             json!({

@@ -37,7 +37,7 @@ const ENDING: Duration = Duration::from_secs(2);
 /// Pause after a failed accept.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What a protocol says to clients that have no port yet.
+/// Messages of a protocol to clients that have no port yet.
 pub(crate) struct Protocol {
     /// Kind of socket.
     pub(crate) kind: SocketType,

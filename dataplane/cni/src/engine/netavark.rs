@@ -49,7 +49,7 @@ pub fn netavark(store: &Store, command: &Netavark, input: &[u8]) -> Output {
     }
 }
 
-/// What `setup` and `teardown` read; other fields do not matter here.
+/// Input of `setup` and `teardown`; other fields do not matter here.
 #[derive(Deserialize)]
 struct Container {
     container_id: String,

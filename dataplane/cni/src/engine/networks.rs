@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::reply::CniError;
 use crate::store::{remove_file, write};
 
-/// What a network's containers need.
+/// Settings that a network's containers need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Saved {
     pub(super) options: Map<String, Value>,

@@ -14,3 +14,4 @@ mod liars;
 mod offload;
 mod safety;
 mod vlan;
+mod vxlan;

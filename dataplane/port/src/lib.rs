@@ -73,6 +73,7 @@ pub mod unix_datagram;
 mod uri;
 pub mod vhost;
 pub mod virtio;
+pub mod vxlan;
 mod wait;
 
 use std::io;
@@ -231,6 +232,9 @@ impl OpenError {
                  LimitNOFILE)"
             }
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
+            Some(libc::EADDRINUSE) if what == "bind" => {
+                "; another socket, or a vxlan interface of the kernel, has this address and port"
+            }
             Some(libc::EADDRNOTAVAIL) => "; the local address must be one of this namespace's own",
             _ => "",
         };

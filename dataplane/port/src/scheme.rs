@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -26,23 +27,28 @@ pub(crate) enum Claim<'u> {
     Queues(&'u str, Range<u32>),
     /// A connection by a Unix socket, with its number if there can be several.
     Socket(&'u SocketName, u32),
+    /// An IP address and UDP port, in another network namespace or the program's own.
+    Address(Option<&'u Path>, SocketAddr),
 }
 
 impl Claim<'_> {
     /// Returns what both have in common, if anything.
     pub(crate) fn common(&self, other: &Claim<'_>) -> Option<String> {
-        use Claim::{Interface, InterfaceOf, Queues, Socket};
+        use Claim::{Address, Interface, InterfaceOf, Queues, Socket};
         let is_common = match (self, other) {
             (Queues(own, queues), Queues(name, others)) => {
                 own == name && queues.start < others.end && others.start < queues.end
             }
             (Interface(own) | Queues(own, _), Interface(name) | Queues(name, _)) => own == name,
-            (Socket(..), Socket(..)) | (InterfaceOf(..), InterfaceOf(..)) => self == other,
+            (Socket(..), Socket(..))
+            | (InterfaceOf(..), InterfaceOf(..))
+            | (Address(..), Address(..)) => self == other,
             _ => false,
         };
         is_common.then(|| match self {
             Interface(name) | InterfaceOf(_, name) | Queues(name, _) => format!("interface {name}"),
             Socket(name, _) => format!("socket {name}"),
+            Address(_, address) => format!("UDP address {address}"),
         })
     }
 }
@@ -114,7 +120,8 @@ pub(crate) trait Scheme: fmt::Display {
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
         drop(descriptors);
         Err(refused(
-            "only tap: ports, and vhost: and memif: ports that listen, take some".to_owned(),
+            "only tap: and vxlan: ports, and vhost: and memif: ports that listen, take some"
+                .to_owned(),
         ))
     }
 
@@ -122,7 +129,8 @@ pub(crate) trait Scheme: fmt::Display {
     /// may not enter it.
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
         Err(refused(
-            "only tap: ports, and ports that listen at an abstract socket, need some".to_owned(),
+            "only tap: and vxlan: ports, and ports that listen at an abstract socket, need some"
+                .to_owned(),
         ))
     }
 

@@ -18,6 +18,7 @@ use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
 use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
+use crate::vxlan::VxlanUri;
 use crate::{OpenError, Port, Wait};
 
 /// Defines [`PortUri`] with a variant for each scheme, whose type implements [`Scheme`].
@@ -112,6 +113,8 @@ schemes! {
     "virtio" Virtio(VirtioUri), "vhost-user front end", for example "virtio:/run/dray/a.sock";
     /// `memif:SOCKET`: memif, as a client or a server.
     "memif" Memif(MemifUri), "memif interface", for example "memif:/run/dray/a.sock";
+    /// `vxlan:LOCAL`: a VXLAN network over UDP.
+    "vxlan" Vxlan(VxlanUri), "VXLAN network", for example "vxlan:10.0.0.1?vni=7&remote=10.0.0.2";
     /// `unix:PATH`: datagrams between Unix sockets.
     "unix" Unix(UnixUri), "Unix datagram socket", for example "unix:/run/dray/a.sock?peer=/run/dray/b.sock";
     /// `null:`: takes every frame and never delivers one.
@@ -308,6 +311,9 @@ mod tests {
             "unix:/run/a.sock?mode=0660&batch=64",
             "vhost:/run/a.sock?queues=2&mode=0660&owner=1000&group=kvm&wait=poll",
             "virtio:/run/a.sock?server=1&mode=0600",
+            "vxlan:10.0.0.1?vni=7&remote=10.0.0.2",
+            "vxlan:10.0.0.1:4790?vni=0&learn=any&wait=poll",
+            "vxlan:fd00::1?vni=16777215&remote=fd00::2+[fd00::3]:4790&learn=any&age=60&mtu=1400&flows=1&gso=0&netns=/proc/1/ns/net",
             "null:",
             "impair:drop=100:raw:eth0?batch=64",
             "impair:rate=700000,queue=8,drop=5,duplicate=7,swap=9,delay=500,late=10,late_by=2000,panic=9:unix:/a?peer=/b",
@@ -323,6 +329,7 @@ mod tests {
             ("raw:eth0", false, None),
             ("netmap:eth0", false, None),
             ("udp:0.0.0.0:9000", false, None),
+            ("vxlan:10.0.0.1?vni=7&remote=10.0.0.2", false, None),
             ("tap:tap0", false, None),
             ("afxdp:eth0", false, None),
             ("null:", true, None),
@@ -369,6 +376,13 @@ mod tests {
             ("vhost:@a", "vhost:./@a", None),
             ("vhost:@a", "virtio:@a", Some("socket @a")),
             ("unix:/a?peer=/b", "unix:/a?peer=/c", Some("socket /a")),
+            (
+                "vxlan:10.0.0.1?vni=7&remote=10.0.0.2",
+                "vxlan:10.0.0.1:4789?vni=8&learn=any",
+                Some("UDP address 10.0.0.1:4789"),
+            ),
+            ("vxlan:10.0.0.1?vni=7&learn=any", "vxlan:10.0.0.1:4790?vni=7&learn=any", None),
+            ("vxlan:10.0.0.1?vni=7&learn=any", "vxlan:10.0.0.1?vni=7&learn=any&netns=/a", None),
             ("null:", "null:", None),
         ] {
             let [one, other]: [PortUri; 2] = [one, other].map(|uri| uri.parse().unwrap());
@@ -440,6 +454,37 @@ mod tests {
             ("memif:/a?secret=a b", ["secret=a b", "1 to 24 letters"]),
             ("memif:/a?secret=1234567890123456789012345", ["secret=", "1 to 24"]),
             ("memif:/a?id=-1", ["id=-1", "0 to 4294967295"]),
+            ("vxlan:", ["\"\" is not ADDRESS", "vxlan:10.0.0.1?vni=7"]),
+            ("vxlan:eth0?vni=7", ["\"eth0\" is not ADDRESS", "of this host"]),
+            ("vxlan:10.0.0.1:0?vni=7", ["\"10.0.0.1:0\" is not", "ADDRESS:PORT"]),
+            ("vxlan:[fe80::1%2]:4789?vni=7", ["is not ADDRESS", "ADDRESS:PORT"]),
+            ("vxlan:0.0.0.0?vni=7&learn=any", ["0.0.0.0", "an address of this host"]),
+            ("vxlan:239.1.1.1?vni=7&learn=any", ["239.1.1.1", "not of a group"]),
+            ("vxlan:10.0.0.1?remote=10.0.0.2", ["no network", "vni=0 to 16777215"]),
+            ("vxlan:10.0.0.1?vni=16777216", ["vni=16777216", "0 to 16777215"]),
+            ("vxlan:10.0.0.1?vni=-1", ["vni=-1", "0 to 16777215"]),
+            ("vxlan:10.0.0.1?vni=7", ["no remote", "learn=any"]),
+            ("vxlan:10.0.0.1?vni=7&remote=", ["remote=", "joined by +"]),
+            (
+                "vxlan:10.0.0.1?vni=7&remote=10.0.0.2,10.0.0.3",
+                ["remote=10.0.0.2,10.0.0.3", "joined by +"],
+            ),
+            (
+                "vxlan:10.0.0.1?vni=7&remote=10.0.0.2+10.0.0.2:5000",
+                ["remote=10.0.0.2:5000", "twice"],
+            ),
+            ("vxlan:10.0.0.1?vni=7&remote=10.0.0.1", ["remote=10.0.0.1", "the local address"]),
+            ("vxlan:10.0.0.1?vni=7&remote=fd00::1", ["remote=fd00::1", "allowed is IPv4"]),
+            ("vxlan:fd00::1?vni=7&remote=10.0.0.1", ["remote=10.0.0.1", "allowed is IPv6"]),
+            ("vxlan:10.0.0.1?vni=7&remote=239.0.0.1", ["remote=239.0.0.1", "not of groups"]),
+            ("vxlan:10.0.0.1?vni=7&learn=all", ["learn=all", "listed or any"]),
+            ("vxlan:10.0.0.1?vni=7&mtu=9001", ["mtu=9001", "68 to 9000"]),
+            ("vxlan:10.0.0.1?vni=7&flows=16", ["flows=16", "1 to 15"]),
+            ("vxlan:10.0.0.1?vni=7&age=0", ["age=0", "1 to 1048576"]),
+            (
+                "vxlan:10.0.0.1?vni=7&learn=any&vnid=3",
+                ["unknown key \"vnid\": did you mean vni?", "takes vni, remote"],
+            ),
             ("null:x", ["\"x\"", "after null:"]),
             ("null:?batch=1", ["unknown key", "no keys"]),
             ("impair:drop=1", ["impair:drop=1", "a plan and a port"]),
@@ -502,7 +547,7 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_any_text_never_panics(
-            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|netmap|tap|vhost|memif|null|x)?:?[@0-9a-z.:{}^-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
+            text in "(impair:(drop=[0-9]{0,2})?,?:)?(udp|raw|afxdp|netmap|tap|vhost|memif|vxlan|null|x)?:?[@0-9a-z.:{}^-]{0,30}(\\?[a-z=&0-9]{0,20})?|\\PC{0,40}",
         ) {
             if let Ok(uri) = text.parse::<PortUri>() {
                 prop_assert_eq!(uri.to_string().parse::<PortUri>(), Ok(uri));

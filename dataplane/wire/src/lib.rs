@@ -4,8 +4,8 @@
 //! frame check sequence. Every frame that dray generates is a valid IPv4/UDP datagram with a
 //! [`test_frame`] header as its payload, so any switch, tap or dissector can read it.
 //!
-//! [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`] and [`gtpu`] parse and write one format each;
-//! [`flow`] combines those of a test frame.
+//! [`ethernet`], [`arp`], [`ip`], [`icmp`], [`udp`], [`gtpu`] and [`vxlan`] parse and write one
+//! format each; [`flow`] combines those of a test frame.
 #![deny(unsafe_code)]
 
 pub mod arp;
@@ -21,6 +21,7 @@ pub mod offload;
 pub mod router;
 pub mod test_frame;
 pub mod udp;
+pub mod vxlan;
 
 pub use ethernet::FRAME_MAX;
 pub use flow::{Flow, HEADERS_LEN};

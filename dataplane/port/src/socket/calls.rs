@@ -248,7 +248,7 @@ pub(crate) fn get_option<T: Copy + Default>(
 
 /// Returns the number of frames that the kernel dropped because this socket's receive buffer was
 /// full (`SO_MEMINFO`).
-pub(super) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
+pub(crate) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SK_MEMINFO_DROPS: usize = 8;
     let info: [u32; SK_MEMINFO_DROPS + 1] = get_option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
     Ok(info[SK_MEMINFO_DROPS].into())

@@ -8,8 +8,8 @@ mod transmit;
 use crate::query::{Query, UriError};
 use crate::{BATCH_MAX, Wait};
 
-pub(crate) use calls::{enlarge_buffers, get_option, set_option, vectors};
-pub(crate) use receive::{Restore, SLOT_LEN, SocketReceive};
+pub(crate) use calls::{dropped, enlarge_buffers, get_option, set_option, vectors};
+pub(crate) use receive::{Restore, SLOT_LEN, SocketReceive, is_transient};
 pub(crate) use transmit::{SocketTransmit, is_of_frame};
 
 /// Options common to `udp:` and `raw:`.

@@ -212,7 +212,7 @@ fn put_tag(room: &mut [u8], tag: Tag) {
 
 /// Returns true if the error does not end the port: nothing to receive or no room at present, or
 /// the peer's kernel reported that no socket listens.
-pub(super) fn is_transient(error: &io::Error) -> bool {
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     let Some(errno) = Errno::from_io_error(error) else { return false };
     [Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::CONNREFUSED].contains(&errno)
 }

@@ -1,0 +1,183 @@
+//! The receiving half of a VXLAN port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dray_wire::ethernet::Ethernet;
+use dray_wire::vxlan::{self, VXLAN_LEN};
+
+use super::calls::{Incoming, Message};
+use super::remotes::Sources;
+use super::seconds;
+use super::stations::Stations;
+use crate::socket::{dropped, is_transient};
+use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
+
+/// Messages per system call. Each may be of many datagrams.
+const MESSAGES: usize = 64;
+
+pub(super) struct VxlanReceive {
+    socket: OwnedFd,
+    header: [u8; VXLAN_LEN],
+    incoming: Incoming,
+    /// Number of messages in the buffers, and of those that were read.
+    count: usize,
+    read: usize,
+    /// The message that is being read, and the number of its sender.
+    message: Option<(Message, u16)>,
+    /// Offsets of frames in the buffers, and their lengths.
+    filled: ArrayVec<(usize, usize), BATCH_MAX>,
+    /// Number of those that were taken.
+    taken: usize,
+    sources: Sources,
+    stations: Option<Arc<Stations>>,
+    wait: Wait,
+    /// With [`Wait::Poll`]: tick before which no system call is made.
+    rest_until: u64,
+    /// Datagrams of other hosts, of other networks, malformed, or with frames that are too long.
+    refused: u64,
+}
+
+impl VxlanReceive {
+    pub(super) fn new(
+        socket: OwnedFd,
+        vni: u32,
+        wait: Wait,
+        sources: Sources,
+        stations: Option<Arc<Stations>>,
+    ) -> Self {
+        Self {
+            socket,
+            header: vxlan::header(vni),
+            incoming: Incoming::new(MESSAGES),
+            count: 0,
+            read: 0,
+            message: None,
+            filled: ArrayVec::new(),
+            taken: 0,
+            sources,
+            stations,
+            wait,
+            rest_until: 0,
+            refused: 0,
+        }
+    }
+
+    /// Finds the next frames in the buffers, and receives messages if none is left there.
+    fn fill(&mut self) -> io::Result<()> {
+        self.taken = 0;
+        self.filled.clear();
+        if self.message.is_none() && self.read == self.count {
+            self.receive_messages()?;
+        }
+        let now = if self.stations.is_some() { seconds() } else { 0 };
+        while !self.filled.is_full() {
+            let Some((message, from)) = self.message.take().or_else(|| self.next(now)) else {
+                break;
+            };
+            self.message = self.unpack(message, from, now);
+        }
+        Ok(())
+    }
+
+    fn receive_messages(&mut self) -> io::Result<()> {
+        (self.count, self.read) = (0, 0);
+        if let Wait::Poll { pause_us } = self.wait
+            && pause_us > 0
+            && clock::ticks() < self.rest_until
+        {
+            return Ok(());
+        }
+        let block = self.wait == Wait::Block;
+        self.count = match self.incoming.receive(self.socket.as_fd(), block) {
+            Ok(count) => count,
+            Err(error) if is_transient(&error) => 0,
+            Err(error) => return Err(error),
+        };
+        if let Wait::Poll { pause_us } = self.wait
+            && self.count <= MESSAGES / 2
+            && pause_us > 0
+        {
+            let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
+            self.rest_until = clock::ticks() + pause;
+        }
+        Ok(())
+    }
+
+    /// Returns the next message from a host that frames are accepted from.
+    fn next(&mut self, now: u32) -> Option<(Message, u16)> {
+        while self.read < self.count {
+            let message = self.incoming.message(self.read);
+            self.read += 1;
+            let Some(message) = message.filter(|message| !message.bytes.is_empty()) else {
+                self.refused += 1;
+                continue;
+            };
+            match self.sources.number(message.from, now) {
+                Some(from) => return Some((message, from)),
+                None => self.refused += message.bytes.len().div_ceil(message.size) as u64,
+            }
+        }
+        None
+    }
+
+    /// Finds the frames of a message, as many as there is room for. Returns the rest of the message,
+    /// if there is one.
+    fn unpack(&mut self, mut message: Message, from: u16, now: u32) -> Option<(Message, u16)> {
+        let bytes = self.incoming.bytes();
+        while !message.bytes.is_empty() {
+            if self.filled.is_full() {
+                return Some((message, from));
+            }
+            let start = message.bytes.start;
+            message.bytes.start = message.bytes.end.min(start + message.size);
+            match vxlan::frame(&bytes[start..message.bytes.start], &self.header) {
+                Ok(frame) if frame.len() <= FRAME_LIMIT => {
+                    self.filled.push((start + VXLAN_LEN, frame.len()));
+                    if let Some(stations) = &self.stations
+                        && let Some(Ethernet { src, .. }) = Ethernet::parse(frame)
+                    {
+                        stations.learn(src, from, now);
+                    }
+                }
+                _ => self.refused += 1,
+            }
+        }
+        None
+    }
+}
+
+impl Receive for VxlanReceive {
+    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        if self.taken == self.filled.len() {
+            self.fill()?;
+        }
+        let bytes = self.incoming.bytes();
+        let mut batch = Batch::new();
+        let frame = |&(start, len): &(usize, usize)| Frame::from(&bytes[start..start + len]);
+        batch.extend(self.filled[self.taken..].iter().map(frame));
+        if !batch.is_empty() {
+            self.taken += take(&batch).min(batch.len());
+        }
+        Ok(batch.len())
+    }
+
+    fn dropped(&self) -> io::Result<u64> {
+        Ok(dropped(self.socket.as_fd())? + self.refused)
+    }
+
+    fn event(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn arm(&mut self, _: bool) -> bool {
+        // The descriptor knows nothing of messages that were received but not read yet.
+        self.taken < self.filled.len() || self.message.is_some() || self.read < self.count
+    }
+
+    fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+}

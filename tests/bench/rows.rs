@@ -338,6 +338,21 @@ fn receiver_counts_agree_at_every_check() {
 }
 
 #[test]
+fn tunnels_between_hosts_account_for_every_frame() {
+    let _alone = alone();
+    require_root!();
+    let words =
+        ["tunnels", "--quick", "--technique", "vxlan/raw-mmsg,switch-vxlan", "--trials", "1"];
+    let (json, results) = run(&words);
+    assert_schema(&json);
+    check_books(&results);
+    let links = by_link(&results, |row| row.endpoint.as_str());
+    assert_eq!(links.keys().copied().collect::<Vec<_>>(), ["switch-vxlan/patch", "vxlan"]);
+    let ours = results.results.iter().find(|row| row.link == "switch-vxlan/patch");
+    assert_eq!(ours.unwrap().measured().unwrap().counters_agree, Some(true));
+}
+
+#[test]
 fn switches_are_compared_with_each_endpoint() {
     let _alone = alone();
     require_root!();

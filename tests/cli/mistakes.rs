@@ -54,7 +54,8 @@ const MISTAKES: &[(&str, &str)] = &[
         "bench --technique veth/virtio",
         "technique veth/virtio: these do not go together; veth goes with udp, udp-mmsg, raw, raw-mmsg, \
          afxdp, afxdp-deferred, afxdp-generic, tcp, ...; virtio goes with direct, switch/patch, \
-         switch/learning, testpmd/pairs, ovs-dpdk/pairs, ovs-dpdk/learning, vpp/learning, snabb/pairs",
+         switch/learning, switch-vxlan/patch, testpmd/pairs, ovs-dpdk/pairs, ovs-dpdk/learning, \
+         vpp/learning, ...",
     ),
     (
         "bench --technique switch/tap",

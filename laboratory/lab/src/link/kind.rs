@@ -58,6 +58,7 @@ pub(super) enum Wire {
     Netmap(Wiring),
     Switch(SwitchKind, Wiring, Protocol),
     SwitchTap(Wiring),
+    SwitchVxlan,
     Engine(Runtime, Driver),
 }
 
@@ -233,6 +234,13 @@ impl LinkKind {
     /// Our switch between TAP interfaces.
     pub const SWITCH_TAPS: [Self; 2] = [Self::TAP_LEARNING, Self::TAP_PATCH];
 
+    /// Our switch on two hosts, joined by its VXLAN ports.
+    pub const VXLAN_PATCH: Self = Self {
+        about: "our switch on two hosts, joined by its VXLAN ports",
+        xdp: &[],
+        ..Self::of("switch-vxlan/patch", Wire::SwitchVxlan)
+    };
+
     /// DPDK's testpmd as a switch, with ports in pairs.
     pub const TESTPMD: Self = Self {
         about: "DPDK's testpmd, ports in pairs",
@@ -289,8 +297,8 @@ impl LinkKind {
     /// Links of netmap, which is not part of Linux.
     pub const NETMAP: [Self; 2] = [Self::VALE, Self::NETMAP_PIPE];
 
-    /// Every kind except netmap's, our switch between TAP interfaces, and third-party switches that
-    /// share memory.
+    /// Every kind except netmap's, our switch between TAP interfaces or hosts, and third-party
+    /// switches that share memory.
     pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
@@ -357,8 +365,15 @@ impl LinkKind {
 
     /// Every kind.
     pub fn every() -> Vec<Self> {
-        [&Self::ALL[..], &Self::SWITCH_TAPS, &Self::NETMAP, &Self::PEERS, &Self::OF_ENGINES]
-            .concat()
+        [
+            &Self::ALL[..],
+            &Self::SWITCH_TAPS,
+            &[Self::VXLAN_PATCH],
+            &Self::NETMAP,
+            &Self::PEERS,
+            &Self::OF_ENGINES,
+        ]
+        .concat()
     }
 
     /// Returns true if `word` is the kind's name or its first part, which several kinds may share.
@@ -437,6 +452,7 @@ impl LinkKind {
         match self.wire {
             Wire::Direct => Some(Protocol::VhostUser),
             Wire::Switch(_, _, protocol) => Some(protocol),
+            Wire::SwitchVxlan => Some(Protocol::VhostUser),
             _ => None,
         }
     }
@@ -478,7 +494,7 @@ impl LinkKind {
             | Wire::Switch(_, wiring, _)
             | Wire::SwitchTap(wiring)
             | Wire::Netmap(wiring) => wiring == Wiring::Learning,
-            Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix => false,
+            Wire::Veth | Wire::Netkit(_) | Wire::Direct | Wire::Unix | Wire::SwitchVxlan => false,
         }
     }
 
@@ -510,14 +526,17 @@ impl LinkKind {
 
     /// Returns true if the link needs a running switch program; a lab has at most one.
     pub fn has_program(self) -> bool {
-        matches!(self.wire, Wire::Switch(..) | Wire::SwitchTap(_) | Wire::Ovs(_))
+        matches!(
+            self.wire,
+            Wire::Switch(..) | Wire::SwitchTap(_) | Wire::SwitchVxlan | Wire::Ovs(_)
+        )
     }
 
     /// The link's switch in user space, if any, which needs a CPU.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, ..) => Some(switch),
-            Wire::SwitchTap(_) => Some(SwitchKind::Dray),
+            Wire::SwitchTap(_) | Wire::SwitchVxlan => Some(SwitchKind::Dray),
             Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }

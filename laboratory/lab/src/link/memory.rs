@@ -45,6 +45,6 @@ pub(super) fn switch(
     Ok(links)
 }
 
-fn socket(dir: &PeerDir, id: EndId) -> PathBuf {
+pub(super) fn socket(dir: &PeerDir, id: EndId) -> PathBuf {
     dir.sockets().join(format!("link{id}"))
 }

@@ -25,6 +25,7 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
         Wire::Switch(switch, ..) => switch.find().is_err(),
         Wire::SwitchTap(_) => kernel_lacks("tun/tap"),
         Wire::Engine(runtime, _) => runtime.find().is_err(),
+        Wire::SwitchVxlan => kernel_lacks("veth"),
         Wire::Netmap(_) => !has_netmap(),
         Wire::Sriov | Wire::Direct | Wire::Unix => false,
     });

@@ -23,6 +23,7 @@ mod parent;
 mod segment;
 mod sriov;
 mod switch_tap;
+mod switch_vxlan;
 mod tap;
 mod unix;
 mod veth;
@@ -64,6 +65,7 @@ impl Lab {
             Wire::SwitchTap(wiring) => self.link_by_switch(kind, pairs, options, |segment, dir| {
                 switch_tap::start(segment, dir, wiring, options.switch_cpu)
             }),
+            Wire::SwitchVxlan => switch_vxlan::link(self, kind, pairs, options),
             Wire::Engine(..) => engine::find(self, kind, pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),

@@ -8,7 +8,7 @@ use dray_netdev::{attach_tap, keep_tap};
 use super::end::End;
 use super::segment::Segment;
 use crate::LabError;
-use crate::peer::{PeerDir, PeerSwitch, Taps, Wiring};
+use crate::peer::{OwnPort, OwnSwitch, PeerDir, PeerSwitch, Wiring};
 
 pub(super) fn start(
     segment: &Segment<'_>,
@@ -19,11 +19,12 @@ pub(super) fn start(
     segment.ends().try_for_each(|end| segment.create_own_tap(end))?;
     let port = |end: &End| {
         let pid = segment.lab[end.container].pid().as_raw_nonzero();
-        format!("tap:{}?netns=/proc/{pid}/ns/net", end.name())
+        let uri = format!("tap:{}?netns=/proc/{pid}/ns/net", end.name());
+        OwnPort { uri, is_end: true }
     };
     let ports = segment.ends().map(port).collect();
-    let taps = Taps { cpu, wiring, ports };
-    PeerSwitch::start_taps(dir, segment.lab.program(), &taps, segment.lab.cancel())
+    let own = OwnSwitch { cpu, wiring, ports };
+    PeerSwitch::start_own(dir, segment.lab.program(), &own, segment.lab.cancel())
 }
 
 impl Segment<'_> {

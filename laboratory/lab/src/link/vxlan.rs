@@ -19,28 +19,12 @@ const PORT: u16 = 4789;
 /// Puts first ends of links behind the lab's "host", second ends behind a second host that is made
 /// here.
 pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
-    let second = second_host().map_err(segment.doing("second host"))?;
-    let netlink = Netlink::open(&second).map_err(segment.doing("second host"))?;
-    let hosts = [segment.host(), Host { namespace: &second, netlink: &netlink }];
-
-    // There are no containers between the hosts: the first link's addresses are free there.
+    let SecondHost { namespace, netlink } = join_hosts(segment)?;
+    let hosts = [segment.host(), Host { namespace: &namespace, netlink: &netlink }];
     let ids = segment.links[0].ends.each_ref().map(|end| end.id);
-    let card = format!("u{}", segment.number);
-    let [a, b] = [0, 1].map(|side| NewInterface {
-        namespace: hosts[side].namespace,
-        name: &card,
-        mac: Some(ids[side].card_mac()),
-        mtu: segment.mtu + OVERHEAD,
-    });
-    hosts[0].netlink.create_veth(a, b).map_err(segment.doing("veth pair between hosts"))?;
     for side in [0, 1] {
         let (here, there, netlink) = (ids[side], ids[1 - side], hosts[side].netlink);
-        let card = netlink.interface(&card).map_err(segment.doing("card"))?.index;
-        netlink.set_up(card).map_err(segment.doing("card"))?;
-        netlink.add_address(card, here.ip(), PREFIX_LEN).map_err(segment.doing("address"))?;
-        let neighbour = netlink.add_neighbour(card, there.ip(), there.card_mac());
-        neighbour.map_err(segment.doing("neighbour"))?;
-
+        let card = netlink.interface(&card(segment)).map_err(segment.doing("card"))?.index;
         let name = format!("t{}", segment.number);
         let settings = vec![
             InfoVxlan::Id(segment.number),
@@ -64,11 +48,49 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
     }
     segment.set_up()?;
     for (side, host) in hosts.into_iter().enumerate() {
-        segment.wait_until_running(host.netlink, &card)?;
         let ends = segment.links.iter().map(|link| &link.ends[side]);
         ends.into_iter().try_for_each(|end| segment.wait_for_port(host, end))?;
     }
-    Ok(Some(Box::new(second)))
+    Ok(Some(Box::new(namespace)))
+}
+
+/// The second host, and its interfaces.
+pub(super) struct SecondHost {
+    pub(super) namespace: NetworkNamespace,
+    netlink: Netlink,
+}
+
+/// Name of the interface that stands for a host's network card.
+fn card(segment: &Segment<'_>) -> String {
+    format!("u{}", segment.number)
+}
+
+/// Makes the second host, and joins it to the lab's "host" by a network whose packets are by
+/// [`OVERHEAD`] longer than those of the segment. The hosts' addresses are those of the ends of the
+/// first link: there are no containers between the hosts.
+pub(super) fn join_hosts(segment: &Segment<'_>) -> Result<SecondHost, LabError> {
+    let namespace = second_host().map_err(segment.doing("second host"))?;
+    let netlink = Netlink::open(&namespace).map_err(segment.doing("second host"))?;
+    let hosts = [segment.host(), Host { namespace: &namespace, netlink: &netlink }];
+    let ids = segment.links[0].ends.each_ref().map(|end| end.id);
+    let card = card(segment);
+    let [a, b] = [0, 1].map(|side| NewInterface {
+        namespace: hosts[side].namespace,
+        name: &card,
+        mac: Some(ids[side].card_mac()),
+        mtu: segment.mtu + OVERHEAD,
+    });
+    hosts[0].netlink.create_veth(a, b).map_err(segment.doing("veth pair between hosts"))?;
+    for side in [0, 1] {
+        let (here, there, netlink) = (ids[side], ids[1 - side], hosts[side].netlink);
+        let card = netlink.interface(&card).map_err(segment.doing("card"))?.index;
+        netlink.set_up(card).map_err(segment.doing("card"))?;
+        netlink.add_address(card, here.ip(), PREFIX_LEN).map_err(segment.doing("address"))?;
+        let neighbour = netlink.add_neighbour(card, there.ip(), there.card_mac());
+        neighbour.map_err(segment.doing("neighbour"))?;
+    }
+    hosts.iter().try_for_each(|host| segment.wait_until_running(host.netlink, &card))?;
+    Ok(SecondHost { namespace, netlink })
 }
 
 /// Makes a network namespace without IPv6, in which the kernel sends nothing of its own.

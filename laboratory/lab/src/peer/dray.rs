@@ -24,6 +24,10 @@ pub(super) static ADAPTER: Adapter = Adapter {
 /// Control socket of the switch, in the directory of the peers.
 pub(crate) const CONTROL: &str = "dray.ctl";
 
+/// Prefixes of the names of ports at ends of links, and of others.
+const END: &str = "p";
+const BETWEEN: &str = "between";
+
 /// Prefix of the worker's thread name.
 const FORWARDING_THREAD: &str = "dray-worker";
 
@@ -34,27 +38,35 @@ struct Dray {
     control: PathBuf,
 }
 
-/// Settings of a switch between TAP interfaces.
+/// Settings of a switch with ports of any kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Taps {
+pub(crate) struct OwnSwitch {
     /// CPU of the forwarding thread.
     pub(crate) cpu: usize,
     /// Forwarding rule.
     pub(crate) wiring: Wiring,
-    /// URIs of its ports.
-    pub(crate) ports: Vec<String>,
+    /// Its ports, in order.
+    pub(crate) ports: Vec<OwnPort>,
 }
 
-/// Starts the switch `program` between TAP interfaces, and waits until it forwards.
-pub(super) fn start_taps(
+/// A port of our switch.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnPort {
+    pub(crate) uri: String,
+    /// True if the port is that of a link's end, so that its counters count.
+    pub(crate) is_end: bool,
+}
+
+/// Starts the switch `program` with ports of any kind, and waits until it forwards.
+pub(super) fn start_own(
     dir: &PeerDir,
     program: &Path,
-    taps: &Taps,
+    own: &OwnSwitch,
     cancel: &Cancel,
 ) -> Result<Box<dyn RunningSwitch>, LabError> {
     const NEEDS: Needs =
         Needs { privileges: "CAP_NET_ADMIN and CAP_SYS_ADMIN, at its start", ..Needs::NOTHING };
-    let Taps { cpu, wiring, ports } = taps;
+    let OwnSwitch { cpu, wiring, ports } = own;
     Ok(Box::new(Dray::run(dir, command(program), (*cpu, *wiring), ports, NEEDS, cancel)?))
 }
 
@@ -64,19 +76,20 @@ impl Dray {
         let port = |port: &PeerPort| {
             let (socket, queues) = (port.socket.display(), port.queues);
             let client = if port.server { "" } else { "&client=1" };
-            format!("vhost:{socket}?queues={queues}{client}")
+            let uri = format!("vhost:{socket}?queues={queues}{client}");
+            OwnPort { uri, is_end: true }
         };
         let ports: Vec<_> = settings.ports.iter().map(port).collect();
         let forwarding = (settings.cpu, settings.wiring);
         Self::run(dir, launch.command(), forwarding, &ports, Needs::NOTHING, launch.cancel)
     }
 
-    /// Starts the switch with ports of these URIs, by a command without arguments.
+    /// Starts the switch with these ports, by a command without arguments.
     fn run(
         dir: &PeerDir,
         mut command: Command,
         (cpu, wiring): (usize, Wiring),
-        ports: &[String],
+        ports: &[OwnPort],
         needs: Needs,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
@@ -92,8 +105,9 @@ impl Dray {
             // The results record the command line.
             command.args(["--sandbox", "off"]);
         }
-        for (index, port) in ports.iter().enumerate() {
-            command.args(["--port", &format!("p{index}={port}")]);
+        for (index, OwnPort { uri, is_end }) in ports.iter().enumerate() {
+            let name = if *is_end { END } else { BETWEEN };
+            command.args(["--port", &format!("{name}{index}={uri}")]);
         }
         let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };
@@ -119,7 +133,8 @@ impl RunningSwitch for Dray {
             sent_frames: port.counters.tx_frames,
             sent_bytes: port.counters.tx_bytes,
         };
-        Ok(Some(stats.iter().map(of).collect()))
+        let ends = stats.iter().filter(|port| port.name.as_str().starts_with(END));
+        Ok(Some(ends.map(of).collect()))
     }
 
     fn work_time(&self) -> Result<Option<Duration>, LabError> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::adapter::{Adapter, Found, Launch, RunningSwitch};
 use super::ovs::{self, Bridge, RunningBridge};
 use super::settings::{SwitchKind, SwitchSettings};
-use super::{CpuTime, Needs, PeerDir, PortCounters, Taps, dray, snabb, testpmd, vpp};
+use super::{CpuTime, Needs, OwnSwitch, PeerDir, PortCounters, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
 
 /// A running switch. It is killed when this value is dropped or the thread that started it ends.
@@ -98,15 +98,15 @@ impl PeerSwitch {
         Ok(Self::ready(Box::new(running)))
     }
 
-    /// Starts our own switch, `program`, between TAP interfaces, and waits until it forwards.
-    pub(crate) fn start_taps(
+    /// Starts our own switch, `program`, with ports of any kind, and waits until it forwards.
+    pub(crate) fn start_own(
         dir: &PeerDir,
         program: &Path,
-        taps: &Taps,
+        own: &OwnSwitch,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
-        Placement::of(&[taps.cpu])?;
-        Ok(Self::ready(dray::start_taps(dir, program, taps, cancel)?))
+        Placement::of(&[own.cpu])?;
+        Ok(Self::ready(dray::start_own(dir, program, own, cancel)?))
     }
 
     fn ready(running: Box<dyn RunningSwitch>) -> Self {

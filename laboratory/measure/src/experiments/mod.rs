@@ -22,6 +22,7 @@ mod shyamkumar2022;
 mod streams;
 mod switch_scale;
 mod switches;
+mod tunnels;
 mod upf;
 
 use dray_lab::Runtime;
@@ -41,6 +42,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     af_xdp::AF_XDP,
     af_xdp::CHAINS,
     streams::STREAMS,
+    tunnels::TUNNELS,
     runtimes::RUNTIMES,
     ara2019::TABLE1,
     ara2019::FIG2,

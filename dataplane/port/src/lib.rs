@@ -45,6 +45,7 @@ pub mod clock;
 mod connection;
 mod either;
 mod event;
+mod fill;
 mod finish;
 mod frame;
 mod fresh;
@@ -86,7 +87,8 @@ use dray_wire::offload::Offloads;
 
 pub use bytes::{Bytes, BytesError};
 pub use dray_daemon::{Access, Account, SocketName};
-pub use dray_shm::guard::{GUARDED_IN_ALL, limit_guarded};
+pub use dray_shm::guard::{GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded};
+pub use fill::Fill;
 pub use finish::{Finished, Finisher};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};
 pub use limits::MemoryLimits;
@@ -121,6 +123,11 @@ pub trait Receive: Send {
     /// were longer than [`FRAME_LIMIT`].
     fn dropped(&self) -> io::Result<u64> {
         Ok(0)
+    }
+
+    /// Returns how full the ring is that the peer fills, if the port has one and a peer.
+    fn fill(&self) -> Option<Fill> {
+        None
     }
 
     /// Returns the descriptor that becomes readable when a frame arrives, if the port has one. Some
@@ -177,6 +184,11 @@ pub trait Transmit: Send {
     /// Returns the number of frames that were taken but could never be delivered.
     fn dropped(&self) -> u64 {
         0
+    }
+
+    /// Returns how full the ring is that the peer empties, if the port has one and a peer.
+    fn fill(&self) -> Option<Fill> {
+        None
     }
 
     /// Returns the offloads of frames that [`transmit`](Self::transmit) takes now; it drops frames

@@ -65,6 +65,14 @@ impl<Q> Slot<Q> {
         self.runs.load(Ordering::Acquire)
     }
 
+    /// For the control thread: returns what `look` finds, if the queue is running.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
+        match &*self.lock() {
+            State::Running(queue) => Some(look(queue)),
+            State::Stopped | State::Failed(..) => None,
+        }
+    }
+
     /// Returns why the data thread gave up the queue, if it did.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match &*self.lock() {

@@ -164,8 +164,7 @@ impl Drop for Guard {
     }
 }
 
-/// Returns how many mappings are guarded, and how many bytes they take. For tests.
-#[doc(hidden)]
+/// Returns how many mappings are guarded, and how many bytes they take.
 pub fn in_use() -> (usize, u64) {
     let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
     let taken = SLOTS[..used].iter().filter(|slot| slot.taken.load(Ordering::Acquire));

@@ -18,6 +18,7 @@ use rustix::thread::CpuSet;
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::event::Wakes;
+use crate::fill::Fill;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
@@ -36,12 +37,18 @@ pub(crate) trait ReceiveQueue: Send + 'static {
     /// Asks the peer for an event when a frame arrives, or for none. Returns true if a frame is
     /// already there.
     fn want_events(&mut self, on: bool) -> bool;
+
+    /// See [`Receive::fill`](crate::Receive::fill).
+    fn fill(&self) -> Fill;
 }
 
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
     /// Copies `frames` to the peer; returns how many there was room for.
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure>;
+
+    /// See [`Transmit::fill`](crate::Transmit::fill).
+    fn fill(&self) -> Fill;
 
     /// See [`Transmit::offloads`](crate::Transmit::offloads).
     fn offloads(&self) -> Offloads {

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::{Pair, Pairs, ReceiveQueue, Shared};
+use crate::fill::Fill;
 use crate::gathered::Gathered;
 use crate::{Receive, Take, Wait, wait_any};
 
@@ -45,6 +46,10 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
         // One number for the whole port: the first queue reports it. Frames for which the peer's
         // queue has no room are dropped, and counted, by the peer.
         Ok(if self.pair == 0 { self.shared.pairs.malformed() } else { 0 })
+    }
+
+    fn fill(&self) -> Option<Fill> {
+        self.pair().receive.look(ReceiveQueue::fill)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

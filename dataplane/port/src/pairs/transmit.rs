@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dray_wire::offload::Offloads;
 
 use super::{Pairs, Shared, TransmitQueue};
+use crate::fill::Fill;
 use crate::frame::FRAME_LIMIT;
 use crate::slot::Slot;
 use crate::{Frame, Transmit};
@@ -34,6 +35,10 @@ impl<P: Pairs> Transmit for TransmitHalf<P> {
 
     fn frame_max(&self) -> usize {
         FRAME_LIMIT
+    }
+
+    fn fill(&self) -> Option<Fill> {
+        self.slot().look(TransmitQueue::fill)
     }
 
     fn offloads(&self) -> Offloads {

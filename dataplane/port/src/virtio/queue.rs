@@ -13,6 +13,7 @@ use super::VirtioUri;
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
+use crate::fill::Fill;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
@@ -82,6 +83,12 @@ impl pairs::TransmitQueue for TransmitQueue {
             self.kick.signal();
         }
         Ok(taken)
+    }
+
+    fn fill(&self) -> Fill {
+        either!(&self.queue, queue => {
+            Fill::new(queue.in_use().saturating_sub(queue.waiting()), queue.size())
+        })
     }
 
     fn pending(&mut self) -> Result<usize, Failure> {
@@ -240,6 +247,10 @@ impl pairs::ReceiveQueue for ReceiveQueue {
 
     fn want_events(&mut self, on: bool) -> bool {
         either!(&mut self.queue, queue => queue.want_calls(on)) || !self.filled.is_empty()
+    }
+
+    fn fill(&self) -> Fill {
+        either!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
     }
 }
 

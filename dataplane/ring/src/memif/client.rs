@@ -54,6 +54,18 @@ impl ClientRing {
         self.head.wrapping_sub(self.tail)
     }
 
+    /// Returns the number of entries.
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of entries that the server has returned, as it says, and that were not
+    /// taken back; at most [`size`](Self::size).
+    pub fn waiting(&self) -> u16 {
+        let tail = self.ring.header().tail.load(Ordering::Relaxed);
+        tail.wrapping_sub(self.tail).min(self.size())
+    }
+
     /// Returns the index of the entry that is posted `ahead` entries from now.
     #[inline(always)]
     pub fn entry(&self, ahead: u16) -> u16 {

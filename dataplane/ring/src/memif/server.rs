@@ -51,6 +51,13 @@ impl ServerRing {
         self.ring.size.get()
     }
 
+    /// Returns the number of entries that the client has posted, as it says, and that were not taken;
+    /// at most [`size`](Self::size).
+    pub fn waiting(&self) -> u16 {
+        let head = self.ring.header().head.load(Ordering::Relaxed);
+        head.wrapping_sub(self.next).min(self.size())
+    }
+
     /// Returns the number of entries that the client has posted and that were not taken.
     #[inline]
     pub fn poll(&mut self) -> Result<u16, Lie> {

@@ -48,6 +48,23 @@ impl PackedDevice {
         Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk })
     }
 
+    /// Returns the number of descriptors of the ring.
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of descriptors that are available, as the driver says, at most
+    /// [`size`](Self::size). Reads as many.
+    pub fn waiting(&self) -> u16 {
+        let mut place = self.next;
+        let is_available = |_: &u16| {
+            let at = place;
+            place = place.forward(1, self.ring.size);
+            at.is_available(self.ring.descriptor(at.at).flags)
+        };
+        (0..self.size()).take_while(is_available).count() as u16
+    }
+
     /// Walks the chain whose first descriptor is `head`; returns its first buffer, its identity and
     /// the number of descriptors that it takes.
     #[cold]

@@ -50,6 +50,23 @@ impl PackedDriver {
             event_index,
         }
     }
+
+    /// Returns the number of descriptors of the ring.
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of chains of one buffer that the device has returned, as it says, and that
+    /// were not polled; at most [`size`](Self::size). Reads as many descriptors.
+    pub fn waiting(&self) -> u16 {
+        let mut place = self.used;
+        let is_used = |_: &u16| {
+            let at = place;
+            place = place.forward(1, self.ring.size);
+            at.is_used(self.ring.descriptor(at.at).flags)
+        };
+        (0..self.in_use()).take_while(is_used).count() as u16
+    }
 }
 
 impl DriverQueue for PackedDriver {

@@ -49,6 +49,18 @@ impl SplitDevice {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
+    /// Returns the number of entries of the ring.
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of chains that are available, as the driver says, at most
+    /// [`size`](Self::size).
+    pub fn waiting(&self) -> u16 {
+        let index = u16::from_le(self.ring.available_index().load(Ordering::Relaxed));
+        index.wrapping_sub(self.next).min(self.size())
+    }
+
     /// Returns true if a chain is available; reads the driver's index again if fewer than `wanted`
     /// are known.
     #[inline(always)]

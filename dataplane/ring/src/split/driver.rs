@@ -54,6 +54,18 @@ impl SplitDriver {
         }
     }
 
+    /// Returns the number of entries of the ring.
+    pub fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
+    /// Returns the number of chains that the device has returned, as it says, and that were not
+    /// polled; at most [`size`](Self::size).
+    pub fn waiting(&self) -> u16 {
+        let index = u16::from_le(self.ring.used_index().load(Ordering::Relaxed));
+        index.wrapping_sub(self.used).min(self.size())
+    }
+
     #[inline(always)]
     fn set_descriptor(&mut self, index: u16, descriptor: Descriptor) {
         let known = &mut self.descriptors[usize::from(index)];

@@ -7,6 +7,7 @@ use dray_ring::memif::ClientRing;
 
 use super::memory::{BUFFER, Buffers, SharedMemory};
 use crate::event::PeerEvent;
+use crate::fill::Fill;
 use crate::frame::{self, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
@@ -97,6 +98,11 @@ impl pairs::TransmitQueue for TransmitQueue {
         Ok(taken)
     }
 
+    fn fill(&self) -> Fill {
+        let used = self.ring.in_use().saturating_sub(self.ring.waiting());
+        Fill::new(used, self.ring.size())
+    }
+
     fn pending(&mut self) -> Result<usize, Failure> {
         self.take_back()?;
         Ok(self.ring.in_use().into())
@@ -178,6 +184,10 @@ impl pairs::ReceiveQueue for ReceiveQueue {
 
     fn want_events(&mut self, on: bool) -> bool {
         self.ring.want_interrupts(on)
+    }
+
+    fn fill(&self) -> Fill {
+        Fill::new(self.ring.waiting(), self.ring.size())
     }
 }
 

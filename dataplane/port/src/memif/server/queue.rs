@@ -10,6 +10,7 @@ use dray_ring::{CHAIN_MAX, Lie};
 use dray_shm::GuestMemory;
 
 use crate::event::PeerEvent;
+use crate::fill::Fill;
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
@@ -198,6 +199,10 @@ impl pairs::ReceiveQueue for ReceiveQueue {
     fn want_events(&mut self, on: bool) -> bool {
         self.ring.want_interrupts(on)
     }
+
+    fn fill(&self) -> Fill {
+        Fill::new(self.ring.waiting(), self.ring.size())
+    }
 }
 
 /// The ring on which the port transmits, into buffers that the client posts empty.
@@ -310,5 +315,10 @@ impl pairs::TransmitQueue for TransmitQueue {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
         let moved = self.put_all(frames);
         self.memory.finish(moved, &self.event)
+    }
+
+    fn fill(&self) -> Fill {
+        // Buffers that the client has posted are empty.
+        Fill::new(self.ring.size() - self.ring.waiting(), self.ring.size())
     }
 }

@@ -18,6 +18,7 @@ use dray_wire::offload::Offloads;
 use crate::Take;
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
+use crate::fill::Fill;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::pairs::{ReceiveQueue, TransmitQueue};
@@ -86,6 +87,10 @@ impl ReceiveQueue for Running {
     fn want_events(&mut self, on: bool) -> bool {
         either!(&mut self.queue, queue => queue.want_kicks(on))
     }
+
+    fn fill(&self) -> Fill {
+        either!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
+    }
 }
 
 impl TransmitQueue for Running {
@@ -96,6 +101,11 @@ impl TransmitQueue for Running {
             transmit(queue, memory, headers, frames, malformed)
         });
         self.finish(moved)
+    }
+
+    fn fill(&self) -> Fill {
+        // Buffers that the driver has posted are empty.
+        either!(&self.queue, queue => Fill::new(queue.size() - queue.waiting(), queue.size()))
     }
 
     fn offloads(&self) -> Offloads {

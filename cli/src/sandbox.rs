@@ -27,8 +27,9 @@ impl Sandbox {
             eprintln!("sandbox: off: the process keeps its capabilities, files and system calls");
             return Ok(());
         }
-        // Names of groups in requests are looked up later.
+        // Names of groups in requests are looked up later, and memory is looked at.
         dray_daemon::read_accounts();
+        dray_daemon::observe_process();
         let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());
         let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
         // A missing directory is reported by the port itself.

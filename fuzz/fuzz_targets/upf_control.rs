@@ -72,9 +72,8 @@ fuzz_target!(|requests: Vec<(u8, Vec<u8>)>| {
             let request = Request {
                 method: method.to_owned(),
                 path: path.to_owned(),
-                query: Vec::new(),
                 body: body(&bytes),
-                descriptors: Vec::new(),
+                ..Request::default()
             };
             let status = api::answer(upf, *started, &request).status;
             assert!([200, 204, 400, 404].contains(&status), "{status}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use dray_cni::{Opened, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
@@ -45,6 +45,10 @@ pub(super) struct DaemonArguments {
     /// `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
     control: Option<ControlAddress>,
+    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
+    /// whoever reaches it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<MetricsAddress>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
@@ -62,7 +66,7 @@ fn port(text: &str) -> Result<PortConfig, String> {
             return Err(format!("a port needs a name: a={text}"));
         }
         let what = "neither a port (NAME=URI, for example a=raw:eth0) nor a command (add-port, \
-                    del-port, ports, stats, fdb, status)";
+                    del-port, ports, stats, fdb, status, metrics)";
         return Err(what.to_owned());
     }
     text.parse().map_err(|error: PortError| error.to_string())
@@ -95,7 +99,8 @@ pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
 
 impl DaemonArguments {
     fn apply(self, config: &mut SwitchConfig) {
-        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, port, ports } = self;
+        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, metrics, port, ports } =
+            self;
         config.mode = mode.unwrap_or(config.mode);
         config.flow = flow.unwrap_or(config.flow);
         config.idle = idle.unwrap_or(config.idle);
@@ -105,6 +110,7 @@ impl DaemonArguments {
         if let Some(control) = control {
             config.control = control;
         }
+        config.metrics = metrics.or(config.metrics);
         config.ports.extend(port.into_iter().chain(ports));
     }
 }
@@ -117,6 +123,7 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
     raise_file_limit()?;
     // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
+    let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
     // Entering the containers' namespaces needs privileges.
     let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
     let ports = config.ports.iter().map(|port| &port.uri);
@@ -130,6 +137,8 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
         }
     }
     let server = api::serve(socket, engine.clone(), config.clone(), Limits::default());
+    let monitors =
+        monitors.map(|listener| api::serve_monitors(listener, engine.clone(), config.clone()));
     // A closed standard error must not end the switch.
     let _ = std::io::stderr().write_all(show::started(config).as_bytes());
     let _ = std::io::stderr().write_all(show::containers(again, &problems).as_bytes());
@@ -140,7 +149,7 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
         }
         thread::sleep(Cancel::INTERVAL);
     }
-    drop(server);
+    drop((server, monitors));
     match dray_daemon::failure() {
         None => {
             let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();

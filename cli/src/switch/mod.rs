@@ -15,7 +15,7 @@ use dray_switch::PortStatus;
 use dray_switch::client::Client;
 use dray_switch::config::{CONTROL, Name};
 
-use crate::common::Failure;
+use crate::common::{Failure, print};
 use crate::control::{Ask, Control, refused};
 
 /// Run a switch that containers plug into, or talk to a running one.
@@ -35,6 +35,8 @@ Examples:
   dray switch --port up=afxdp:eth0 --port c1=vhost:/run/dray/c1.sock
   dray switch --config switch.toml                    ports and all else from a file
   dray switch add-port c vhost:/run/dray/c.sock --vlan 10
+  dray switch --config switch.toml --metrics 127.0.0.1:9464
+                                                      with metrics for Prometheus
   dray switch stats
   curl --unix-socket /run/dray/switch.sock http://localhost/ports";
 
@@ -75,6 +77,9 @@ Examples:
     /// Show mode, uptime and workers.
     #[command(after_help = "Examples:\n  dray switch status\n  dray switch status --json")]
     Status(Ask),
+    /// Show the metrics that monitoring systems read, as text.
+    #[command(after_help = "Example:\n  dray switch metrics | grep dropped")]
+    Metrics(Control),
 }
 
 #[derive(clap::Args)]
@@ -146,6 +151,7 @@ fn talk(command: Command) -> Result<(), Failure> {
         Command::Status(ask) => {
             ask.show(&client(&ask.control)?.status().map_err(refused)?, show::status)
         }
+        Command::Metrics(control) => print(&client(&control)?.metrics().map_err(refused)?),
     }
 }
 

@@ -46,7 +46,12 @@ pub(super) fn started(config: &SwitchConfig) -> String {
         [] => format!("dray switch add-port{option} a vhost:/run/dray/a.sock"),
         _ => format!("dray switch stats --watch{option}"),
     };
-    format!("{head}{ports}control socket: {control}\nnext, from another terminal: {next}\n")
+    let metrics = config
+        .metrics
+        .map_or(String::new(), |address| format!("metrics: http://{address}/metrics\n"));
+    format!(
+        "{head}{ports}control socket: {control}\n{metrics}next, from another terminal: {next}\n"
+    )
 }
 
 /// Returns what a switch says at its end.
@@ -228,6 +233,8 @@ mod tests {
             unreachable: None,
             last_disconnect: None,
             disconnects: [("invalid ring index".to_owned(), 2)].into(),
+            receive_ring: None,
+            transmit_ring: None,
             counters,
         }
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, default_control};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, MetricsAddress, default_control};
 use dray_datapath::{Cancel, Placement};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
@@ -36,6 +36,10 @@ pub(super) struct DaemonArguments {
     /// `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
     control: Option<ControlAddress>,
+    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
+    /// whoever reaches it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<MetricsAddress>,
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
@@ -45,7 +49,8 @@ pub(super) struct DaemonArguments {
 }
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { workers, cpus, idle, duration, control, sandbox, json } = arguments;
+    let DaemonArguments { workers, cpus, idle, duration, control, metrics, sandbox, json } =
+        arguments;
     let control = control.unwrap_or_else(|| default_control(CONTROL).into());
     let threads = 2 * usize::from(workers);
     let cpus = match cpus {
@@ -78,15 +83,18 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     dray_daemon::announce_failures();
     // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
+    let monitors = metrics.map(MetricsAddress::listen).transpose()?;
     let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6]))?;
     let (upf, directions) =
         Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
     let mut running = RunningUpf::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());
+    let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
     // A closed standard error must not end the user plane function.
-    let _ = io::stderr().write_all(show::started(ports, &config, &used, &control.path).as_bytes());
+    let _ = io::stderr()
+        .write_all(show::started(ports, &config, &used, &control.path, metrics).as_bytes());
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         for event in running.upf().events() {
@@ -104,7 +112,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
         }
         thread::sleep(Cancel::INTERVAL);
     }
-    drop(server);
+    drop((server, monitors));
     running.stop();
     if let Some(why) = dray_daemon::failure() {
         dray_daemon::exit(why);

@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use self::ports::Ports;
 use crate::common::{Failure, usage};
-use crate::control::Ask;
+use crate::control::{Ask, Control};
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
@@ -66,6 +66,9 @@ enum Command {
     /// Show uptime and number of sessions.
     #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
     Status(Ask),
+    /// Show the metrics that monitoring systems read, as text.
+    #[command(after_help = "Example:\n  dray upf metrics | grep dropped")]
+    Metrics(Control),
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -73,6 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         (Some(Command::Sessions(sessions)), _) => talk::sessions(sessions),
         (Some(Command::Stats(ask)), _) => talk::stats(&ask),
         (Some(Command::Status(ask)), _) => talk::status(&ask),
+        (Some(Command::Metrics(control)), _) => talk::metrics(&control),
         (None, Some(ports)) => daemon::run(&ports, arguments.daemon),
         (None, None) => Err(usage!("give --n3, --n6 and --config")),
     }

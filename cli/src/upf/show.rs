@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_daemon::default_control;
+use dray_daemon::{MetricsAddress, default_control};
 use dray_text::{table, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
 use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
@@ -15,7 +15,13 @@ mod sessions;
 pub(super) use sessions::{session, sessions};
 
 /// Returns what the user plane function says at its start.
-pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control: &Path) -> String {
+pub(super) fn started(
+    ports: &Ports,
+    config: &UpfConfig,
+    cpus: &[usize],
+    control: &Path,
+    metrics: Option<MetricsAddress>,
+) -> String {
     let interface =
         |name: &str, uri: &dray_port::PortUri, of: &dray_upf::config::InterfaceConfig| {
             let addresses: Vec<_> = of.addresses.iter().map(ToString::to_string).collect();
@@ -37,8 +43,10 @@ pub(super) fn started(ports: &Ports, config: &UpfConfig, cpus: &[usize], control
         true => String::new(),
         false => format!(" --control {}", control.display()),
     };
+    let metrics =
+        metrics.map_or(String::new(), |address| format!("metrics: http://{address}/metrics\n"));
     format!(
-        "dray upf: {sessions} sessions, {workers} workers on {on}\n{}control socket: {}\n\
+        "dray upf: {sessions} sessions, {workers} workers on {on}\n{}control socket: {}\n{metrics}\
          next, from another terminal: dray upf sessions ls{option}\n",
         table(&["port", "addresses", "what", "where"], rows, 4),
         control.display(),

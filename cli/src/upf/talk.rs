@@ -8,7 +8,7 @@ use dray_upf::api::{CONTROL, Client, Transaction};
 use dray_upf::config::{SessionConfig, SessionsFile};
 
 use super::show;
-use crate::common::{Failure, usage};
+use crate::common::{Failure, print, usage};
 use crate::control::{Ask, Control, refused};
 
 #[derive(Subcommand)]
@@ -117,4 +117,8 @@ pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     let status = client(&ask.control)?.status().map_err(refused)?;
     ask.show(&status, show::status)
+}
+
+pub(super) fn metrics(control: &Control) -> Result<(), Failure> {
+    print(&client(control)?.metrics().map_err(refused)?)
 }

@@ -124,6 +124,12 @@ impl Client {
         }
     }
 
+    /// Returns a resource that is text.
+    pub fn text(&self, target: &str) -> Result<String, ClientError> {
+        let bytes = self.ask("GET", target, b"")?;
+        String::from_utf8(bytes).map_err(|error| self.broken(&error))
+    }
+
     /// Returns an error for an invalid reply.
     pub fn broken(&self, what: &dyn ToString) -> ClientError {
         ClientError::Broken {

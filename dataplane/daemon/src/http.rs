@@ -13,7 +13,7 @@ const HEADERS_MAX: usize = 64;
 pub const DESCRIPTORS_MAX: usize = 16;
 
 /// A complete request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Request {
     /// Method, such as `GET`.
     pub method: String,
@@ -21,6 +21,8 @@ pub struct Request {
     pub path: String,
     /// `key=value` pairs after the question mark, not decoded.
     pub query: Vec<(String, String)>,
+    /// Media types that the client accepts; empty if it does not say.
+    pub accept: String,
     /// Body; empty if the message has none.
     pub body: Vec<u8>,
     /// File descriptors that came with it (`SCM_RIGHTS`), in order.
@@ -166,6 +168,7 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
         return Err(Refusal::new(400, format!("path {path:?}: give one that begins with /")));
     }
     let (mut body, mut expects_continue) = (None, false);
+    let mut accept = String::new();
     for header in parsed.headers.iter() {
         let name = header.name;
         let value = str::from_utf8(header.value).unwrap_or("(not UTF-8)").trim();
@@ -183,6 +186,8 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
             return Err(Refusal::new(411, what));
         } else if name.eq_ignore_ascii_case("expect") {
             expects_continue = value.eq_ignore_ascii_case("100-continue");
+        } else if name.eq_ignore_ascii_case("accept") {
+            accept.push_str(value);
         }
     }
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
@@ -193,6 +198,7 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
             .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
+        accept,
         body: Vec::new(),
         descriptors: Vec::new(),
     };
@@ -233,10 +239,18 @@ impl Response {
         Self { status, content_type: "application/json", headers: Vec::new(), body }
     }
 
-    /// Creates a reply with TOML text.
-    pub fn toml(text: String) -> Self {
-        let (content_type, body) = ("application/toml", text.into_bytes());
-        Self { status: 200, content_type, headers: Vec::new(), body }
+    /// Creates a reply with text of a media type.
+    pub fn text(status: u16, content_type: &'static str, text: String) -> Self {
+        Self { status, content_type, headers: Vec::new(), body: text.into_bytes() }
+    }
+
+    /// Creates the reply to a question whether the program is well: 503 with the reason if not.
+    pub fn health(health: Result<(), String>) -> Self {
+        let (status, text) = match health {
+            Ok(()) => (200, "ok".to_owned()),
+            Err(why) => (503, why),
+        };
+        Self::text(status, "text/plain; charset=utf-8", text + "\n")
     }
 
     /// Creates an empty reply of success.
@@ -290,6 +304,7 @@ fn reason(status: u16) -> &'static str {
         411 => "Length Required",
         413 => "Content Too Large",
         431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
         _ => "Internal Server Error",
     }
 }

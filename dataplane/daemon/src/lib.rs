@@ -1,6 +1,7 @@
 //! Common parts of the switch and the user plane function as long-running programs: a control
 //! socket that speaks HTTP/1.1 with JSON ([`Server`], [`Client`]), so that `curl --unix-socket`
-//! works, and the end of the process when a thread dies ([`watch_threads`]).
+//! works, metrics for monitoring systems ([`Metrics`]), and the end of the process when a thread
+//! dies ([`watch_threads`]).
 //!
 //! The socket is open to root and its group, who may use everything it offers. Their requests are
 //! checked as if they were untrusted, since scripts make mistakes too.
@@ -11,7 +12,9 @@ mod bound;
 mod client;
 mod failure;
 mod http;
+mod listen;
 mod lock;
+mod metrics;
 mod name;
 mod server;
 mod socket;
@@ -23,7 +26,9 @@ pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_thread
 pub use http::{
     BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,
 };
+pub use listen::{AddressError, ListenError, MetricsAddress};
 pub use lock::Lock;
+pub use metrics::{Metrics, Value, observe_process};
 pub use name::SocketName;
 pub use server::{Answer, Limits, Server};
 pub use socket::{

@@ -3,22 +3,24 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown,
+    SocketFlags, accept_with, recvmsg, send, shutdown,
+};
 
 use crate::failure::failure;
 use crate::http::{
     BODY_MAX, DESCRIPTORS_MAX, Refusal, Request, RequestError, Response, read_request,
 };
-use crate::socket::ControlSocket;
 
 /// Function that answers requests, called on the threads of connections.
 pub type Answer = dyn Fn(Request) -> Response + Send + Sync;
@@ -29,50 +31,69 @@ pub struct Limits {
     /// Maximum number of connections that have not sent their request. Beyond it the oldest of them
     /// is closed: silent clients do not keep others out.
     pub waiting: usize,
-    /// Maximum number of connections in all. Further ones are closed at once: each has a thread.
+    /// Maximum number of connections in all, each of which has a thread. Beyond it the oldest that
+    /// does not read its response is closed, and a further one at once if there is none.
     pub connections: usize,
     /// Time for a request to arrive, and for its response to be read.
     pub time: Duration,
     /// Maximum length of a request's body, in bytes.
     pub body: usize,
+    /// Maximum number of connections per second, so that strangers do not take time from others;
+    /// further ones wait. `None`: no limit.
+    pub rate: Option<u32>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { waiting: 16, connections: 64, time: Duration::from_secs(5), body: BODY_MAX }
+        let time = Duration::from_secs(5);
+        Self { waiting: 16, connections: 64, time, body: BODY_MAX, rate: None }
     }
 }
 
-/// A running control interface. Dropping it stops it and removes its socket.
+impl Limits {
+    /// Limits for strangers, who may ask for little.
+    pub fn of_strangers() -> Self {
+        Self { connections: 32, body: 0, rate: Some(50), ..Self::default() }
+    }
+}
+
+/// A running control interface. Dropping it stops it and closes its socket.
 pub struct Server {
-    socket: Arc<ControlSocket>,
+    socket: Arc<dyn AsFd + Send + Sync>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Connections that wait for their peer.
+type Streams = VecDeque<Arc<OwnedFd>>;
 
 struct Shared {
     answer: Box<Answer>,
     limits: Limits,
     /// Connections whose request has not arrived, the oldest first.
-    waiting: Mutex<VecDeque<Arc<UnixStream>>>,
+    waiting: Mutex<Streams>,
+    /// Connections whose response has not been read, the oldest first.
+    answered: Mutex<Streams>,
     /// Number of connections in all.
     connections: AtomicUsize,
 }
 
 impl Server {
-    /// Starts a server that answers requests at `socket` with `answer`. The caller binds the socket
-    /// before it opens any port, so that a second program at the same socket disturbs nothing.
+    /// Starts a server that answers requests at `socket`, which listens, with `answer`. The caller
+    /// binds the socket before it opens any port, so that a second program at the same socket
+    /// disturbs nothing.
     pub fn start(
-        socket: ControlSocket,
+        socket: impl AsFd + Send + Sync + 'static,
         limits: Limits,
         answer: impl Fn(Request) -> Response + Send + Sync + 'static,
     ) -> Self {
-        let socket = Arc::new(socket);
+        let socket: Arc<dyn AsFd + Send + Sync> = Arc::new(socket);
         let answer = Box::new(answer);
-        let (waiting, connections) = (Mutex::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { answer, limits, waiting, connections });
+        let (waiting, answered) = (Mutex::default(), Mutex::default());
+        let connections = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { answer, limits, waiting, answered, connections });
         let thread = thread::spawn({
             let socket = socket.clone();
-            move || accept(&socket, &shared)
+            move || accept(&*socket, &shared)
         });
         Self { socket, thread: Some(thread) }
     }
@@ -80,67 +101,75 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.socket.close();
+        // On Linux, shutdown of a listening socket makes accept return; nothing else can go wrong.
+        let _ = shutdown(&*self.socket, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn accept(socket: &ControlSocket, shared: &Arc<Shared>) {
+fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
+    let interval = shared.limits.rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate);
+    // Time at which the connections so far have used up their rate.
+    let mut due = Instant::now();
     loop {
-        match socket.0.accept() {
+        match accept_with(socket, SocketFlags::CLOEXEC) {
             Ok(stream) => shared.welcome(stream),
             // The socket was closed.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+            Err(Errno::INVAL) => return,
             // For example out of file descriptors: others may be closed soon.
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
+        let now = Instant::now();
+        due = due.max(now) + interval;
+        // Those of a second may come at once.
+        thread::sleep((due - now).saturating_sub(Duration::from_secs(1)));
     }
 }
 
+/// Closes the oldest of some connections; returns true if there is one.
+fn close_oldest(streams: &mut Streams) -> bool {
+    let oldest = streams.pop_front();
+    // It may be closed already.
+    oldest.map(|oldest| shutdown(&*oldest, Shutdown::Both)).is_some()
+}
+
 impl Shared {
-    fn welcome(self: &Arc<Self>, stream: UnixStream) {
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= self.limits.connections {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+    fn welcome(self: &Arc<Self>, stream: OwnedFd) {
+        let most = self.limits.connections;
+        let open = self.connections.load(Ordering::Relaxed);
+        // The thread of a connection that is closed here ends soon, but not at once.
+        if open >= most && (open >= 2 * most || !close_oldest(&mut lock(&self.answered))) {
             return;
         }
+        self.connections.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(stream);
         {
-            let mut waiting = self.waiting();
-            if waiting.len() >= self.limits.waiting
-                && let Some(oldest) = waiting.pop_front()
-            {
-                let _ = oldest.shutdown(Shutdown::Both);
+            let mut waiting = lock(&self.waiting);
+            if waiting.len() >= self.limits.waiting {
+                close_oldest(&mut waiting);
             }
             waiting.push_back(stream.clone());
         }
         let (shared, theirs) = (self.clone(), stream.clone());
         let serve = move || {
             shared.serve(&theirs);
+            forget(&shared.answered, &theirs);
             shared.connections.fetch_sub(1, Ordering::Relaxed);
         };
         if thread::Builder::new().name("control".to_owned()).spawn(serve).is_err() {
             // Without a thread the connection is closed.
-            self.forget(&stream);
+            forget(&self.waiting, &stream);
             self.connections.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Arc<UnixStream>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removes a connection from the list of those that have not sent their request.
-    fn forget(&self, stream: &Arc<UnixStream>) {
-        self.waiting().retain(|other| !Arc::ptr_eq(other, stream));
-    }
-
-    fn serve(&self, stream: &Arc<UnixStream>) {
+    fn serve(&self, stream: &Arc<OwnedFd>) {
         let mut peer = Patient::new(stream, Instant::now() + self.limits.time);
         let request = read_request(&mut peer, self.limits.body)
             .and_then(|request| Ok(Request { descriptors: peer.take_descriptors()?, ..request }));
-        self.forget(stream);
+        forget(&self.waiting, stream);
         let response = match (request, failure()) {
             // A dead thread may hold something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
@@ -149,17 +178,26 @@ impl Shared {
             (Err(RequestError::Gone(_)), _) => return,
         };
         peer.until = Instant::now() + self.limits.time;
+        lock(&self.answered).push_back(stream.clone());
         if response.write(&mut peer).is_ok() {
             // The rest of a refused request must be read, or the reply is lost with the connection.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = shutdown(stream, Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
     }
 }
 
+fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn forget(streams: &Mutex<Streams>, stream: &Arc<OwnedFd>) {
+    lock(streams).retain(|other| !Arc::ptr_eq(other, stream));
+}
+
 /// A stream with a deadline for all its reads and writes together.
 struct Patient<'a> {
-    stream: &'a UnixStream,
+    stream: &'a OwnedFd,
     until: Instant,
     /// File descriptors that came with the bytes read so far; closed on drop.
     descriptors: Vec<OwnedFd>,
@@ -168,7 +206,7 @@ struct Patient<'a> {
 }
 
 impl<'a> Patient<'a> {
-    fn new(stream: &'a UnixStream, until: Instant) -> Self {
+    fn new(stream: &'a OwnedFd, until: Instant) -> Self {
         Self { stream, until, descriptors: Vec::new(), too_many: false }
     }
 
@@ -191,7 +229,7 @@ impl<'a> Patient<'a> {
 
 impl Read for Patient<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.rest()?)?;
+        set_socket_timeout(self.stream, Timeout::Recv, self.rest()?)?;
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(bytes)];
@@ -212,8 +250,8 @@ impl Read for Patient<'_> {
 
 impl Write for Patient<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.rest()?)?;
-        self.stream.write(bytes)
+        set_socket_timeout(self.stream, Timeout::Send, self.rest()?)?;
+        Ok(send(self.stream, bytes, SendFlags::NOSIGNAL)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

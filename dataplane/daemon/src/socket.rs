@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -86,7 +87,7 @@ impl fmt::Display for ControlAddress {
 
 /// A listening control socket, and its file, which is removed on drop.
 #[derive(Debug)]
-pub struct ControlSocket(pub(crate) BoundSocket);
+pub struct ControlSocket(BoundSocket);
 
 /// The control socket cannot be created.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -105,11 +106,11 @@ impl ControlSocket {
         check_socket_path(path).map_err(error)?;
         make(address).map(Self).map_err(|e| error(e.to_string()))
     }
+}
 
-    /// Makes the thread that accepts connections return.
-    pub(crate) fn close(&self) {
-        // On Linux, shutdown of a listening socket makes accept return; nothing else can go wrong.
-        let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
+impl AsFd for ControlSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

@@ -1,8 +1,10 @@
 //! Code that the data threads of the switch and the user plane function share: how a thread is
-//! started and pinned, when it publishes its counters and when it sleeps, transmit queues; and for
-//! every role, its rate, the choice of its CPU and cancellation by a signal.
+//! started and pinned, when it publishes its counters and when it sleeps, what it tells of itself,
+//! transmit queues; and for every role, its rate, the choice of its CPU and cancellation by a
+//! signal.
 #![forbid(unsafe_code)]
 
+mod activity;
 mod arrivals;
 mod cancel;
 pub mod counters;
@@ -11,6 +13,7 @@ pub mod placement;
 mod queues;
 mod thread;
 
+pub use activity::{Activity, Moved, check_alive};
 pub use arrivals::{ArrivalClock, Arrivals};
 pub use cancel::{Cancel, Cancelled};
 pub use pace::{Pace, Round};

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use dray_port::Transmit;
+use dray_port::{Fill, Transmit};
 
 use crate::lock;
 
@@ -21,6 +21,11 @@ impl TransmitQueues {
     /// Returns the length of the longest frame that all of them transmit, in bytes.
     pub fn frame_max(&self) -> usize {
         self.0.iter().map(|tx| lock(tx).frame_max()).min().unwrap_or_default()
+    }
+
+    /// Returns how full the rings of all queues are together, if they have some.
+    pub fn fill(&self) -> Option<Fill> {
+        Fill::sum(self.0.iter().map(|tx| lock(tx).fill()))
     }
 
     /// Returns the queue of a worker. Each worker has its own as far as there are queues, so that

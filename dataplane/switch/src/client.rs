@@ -83,7 +83,11 @@ impl Client {
 
     /// Returns the configuration of the switch as a TOML file.
     pub fn config(&self) -> Result<String, ClientError> {
-        let bytes = self.0.ask("GET", "/config", b"")?;
-        String::from_utf8(bytes).map_err(|error| self.0.broken(&error))
+        self.0.text("/config")
+    }
+
+    /// Returns the metrics of the switch, as text.
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        self.0.text("/metrics")
     }
 }

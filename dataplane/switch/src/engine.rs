@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use dray_port::Fill;
 use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,9 @@ pub trait Engine: Send + Sync {
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
     /// Returns the status of the switch.
     fn status(&self) -> Status;
+    /// Checks that all workers publish; the error names those that do not. Takes two seconds if one
+    /// does not.
+    fn check_alive(&self) -> Result<(), String>;
     /// Returns the ports, in the order of adding.
     fn ports(&self) -> Vec<PortStatus>;
     /// Returns the stations of learning mode, learned or pinned, ordered by VLAN and address.
@@ -113,6 +117,12 @@ pub struct WorkerStatus {
     pub work_s: f64,
     /// Number of times that the worker went to sleep.
     pub sleeps: u64,
+    /// Number of batches that the worker has moved.
+    #[serde(default)]
+    pub batches: u64,
+    /// Number of frames in these batches.
+    #[serde(default)]
+    pub frames: u64,
 }
 
 /// Progress of a port towards forwarding frames.
@@ -166,6 +176,12 @@ pub struct PortStatus {
     pub last_disconnect: Option<String>,
     /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
+    /// Fill of the rings on which the peer sends, for transports with rings that have a peer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_ring: Option<Fill>,
+    /// Fill of the rings on which the peer receives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transmit_ring: Option<Fill>,
     /// Counters of the port.
     pub counters: Counters,
 }

@@ -9,7 +9,7 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
-use dray_datapath::lock;
+use dray_datapath::{Activity, lock};
 
 /// Interval between rounds of questions to neighbours.
 const ASK: Duration = Duration::from_millis(500);
@@ -34,12 +34,6 @@ impl RunningUpf {
         cpus: &[usize],
         idle: Option<Duration>,
     ) -> std::io::Result<Self> {
-        let mut running = Self {
-            upf: Arc::new(upf),
-            stop: Arc::default(),
-            threads: Vec::new(),
-            failure: Arc::default(),
-        };
         let mut threads: Vec<(usize, Vec<(Direction, Worker)>)> = Vec::new();
         let [uplink, downlink] = workers;
         let uplink = uplink.into_iter().map(|worker| (Uplink, worker));
@@ -50,7 +44,15 @@ impl RunningUpf {
                 None => threads.push((*cpu, vec![worker])),
             }
         }
-        for (cpu, workers) in threads {
+        let activities: Vec<_> =
+            threads.iter().map(|(cpu, _)| (*cpu, Arc::<Activity>::default())).collect();
+        let mut running = Self {
+            upf: Arc::new(upf.with_threads(activities.clone())),
+            stop: Arc::default(),
+            threads: Vec::new(),
+            failure: Arc::default(),
+        };
+        for ((cpu, workers), (_, activity)) in threads.into_iter().zip(activities) {
             let all = |direction: Direction| workers.iter().all(|(of, _)| *of == direction);
             let name = match (all(Uplink), all(Downlink)) {
                 (true, _) => "upf-uplink",
@@ -58,7 +60,7 @@ impl RunningUpf {
                 _ => "upf",
             };
             let workers = workers.into_iter().map(|(_, worker)| worker).collect();
-            running.spawn(name, cpu, workers, idle)?;
+            running.spawn(name, cpu, workers, idle, activity)?;
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
         let neighbours = move || {
@@ -81,10 +83,11 @@ impl RunningUpf {
         cpu: usize,
         mut workers: Vec<Worker>,
         idle: Option<Duration>,
+        activity: Arc<Activity>,
     ) -> std::io::Result<()> {
         let (stop, failure) = (self.stop.clone(), self.failure.clone());
         self.threads.push(dray_datapath::spawn(name, cpu, move || {
-            if let Err(error) = worker::run(&mut workers, idle, &stop) {
+            if let Err(error) = worker::run(&mut workers, idle, &stop, &activity) {
                 lock(&failure).get_or_insert(format!("a port failed: {error}"));
             }
         })?);

@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_port::{Frame, Port, Receive, clock};
+use dray_port::{Frame, Link, LinkState, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 use dray_wire::gtpu::Direction;
@@ -23,7 +23,7 @@ use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, 
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
-use dray_datapath::lock;
+use dray_datapath::{Activity, lock};
 
 /// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;
@@ -40,6 +40,12 @@ pub struct Upf {
     wires: Mutex<[Vec<Wire>; 2]>,
     counters: [Vec<Arc<Published>>; 2],
     events: Events,
+    /// Packets that wait for their session.
+    waiting: Arc<Waiting>,
+    /// Links of N3 and N6 to their peers, for ports that have one.
+    links: [Option<Arc<dyn Link>>; 2],
+    /// CPU of each data thread, and what it tells of itself; empty if it does not run on threads.
+    threads: Vec<(usize, Arc<Activity>)>,
 }
 
 impl Upf {
@@ -103,8 +109,8 @@ impl Upf {
                 );
             }
         }
-        let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
-        let Port { rx: n6_rx, tx: n6_tx, .. } = n6;
+        let Port { rx: n3_rx, tx: n3_tx, link: n3_link } = n3;
+        let Port { rx: n6_rx, tx: n6_tx, link: n6_link } = n6;
         let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
         let n3 = Arc::new(Interface::new("n3", &config.n3, ours.clone(), n3_tx)?);
         let n6 = Arc::new(Interface::new("n6", &config.n6, ours, n6_tx)?);
@@ -170,6 +176,9 @@ impl Upf {
             wires: Mutex::new(wires),
             counters,
             events,
+            waiting,
+            links: [n3_link, n6_link],
+            threads: Vec::new(),
         };
         for session in config.all_sessions() {
             let nothing_leaves = || 0;
@@ -180,6 +189,39 @@ impl Upf {
             })?;
         }
         Ok((upf, workers))
+    }
+
+    /// Adds the data threads that it runs on.
+    pub(crate) fn with_threads(self, threads: Vec<(usize, Arc<Activity>)>) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// Returns the CPU of each data thread, and what it tells of itself.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (usize, &Activity)> {
+        self.threads.iter().map(|(cpu, activity)| (*cpu, &**activity))
+    }
+
+    /// Checks that all data threads publish; the error names those that do not. Takes two seconds if
+    /// one does not.
+    pub fn check_alive(&self) -> Result<(), String> {
+        let threads = self.threads().map(|(cpu, of)| (format!("thread on CPU {cpu}"), of));
+        // They sleep for milliseconds only.
+        let wake = || {};
+        dray_datapath::check_alive(threads, wake)
+    }
+
+    /// Returns the number of packets that are buffered now.
+    pub(crate) fn buffered(&self) -> usize {
+        self.waiting.total()
+    }
+
+    /// Returns the states of the links of N3 and N6 to their peers.
+    pub(crate) fn link_states(&self) -> [LinkState; 2] {
+        let state = |link: &Option<Arc<dyn Link>>| match link {
+            Some(link) => link.status().state,
+            None => LinkState::Running,
+        };
+        self.links.each_ref().map(state)
     }
 
     /// Applies all of `operations`, or none if one of them is invalid. Each session changes as a

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_datapath::Pace;
+use dray_datapath::{Activity, Moved, Pace};
 use dray_port::{Receive, Wait, wait_any};
 
 use crate::counters::Counters;
@@ -15,13 +15,14 @@ pub struct Worker {
     rx: Vec<Box<dyn Receive>>,
     lane: Lane,
     state: State,
+    moved: Moved,
 }
 
 impl Worker {
     pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, lane: Lane, state: State) -> Self {
         // A worker that polls several queues must not wait on one of them.
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
-        Self { rx, lane, state }
+        Self { rx, lane, state, moved: Moved::default() }
     }
 
     /// Applies a change before the worker runs.
@@ -33,7 +34,7 @@ impl Worker {
     /// While the egress port has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
-        let Self { rx, lane, state } = self;
+        let Self { rx, lane, state, moved } = self;
         if lane.is_full() {
             return Ok(lane.release());
         }
@@ -42,7 +43,9 @@ impl Worker {
             if lane.is_full() {
                 break;
             }
-            worked |= rx.receive(&mut |frames| state.take(lane, frames))? > 0;
+            let lent = rx.receive(&mut |frames| state.take(lane, frames))?;
+            moved.add(lent);
+            worked |= lent > 0;
         }
         Ok(worked)
     }
@@ -75,18 +78,30 @@ pub(crate) fn run(
     workers: &mut [Worker],
     idle: Option<Duration>,
     stop: &AtomicBool,
+    activity: &Activity,
 ) -> io::Result<()> {
     let mut pace = Pace::new(idle);
+    // Ticks with packets to move.
+    let mut work = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut worked = false;
         for worker in workers.iter_mut() {
             worked |= worker.poll()?;
         }
         let round = pace.round(worked);
+        if worked {
+            work += round.length;
+        }
         if round.publish {
-            workers.iter_mut().for_each(Worker::publish);
+            let mut moved = Moved::default();
+            for worker in workers.iter_mut() {
+                worker.publish();
+                moved += worker.moved;
+            }
+            activity.publish(work, moved);
         }
         if round.sleep {
+            activity.slept();
             sleep(workers)?;
             pace.woke();
         }

@@ -213,9 +213,8 @@ fn malformed_request_changes_nothing() {
             method: ["POST", "GET", "PUT"][chance.below(30).min(2) * usize::from(number % 10 == 0)]
                 .to_owned(),
             path: target.to_owned(),
-            query: Vec::new(),
             body,
-            descriptors: Vec::new(),
+            ..Request::default()
         };
         let before = ends.upf.sessions();
         let status = api::answer(&ends.upf, started, &request).status;

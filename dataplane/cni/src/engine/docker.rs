@@ -255,13 +255,7 @@ mod tests {
     fn call(docker: &Docker, method: &str, body: &Value) -> Result<Value, String> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let path = format!("/{method}");
-        let request = Request {
-            method: "POST".to_owned(),
-            path,
-            query: Vec::new(),
-            body,
-            descriptors: Vec::new(),
-        };
+        let request = Request { method: "POST".to_owned(), path, body, ..Request::default() };
         let reply = docker.answer(&request);
         let value: Value = serde_json::from_slice(&reply.body).unwrap();
         match value["Err"].as_str() {

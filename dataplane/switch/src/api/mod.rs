@@ -14,10 +14,17 @@
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //!
-//! An error is `{"error": "..."}`.
+//! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
+//! | `GET /livez` | 200 if all workers publish, or 503 with the reason |
+//! | `GET /readyz` | 200 if the ports of the configuration are open and have not failed, or 503 |
+//!
+//! An error is `{"error": "..."}`. The last three are at a TCP address as well, if the configuration
+//! names one: there, nothing can be changed, and nothing else be seen.
 
+mod metrics;
 mod routes;
 
+use std::net::TcpListener;
 use std::sync::Arc;
 
 use dray_daemon::{ControlSocket, Limits, Server};
@@ -25,7 +32,7 @@ use dray_daemon::{ControlSocket, Limits, Server};
 use crate::config::SwitchConfig;
 use crate::engine::Engine;
 
-pub use routes::answer;
+pub use routes::{answer, answer_monitor};
 
 /// Serves `engine` at `socket`; `config` is the configuration that the switch was started with.
 pub fn serve(
@@ -35,6 +42,16 @@ pub fn serve(
     limits: Limits,
 ) -> Server {
     Server::start(socket, limits, move |request| answer(&*engine, &config, request))
+}
+
+/// Serves metrics and health of `engine` to whoever reaches `listener`.
+pub fn serve_monitors(
+    listener: TcpListener,
+    engine: Arc<dyn Engine>,
+    config: SwitchConfig,
+) -> Server {
+    let limits = Limits::of_strangers();
+    Server::start(listener, limits, move |request| answer_monitor(&*engine, &config, &request))
 }
 
 #[cfg(test)]

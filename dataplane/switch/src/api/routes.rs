@@ -7,6 +7,8 @@ use dray_daemon::{Refusal, Request, Response};
 use crate::config::{self, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortStats, PortStatus};
 
+use super::metrics::{RESOURCES, observe};
+
 /// Answers `request`. `config` is the configuration that the switch was started with; its ports are
 /// replaced by the engine's.
 pub fn answer(engine: &dyn Engine, config: &SwitchConfig, mut request: Request) -> Response {
@@ -19,12 +21,24 @@ pub fn answer(engine: &dyn Engine, config: &SwitchConfig, mut request: Request) 
         .unwrap_or_else(Response::from)
 }
 
+/// Answers a request of a monitoring system, which may only look at metrics and health.
+pub fn answer_monitor(engine: &dyn Engine, config: &SwitchConfig, request: &Request) -> Response {
+    let missing = || {
+        let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
+        Err(Refusal::new(404, what))
+    };
+    observe(engine, config, request).unwrap_or_else(missing).unwrap_or_else(Response::from)
+}
+
 fn route(
     engine: &dyn Engine,
     config: &SwitchConfig,
     request: &Request,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
+    if let Some(observed) = observe(engine, config, request) {
+        return observed;
+    }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let method = request.method.as_str();
     if method != "GET" || (segments != ["table"] && segments != ["stats"]) {
@@ -59,15 +73,15 @@ fn route(
             // The program that passed descriptors must pass them again.
             let ports = engine.ports().into_iter().map(|port| port.config);
             let ports = ports.filter(|port| port.fd == 0).collect();
-            Ok(Response::toml(SwitchConfig { ports, ..config.clone() }.to_toml()))
+            let text = SwitchConfig { ports, ..config.clone() }.to_toml();
+            Ok(Response::text(200, "application/toml", text))
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
         _ => {
             let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /config";
-            Err(Refusal::new(
-                404,
-                format!("{}: no such resource; give one of {there}", request.path),
-            ))
+            let path = &request.path;
+            let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
+            Err(Refusal::new(404, what))
         }
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dray_port::Fill;
 use dray_wire::MacAddr;
 use tempfile::TempDir;
 
@@ -81,8 +82,14 @@ impl Engine for Fake {
                 load: 0.25,
                 work_s: 0.5,
                 sleeps: 3,
+                batches: 4,
+                frames: 100,
             }],
         }
+    }
+
+    fn check_alive(&self) -> Result<(), String> {
+        Ok(())
     }
 
     fn ports(&self) -> Vec<PortStatus> {
@@ -100,6 +107,8 @@ impl Engine for Fake {
             unreachable: None,
             last_disconnect: Some("the peer closed its socket".to_owned()),
             disconnects: BTreeMap::from([("the peer closed its socket".to_owned(), 1)]),
+            receive_ring: Some(Fill { used: 3, size: 256 }),
+            transmit_ring: None,
             counters,
         });
         ports.collect()

@@ -10,7 +10,7 @@ mod rate;
 mod text;
 mod vlan;
 
-use dray_daemon::ControlAddress;
+use dray_daemon::{ControlAddress, MetricsAddress};
 use dray_port::{Bytes, GUARDED_IN_ALL};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,9 @@ pub struct SwitchConfig {
     pub peer_memory: Bytes,
     /// Path of the control socket, and the rights of its file.
     pub control: ControlAddress,
+    /// TCP address at which metrics are served, if at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<MetricsAddress>,
     /// Ports that exist from the start.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortConfig>,
@@ -92,6 +95,7 @@ impl Default for SwitchConfig {
             port_addresses: 4096,
             peer_memory: Bytes(GUARDED_IN_ALL),
             control: dray_daemon::default_control(CONTROL).into(),
+            metrics: None,
             ports: Vec::new(),
         }
     }

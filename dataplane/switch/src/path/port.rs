@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Finished, Finisher, Frame, Link, Receive};
+use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Link, Receive};
 
 use super::police::{Bucket, Police};
 use super::vlans::Vlans;
@@ -289,6 +289,12 @@ impl OpenPort {
         let ready = self.tx.of(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         counters.drops.add(reason, frames as u64);
+    }
+
+    /// Returns how full the rings are on which it receives and those on which it transmits.
+    pub(super) fn fills(&self) -> [Option<Fill>; 2] {
+        let receive = self.rx.iter().map(|half| lock(&half.port).fill());
+        [Fill::sum(receive), self.tx.fill()]
     }
 
     /// Returns the counters, summed over all workers.

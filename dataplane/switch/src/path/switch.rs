@@ -194,6 +194,7 @@ impl Switch {
             (None, LinkState::Connected) => PortState::Connected,
             (None, LinkState::Running) => PortState::Running,
         };
+        let [receive_ring, transmit_ring] = port.fills();
         let partner = ports.pairs.partner(&port.config.name).cloned();
         PortStatus {
             config: port.config.clone(),
@@ -206,6 +207,8 @@ impl Switch {
             unreachable: link.unreachable,
             last_disconnect: failure.or(link.last_end),
             disconnects: link.ends,
+            receive_ring,
+            transmit_ring,
             counters: port.counted(),
         }
     }
@@ -346,11 +349,21 @@ impl Engine for Switch {
                     cpu: worker.cpu,
                     ports: of_worker(number),
                     load: worker.shared.load(),
-                    work_s: worker.shared.work().as_secs_f64(),
-                    sleeps: worker.shared.sleeps(),
+                    work_s: worker.shared.activity().work().as_secs_f64(),
+                    sleeps: worker.shared.activity().sleeps(),
+                    batches: worker.shared.activity().moved().batches,
+                    frames: worker.shared.activity().moved().frames,
                 })
                 .collect(),
         }
+    }
+
+    fn check_alive(&self) -> Result<(), String> {
+        let name = |worker: &Worker| format!("worker on CPU {}", worker.cpu);
+        let workers = self.workers.iter();
+        let workers = workers.map(|worker| (name(worker), worker.shared.activity()));
+        let wake = || self.workers.iter().for_each(|worker| worker.shared.wake());
+        dray_datapath::check_alive(workers, wake)
     }
 
     fn ports(&self) -> Vec<PortStatus> {

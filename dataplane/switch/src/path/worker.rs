@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
-use dray_datapath::{Pace, Round, lock};
+use dray_datapath::{self as datapath, Activity, Pace, Round, lock};
 use dray_port::clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -34,9 +34,7 @@ pub(super) struct Shared {
     wake: OwnedFd,
     /// Share of the last second with frames to move, in units of 1/1000.
     load: AtomicU32,
-    /// Ticks with frames to move, since the start.
-    work: AtomicU64,
-    sleeps: AtomicU64,
+    activity: Activity,
 }
 
 impl Shared {
@@ -50,8 +48,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU32::new(0),
-            work: AtomicU64::new(0),
-            sleeps: AtomicU64::new(0),
+            activity: Activity::default(),
         })
     }
 
@@ -84,16 +81,11 @@ impl Shared {
         f64::from(self.load.load(Ordering::Relaxed)) / 1000.0
     }
 
-    /// Returns the time with frames to move, since the start.
-    pub(super) fn work(&self) -> Duration {
-        clock::to_duration(self.work.load(Ordering::Relaxed))
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
-    pub(super) fn sleeps(&self) -> u64 {
-        self.sleeps.load(Ordering::Relaxed)
-    }
-
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         // A write to a full counter fails, but then the worker has not read it yet and wakes
         // anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -138,8 +130,7 @@ pub(super) struct Worker<S> {
 /// Result of polling all ports once.
 #[derive(Default)]
 pub(super) struct Moved {
-    /// True if some frames were moved.
-    worked: bool,
+    frames: datapath::Moved,
     /// True if frames were held back because their receiver is full.
     held_back: bool,
 }
@@ -184,18 +175,20 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let load = clock::to_ticks(LOAD);
         // Ticks with frames to move: in all, and when the present load measurement began.
         let (mut work, mut work_before, mut load_from) = (0, 0, clock::ticks());
-        let mut now = load_from;
+        let (mut now, mut moved) = (load_from, datapath::Moved::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
-            let Moved { worked, held_back } = self.round(now);
+            let Moved { frames, held_back } = self.round(now);
+            let worked = frames.batches > 0;
             let Round { now: end, length, publish, sleep } = pace.round(worked);
             now = end;
             if worked {
                 work += length;
+                moved += frames;
             }
             if publish {
                 self.publish();
-                self.shared.work.store(work, Ordering::Relaxed);
+                self.shared.activity.publish(work, moved);
                 if now - load_from > load {
                     let thousandths = (work - work_before) * 1000 / (now - load_from);
                     self.shared.load.store(thousandths as u32, Ordering::Relaxed);
@@ -256,7 +249,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         // A loop, so that the code that moves frames is there once.
         for are_silent in [false, true] {
             if are_silent {
-                match self.mine.silent(moved.worked, now) {
+                match self.mine.silent(moved.frames.batches > 0, now) {
                     Some(silent) => ports = silent,
                     None => break,
                 }
@@ -282,13 +275,13 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 Mode::Patch => rx.receive(&mut |frames| {
                     let done =
                         patch::forward(view, setting.flow, shared.number, port, frames, tally);
-                    moved.worked |= done > 0;
+                    moved.frames.add(done);
                     moved.held_back |= done == 0;
                     done
                 }),
                 Mode::Learning => rx.receive(&mut |frames| {
                     learner.forward(view, setting, shared.number, port, frames, tally);
-                    moved.worked = true;
+                    moved.frames.add(frames.len());
                     frames.len()
                 }),
             };
@@ -312,7 +305,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             ready |= lock(&port.rx[*queue].port).arm(true);
         }
         if !ready || held_back {
-            self.shared.sleeps.fetch_add(1, Ordering::Relaxed);
+            self.shared.activity.slept();
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held, so that control threads can access the ports meanwhile.
             let events =

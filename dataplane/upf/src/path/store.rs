@@ -45,6 +45,11 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
+    /// Returns the number of packets of all sessions.
+    pub(crate) fn total(&self) -> usize {
+        self.all.load(Relaxed)
+    }
+
     /// Allows up to `most` buffered packets, each for `lifetime` ticks, and up to
     /// `most_per_session` for each of `sessions` sessions.
     pub(crate) fn new(

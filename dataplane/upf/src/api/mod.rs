@@ -7,9 +7,16 @@
 //! | `GET /sessions/SEID` | the same of one session, with its configuration |
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
+//! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
+//! | `GET /livez` | 200 if all data threads publish, or 503 with the reason |
+//! | `GET /readyz` | 200 once both ports are open |
 //!
-//! An error response is `{"error": "..."}`.
+//! An error response is `{"error": "..."}`. The last three are at a TCP address as well, if the
+//! program was given one: there, nothing can be changed, and nothing else be seen.
 
+mod metrics;
+
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,6 +27,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
+
+use self::metrics::{RESOURCES, observe};
 
 /// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/upf.sock";
@@ -98,6 +107,17 @@ pub fn serve(socket: ControlSocket, upf: Arc<Upf>) -> Server {
     Server::start(socket, limits, move |request| answer(&upf, started, &request))
 }
 
+/// Serves metrics and health of `upf` to whoever reaches `listener`.
+pub fn serve_monitors(listener: TcpListener, upf: Arc<Upf>) -> Server {
+    Server::start(listener, Limits::of_strangers(), move |request| {
+        let missing = || {
+            let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
+            Err(Refusal::new(404, what))
+        };
+        observe(&upf, &request).unwrap_or_else(missing).unwrap_or_else(Response::from)
+    })
+}
+
 /// Returns the response to `request`; `upf` has been running since `started`.
 pub fn answer(upf: &Upf, started: Instant, request: &Request) -> Response {
     route(upf, started, request).unwrap_or_else(Response::from)
@@ -106,6 +126,9 @@ pub fn answer(upf: &Upf, started: Instant, request: &Request) -> Response {
 fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Refusal> {
     request.check_keys(&[])?;
     request.check_no_descriptors()?;
+    if let Some(observed) = observe(upf, request) {
+        return observed;
+    }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     match (segments.as_slice(), request.method.as_str()) {
         ([""], "GET") => Ok(Response::json(
@@ -135,10 +158,9 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
         (["sessions"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         _ => {
             let there = "/, /sessions, /sessions/SEID, /stats";
-            Err(Refusal::new(
-                404,
-                format!("{}: no such resource; give one of {there}", request.path),
-            ))
+            let path = &request.path;
+            let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
+            Err(Refusal::new(404, what))
         }
     }
 }
@@ -167,6 +189,11 @@ impl Client {
     /// Returns its counters.
     pub fn stats(&self) -> Result<Stats, ClientError> {
         self.0.json("GET", "/stats", b"")
+    }
+
+    /// Returns its metrics, as text.
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        self.0.text("/metrics")
     }
 
     /// Returns its sessions.

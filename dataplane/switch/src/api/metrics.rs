@@ -1,0 +1,164 @@
+//! Metrics and health of a switch, for monitoring systems.
+
+use dray_daemon::{Metrics, Refusal, Request, Response};
+use dray_port::guarded_in_use;
+
+use crate::config::SwitchConfig;
+use crate::counters::{Counters, DropReason};
+use crate::engine::{Engine, PortState, PortStatus, Status};
+
+/// Name and description of a counter, and its number.
+type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
+
+/// Resources that [`observe`] has.
+pub(super) const RESOURCES: &str = "/metrics, /livez, /readyz";
+
+/// Answers `request` if it is for metrics or health; these have no other method than `GET`.
+pub(super) fn observe(
+    engine: &dyn Engine,
+    config: &SwitchConfig,
+    request: &Request,
+) -> Option<Result<Response, Refusal>> {
+    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response =
+        match request.path.trim_matches('/') {
+            "metrics" => |engine, config, request| {
+                metrics(&engine.status(), &engine.ports(), config).response(request)
+            },
+            "livez" => |engine, _, _| Response::health(engine.check_alive()),
+            "readyz" => |engine, config, _| Response::health(ready(&engine.ports(), config)),
+            _ => return None,
+        };
+    if request.method != "GET" {
+        return Some(Err(Refusal::not_allowed(request, "GET")));
+    }
+    Some(request.check_keys(&[]).map(|()| answer(engine, config, request)))
+}
+
+/// Checks that the ports of the configuration are there and have not failed. A port whose peer has
+/// not connected is ready, and so is a switch whose further ports have failed: each belongs to one
+/// container.
+fn ready(ports: &[PortStatus], config: &SwitchConfig) -> Result<(), String> {
+    let problem = |name: &crate::config::Name| {
+        let Some(port) = ports.iter().find(|port| port.config.name == *name) else {
+            return Some(format!("port {name}: was removed"));
+        };
+        let why = || port.last_disconnect.clone().unwrap_or_default();
+        (port.state == PortState::Failed).then(|| format!("port {name}: {}", why()))
+    };
+    let problems: Vec<_> = config.ports.iter().filter_map(|port| problem(&port.name)).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+fn metrics(status: &Status, ports: &[PortStatus], config: &SwitchConfig) -> Metrics {
+    let mut metrics = Metrics::default();
+    of_switch(&mut metrics, status, config);
+    of_workers(&mut metrics, status);
+    of_ports(&mut metrics, ports);
+    metrics.add_process(&status.version);
+    metrics
+}
+
+fn of_switch(metrics: &mut Metrics, status: &Status, config: &SwitchConfig) {
+    let (mode, flow) = (format!("{:?}", status.mode), format!("{:?}", status.flow));
+    let labels = [("mode", &*mode.to_lowercase()), ("flow", &*flow.to_lowercase())];
+    metrics.gauge("dray_switch_info", "Always 1; mode and flow of the switch.", [(labels, 1u64)]);
+    metrics.gauge("dray_switch_ports", "Ports.", [([], status.ports)]);
+    let help = "Known stations, learned or pinned.";
+    metrics.gauge("dray_switch_stations", help, [([], status.stations)]);
+    let help = "Maximum number of learned stations: `table_size`.";
+    metrics.gauge("dray_switch_stations_max", help, [([], config.table_size)]);
+    let help = "Memory that peers share with the switch.";
+    metrics.gauge("dray_switch_peer_memory_bytes", help, [([], guarded_in_use().1)]);
+    let help = "Maximum memory that peers may share: `peer_memory`.";
+    metrics.gauge("dray_switch_peer_memory_max_bytes", help, [([], config.peer_memory.0)]);
+}
+
+fn of_workers(metrics: &mut Metrics, status: &Status) {
+    let cpus: Vec<_> = status.workers.iter().map(|worker| worker.cpu.to_string()).collect();
+    let workers = || cpus.iter().map(|cpu| [("cpu", cpu.as_str())]).zip(&status.workers);
+    let help = "Time in which the worker had frames to move.";
+    let busy = workers().map(|(labels, worker)| (labels, worker.work_s));
+    metrics.counter("dray_switch_worker_busy_seconds", help, busy);
+    let help = "Times that the worker went to sleep for lack of frames.";
+    let sleeps = workers().map(|(labels, worker)| (labels, worker.sleeps));
+    metrics.counter("dray_switch_worker_sleeps", help, sleeps);
+    let help = "Batches of frames that the worker received.";
+    let batches = workers().map(|(labels, worker)| (labels, worker.batches));
+    metrics.counter("dray_switch_worker_batches", help, batches);
+    let help = "Frames in the batches that the worker received.";
+    let frames = workers().map(|(labels, worker)| (labels, worker.frames));
+    metrics.counter("dray_switch_worker_frames", help, frames);
+}
+
+fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
+    let of = |port: &'_ PortStatus| [("port", port.config.name.as_str().to_owned())];
+    let names: Vec<_> = ports.iter().map(of).collect();
+    let named = || {
+        let labels = names.iter().map(|[(key, name)]| [(*key, name.as_str())]);
+        labels.zip(ports)
+    };
+    let uris: Vec<_> = ports.iter().map(|port| port.config.uri.to_string()).collect();
+    let infos = named().zip(&uris).map(|(([port], status), uri)| {
+        let partner = status.partner.as_ref().map_or("", |partner| partner.as_str());
+        ([port, ("uri", uri.as_str()), ("pair", partner)], 1u64)
+    });
+    let help = "Always 1; where the port's peer is, and the other port of its pair.";
+    metrics.gauge("dray_switch_port_info", help, infos);
+    let up = named().map(|(labels, port)| (labels, port.state == PortState::Running));
+    metrics.gauge("dray_switch_port_up", "1 if frames can pass.", up);
+    let is_connected = |state| matches!(state, PortState::Connected | PortState::Running);
+    let connected = named().map(|(labels, port)| (labels, is_connected(port.state)));
+    let help = "1 if a peer is connected; always 1 for interfaces.";
+    metrics.gauge("dray_switch_port_peer_connected", help, connected);
+    let disconnects =
+        named().map(|(labels, port)| (labels, port.disconnects.values().sum::<u64>()));
+    let help = "Disconnects of peers, by themselves or by the switch.";
+    metrics.counter("dray_switch_port_disconnects", help, disconnects);
+    let stations = named().map(|(labels, port)| (labels, port.stations));
+    metrics.gauge("dray_switch_port_stations", "Stations learned on the port.", stations);
+    let rings = || {
+        named().flat_map(|([port], status)| {
+            let fills = [("receive", status.receive_ring), ("transmit", status.transmit_ring)];
+            let known = fills.into_iter().filter_map(|(way, fill)| Some((way, fill?)));
+            known.map(move |(way, fill)| ([port, ("direction", way)], fill))
+        })
+    };
+    let used = rings().map(|(labels, fill)| (labels, fill.used));
+    let help = "Ring entries with frames that the receiving side has not taken.";
+    metrics.gauge("dray_switch_port_ring_used", help, used);
+    let size = rings().map(|(labels, fill)| (labels, fill.size));
+    metrics.gauge("dray_switch_port_ring_size", "Entries of the port's rings.", size);
+    let counters: [Counter; 6] = [
+        (
+            "dray_switch_port_receive_frames",
+            "Frames that the port's peer sent, including those dropped.",
+            |c| c.rx_frames,
+        ),
+        ("dray_switch_port_receive_bytes", "Bytes of these frames.", |c| c.rx_bytes),
+        ("dray_switch_port_transmit_frames", "Frames that were sent to the port's peer.", |c| {
+            c.tx_frames
+        }),
+        ("dray_switch_port_transmit_bytes", "Bytes of these frames.", |c| c.tx_bytes),
+        (
+            "dray_switch_port_addresses_refused",
+            "Source addresses not learned: the table or `port_addresses` is full.",
+            |c| c.addresses_refused,
+        ),
+        (
+            "dray_switch_port_addresses_limited",
+            "Source addresses not learned beyond the `storm` rate.",
+            |c| c.addresses_limited,
+        ),
+    ];
+    for (name, help, number) in counters {
+        metrics.counter(name, help, named().map(|(of, port)| (of, number(&port.counters))));
+    }
+    let drops = named().flat_map(|([port], status)| {
+        let number = |reason: DropReason| status.counters.drops.get(reason);
+        DropReason::ALL
+            .iter()
+            .map(move |reason| ([port, ("reason", reason.name())], number(*reason)))
+    });
+    let help = "Dropped frames, each counted once.";
+    metrics.counter("dray_switch_port_dropped_frames", help, drops);
+}

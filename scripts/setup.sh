@@ -16,7 +16,7 @@ engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap $browser" ;;
+    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap promtool:prometheus $browser" ;;
     ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;

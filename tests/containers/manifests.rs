@@ -61,6 +61,29 @@ fn manifests_are_valid_and_their_networks_work() {
 }
 
 #[test]
+fn service_monitor_must_lead_to_a_container_port() {
+    if !has_validator() {
+        return;
+    }
+    let read = |name: &str| std::fs::read_to_string(format!("{MANIFESTS}/{name}")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let validated = |switch: &str, monitoring: &str| {
+        let files = [("switch.yaml", switch), ("monitoring.yaml", monitoring)];
+        validate(&files.map(|(name, text)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        }))
+    };
+    let (switch, monitoring) = (read("switch.yaml"), read("monitoring.yaml"));
+    assert_eq!(validated(&switch, &monitoring), Ok(Vec::new()));
+    let error = validated(&switch.replace("name: metrics", "name: other"), &monitoring);
+    assert!(error.clone().unwrap_err().contains("leads to metrics"), "{error:?}");
+    let error = validated(&switch, &monitoring.replace("targetPort: metrics", "targetPort: x"));
+    assert!(error.clone().unwrap_err().contains("leads to x"), "{error:?}");
+}
+
+#[test]
 fn validator_names_unknown_fields() {
     if !has_validator() {
         return;

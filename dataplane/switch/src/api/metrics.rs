@@ -91,12 +91,7 @@ fn of_workers(metrics: &mut Metrics, status: &Status) {
 }
 
 fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
-    let of = |port: &'_ PortStatus| [("port", port.config.name.as_str().to_owned())];
-    let names: Vec<_> = ports.iter().map(of).collect();
-    let named = || {
-        let labels = names.iter().map(|[(key, name)]| [(*key, name.as_str())]);
-        labels.zip(ports)
-    };
+    let named = || ports.iter().map(|port| ([("port", port.config.name.as_str())], port));
     let uris: Vec<_> = ports.iter().map(|port| port.config.uri.to_string()).collect();
     let infos = named().zip(&uris).map(|(([port], status), uri)| {
         let partner = status.partner.as_ref().map_or("", |partner| partner.as_str());
@@ -108,7 +103,7 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
     metrics.gauge("dray_switch_port_up", "1 if frames can pass.", up);
     let is_connected = |state| matches!(state, PortState::Connected | PortState::Running);
     let connected = named().map(|(labels, port)| (labels, is_connected(port.state)));
-    let help = "1 if a peer is connected; always 1 for interfaces.";
+    let help = "1 if a peer is connected, or the interface works.";
     metrics.gauge("dray_switch_port_peer_connected", help, connected);
     let disconnects =
         named().map(|(labels, port)| (labels, port.disconnects.values().sum::<u64>()));

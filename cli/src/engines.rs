@@ -52,19 +52,23 @@ pub(crate) struct NetavarkArguments {
 
 #[derive(Subcommand)]
 enum NetavarkCommand {
-    /// Check and complete a new network.
+    /// Check and complete a new network, which is read from standard input.
+    #[command(after_help = "Examples:\n  dray netavark create < network.json")]
     Create,
-    /// Attach a container.
+    /// Attach a container to a network; both are read from standard input.
+    #[command(after_help = "Examples:\n  dray netavark setup /run/netns/one < container.json")]
     Setup {
         /// File of the container's network namespace.
         netns: PathBuf,
     },
-    /// Detach a container.
+    /// Detach a container from a network; both are read from standard input.
+    #[command(after_help = "Examples:\n  dray netavark teardown /run/netns/one < container.json")]
     Teardown {
         /// File of the container's network namespace.
         netns: PathBuf,
     },
     /// Report versions.
+    #[command(after_help = "Examples:\n  dray netavark info")]
     Info,
 }
 

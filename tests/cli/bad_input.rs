@@ -85,9 +85,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["send", "--port", "null:", "--burst", "0"], &["0", "1 to 256"]),
     (&["send", "--port", "null:", "--cpu", "4095", "--duration", "1"], &["4095", "may use CPUs"]),
     (&["send", "--port", "null:", "--dst-mac", "1:2"], &["1:2", "six hexadecimal octets"]),
-    (&["send", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "cannot transmit"]),
-    (&["echo", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "cannot transmit"]),
-    (&["ping", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "cannot transmit"]),
+    (&["send", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "only receives"]),
+    (&["echo", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "only receives"]),
+    (&["ping", "--port", "udp:127.0.0.1:0"], &["udp:127.0.0.1:0", "only receives"]),
     (&["ping", "--port", "null:", "--size", "63"], &["63", "64"]),
     (&["ping", "--port", "null:", "--rate", "0"], &["--rate", "0"]),
     (

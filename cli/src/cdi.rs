@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use dray_cni::cdi::{self, Device, Devices};
+use dray_cni::cdi::{self, Device, Devices, Specification};
 use dray_cni::{Attachment, Store};
 use dray_switch::PortConfig;
 use dray_switch::client::Client;
@@ -47,15 +47,18 @@ Examples:
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { ports, output, remove, json, control } = arguments;
     let devices = if *remove { Vec::new() } else { devices(ports, control)? };
+    let specification = Specification::of_ports(devices);
     if *json {
-        return print_json(&cdi::specification(&devices));
+        return print_json(&specification.to_json());
     }
-    cdi::save(output, &devices).with_context(|| format!("--output {}", output.display()))?;
+    specification.save(output).with_context(|| format!("--output {}", output.display()))?;
     let row = |device: &Device| {
-        let access = if device.read_only { "read-only" } else { "writable" };
-        vec![device.qualified_name(), device.directory.display().to_string(), access.to_owned()]
+        let mount = &device.mounts[0];
+        let access = if mount.read_only { "read-only" } else { "writable" };
+        let directory = mount.host.display().to_string();
+        vec![specification.qualified_name(device), directory, access.to_owned()]
     };
-    match devices.as_slice() {
+    match specification.devices() {
         [] => Ok(()),
         devices => print(&table(&["device", "directory", "access"], devices.iter().map(row), 3)),
     }
@@ -73,7 +76,7 @@ fn devices(names: &[Name], control: &Control) -> Result<Vec<Device>, Failure> {
         if let Some((_, why)) = problems.iter().find(|(port, _)| port == name) {
             return Err(usage!("--port {name}: {why}"));
         }
-        if !devices.iter().any(|device| device.name == *name) {
+        if !devices.iter().any(|device| name == device.name.as_str()) {
             return Err(usage!("--port {name}: no such port; `dray switch ports` lists them"));
         }
     }
@@ -82,7 +85,7 @@ fn devices(names: &[Name], control: &Control) -> Result<Vec<Device>, Failure> {
             eprintln!("dray: port {name} is no device: {why}");
         }
     } else {
-        devices.retain(|device| names.contains(&device.name));
+        devices.retain(|device| names.iter().any(|name| name == device.name.as_str()));
     }
     Ok(devices)
 }

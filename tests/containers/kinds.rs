@@ -24,7 +24,7 @@ fn role(directory: Option<&Path>, words: &str) -> Command {
     });
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c"]).stdin(Stdio::null()).stdout(Stdio::null()).arg(format!(
-        "{mount}umask 0 && exec setpriv --reuid 65534 --regid 65534 --clear-groups {DRAY} {words}"
+        "{mount}umask 0002 && exec setpriv --reuid 65534 --regid 65534 --clear-groups {DRAY} {words}"
     ));
     command
 }

@@ -5,7 +5,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use dray_netdev::{Interface, TapFormat, create_tap};
@@ -13,6 +13,7 @@ use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,8 @@ pub struct Attachment {
     pub network: String,
     /// How the program in the container uses the port.
     pub kind: Kind,
-    /// File of the container's network namespace.
+    /// File of the container's network namespace; empty for a claim, which is prepared before there is
+    /// one.
     pub netns: PathBuf,
     /// Device and inode of that namespace.
     pub(crate) identity: Identity,
@@ -44,7 +46,7 @@ pub struct Attachment {
     pub control: PathBuf,
     /// The port. No other port of the switch has its address.
     pub port: PortConfig,
-    /// Directory in which the program in the container creates its socket.
+    /// Directory of the socket, if that is a file.
     pub(crate) directory: Option<PathBuf>,
     /// Device information file that the plugin has written.
     pub(crate) device_info: Option<PathBuf>,
@@ -78,8 +80,18 @@ impl Attachment {
     pub(crate) fn is_gone(&self) -> bool {
         match self.is_moved {
             true => !self.netns.exists(),
-            false => namespace::is_gone(&self.netns, self.identity),
+            false => !self.is_claim() && namespace::is_gone(&self.netns, self.identity),
         }
+    }
+
+    /// Returns true if it is a claim's, of a container that need not exist.
+    pub(crate) fn is_claim(&self) -> bool {
+        self.netns.as_os_str().is_empty()
+    }
+
+    /// Returns true if the switch creates the socket in the directory.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.kind != Kind::Vhost
     }
 
     fn client(&self) -> Client {
@@ -97,7 +109,7 @@ impl Attachment {
     }
 
     /// Creates what the port uses: the TAP interface in the container, or the directory.
-    fn create(&self) -> Result<(), CniError> {
+    pub(crate) fn create(&self) -> Result<(), CniError> {
         if self.is_moved {
             return self.create_tap();
         }
@@ -107,7 +119,7 @@ impl Attachment {
         }
         match &self.directory {
             None => Ok(()),
-            Some(directory) => create_directory(directory).map_err(|error| {
+            Some(directory) => create_directory(directory, self.is_read_only()).map_err(|error| {
                 CniError::io(&format!("directory {}", directory.display()), &error)
             }),
         }
@@ -168,6 +180,9 @@ impl Attachment {
 
     /// Opens what the switch needs, in the container's namespace.
     pub(crate) fn open(&self) -> Result<Vec<OwnedFd>, CniError> {
+        if self.port.fd == 0 {
+            return Ok(Vec::new());
+        }
         let prepare = || {
             let opened = self.port.uri.prepare();
             opened.map_err(|error| CniError::new(code::IO_FAILURE, error.to_string()))
@@ -195,6 +210,9 @@ impl Attachment {
             }
             prepare()
         };
+        if self.is_claim() {
+            return open();
+        }
         namespace::within(&self.netns, open)
             .map_err(|error| CniError::io(&self.netns.display(), &error))?
     }
@@ -289,20 +307,47 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
     CniError::new(code, error.to_string())
 }
 
-/// Creates a directory that any user may write to, in one that only root can enter. It is a file
-/// system of its own, so what a container puts there is bounded, and disappears as a whole.
-fn create_directory(directory: &Path) -> io::Result<()> {
+/// Creates a directory, unless it exists, in one that only root can enter. If any user may write to it,
+/// it is a file system of its own, so what a container puts there is bounded, and disappears as a whole.
+fn create_directory(directory: &Path, is_read_only: bool) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let above = parent.parent().unwrap_or(parent);
     DirBuilder::new().recursive(true).mode(0o755).create(above)?;
-    match DirBuilder::new().mode(0o700).create(parent) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+    for (directory, mode) in [(parent, 0o700), (directory, 0o755)] {
+        match DirBuilder::new().mode(mode).create(directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
     }
-    DirBuilder::new().mode(0o700).create(directory)?;
+    let is_mounted = fs::symlink_metadata(directory)?.dev() != fs::symlink_metadata(parent)?.dev();
+    if is_read_only || is_mounted {
+        return Ok(());
+    }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let options = c"mode=0777,size=64k,nr_inodes=64";
-    Ok(mount("dray", directory, "tmpfs", flags, options)?)
+    mount("dray", directory, "tmpfs", flags, options)?;
+    // The switch is root without capabilities, so it may connect only to sockets that it may write to.
+    // libvirt's QEMU creates its socket with umask 0002, which leaves this right to the group alone.
+    match setxattr(directory, c"system.posix_acl_default", &default_acl(), XattrFlags::empty()) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Returns an access control list (acl(5), in the form of the kernel's posix_acl_xattr.h) that lets root
+/// use a new file as the file's group may.
+fn default_acl() -> Vec<u8> {
+    const VERSION: u32 = 2;
+    const NOBODY: u32 = u32::MAX;
+    // Tags: the owner, a user, the group, the mask of both, all others.
+    let entries: [(u16, u32); 5] = [(1, NOBODY), (2, 0), (4, NOBODY), (16, NOBODY), (32, NOBODY)];
+    let mut list = VERSION.to_le_bytes().to_vec();
+    for (tag, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(0o7u16.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
 }
 
 fn remove_directory(directory: &Path) -> io::Result<()> {
@@ -311,7 +356,8 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
     }
-    match fs::remove_dir(directory) {
+    // A switch that does not run leaves its socket.
+    match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

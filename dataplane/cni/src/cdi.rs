@@ -23,43 +23,96 @@ use serde_json::{Value, json};
 use crate::attachment::Attachment;
 use crate::store::{remove_file, write};
 
-/// Kind of the devices, the part of their names before `=`.
-pub const KIND: &str = "dray.dev/port";
-/// Default directory of the specification; runtimes also read `/etc/cdi`.
+/// Default directory of the specifications; runtimes also read `/etc/cdi`.
 pub const FOLDER: &str = "/var/run/cdi";
-/// Name of the specification in its directory.
-const FILE: &str = "dray.dev-port.json";
 /// Oldest version of the specification with all that a device has here: runtimes refuse versions that
 /// they do not know. Since this version, names may begin with a digit.
 const VERSION: &str = "0.5.0";
 
-/// A port as a device.
+/// A device: what a container gets mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Name of the port.
-    pub name: Name,
-    /// Directory of its socket.
-    pub directory: PathBuf,
-    /// True if the switch creates the socket, false if the program in the container does.
+    /// Name, which begins and ends with a letter or digit, with those and `_`, `-`, `.` between.
+    pub name: String,
+    /// What is mounted.
+    pub mounts: Vec<Mount>,
+}
+
+/// A directory or a file of the host in a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Path on the host.
+    pub host: PathBuf,
+    /// Path in the container.
+    pub container: PathBuf,
+    /// True if the container may not write there.
     pub read_only: bool,
 }
 
 impl Device {
-    /// Returns the name by which runtimes know the device.
-    pub fn qualified_name(&self) -> String {
-        format!("{KIND}={}", self.name)
+    fn to_json(&self) -> Value {
+        let mount = |mount: &Mount| {
+            let access = if mount.read_only { "ro" } else { "rw" };
+            json!({
+                "hostPath": mount.host,
+                "containerPath": mount.container,
+                "options": [access, "bind", "nosuid", "nodev", "noexec"],
+            })
+        };
+        let mounts: Vec<_> = self.mounts.iter().map(mount).collect();
+        json!({"name": self.name, "containerEdits": {"mounts": mounts}})
+    }
+}
+
+/// A file of devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Specification {
+    /// Kind of the devices, the part of their names before `=`.
+    kind: String,
+    /// Name of the file.
+    file: String,
+    devices: Vec<Device>,
+}
+
+impl Specification {
+    /// Creates the specification of a switch's ports.
+    pub fn of_ports(devices: Vec<Device>) -> Self {
+        Self { kind: "dray.dev/port".into(), file: "dray.dev-port.json".into(), devices }
     }
 
-    fn to_json(&self) -> Value {
-        let access = if self.read_only { "ro" } else { "rw" };
-        json!({
-            "name": self.name,
-            "containerEdits": {"mounts": [{
-                "hostPath": self.directory,
-                "containerPath": self.directory,
-                "options": [access, "bind", "nosuid", "nodev", "noexec"],
-            }]},
-        })
+    /// Creates the specification of what `driver` prepared for the claim `uid`.
+    pub fn of_claim(driver: &str, uid: &str, devices: Vec<Device>) -> Self {
+        let file = format!("{driver}-claim_{uid}.json");
+        Self { kind: format!("{driver}/claim"), file, devices }
+    }
+
+    /// Returns the devices.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// Returns the name by which runtimes know a device.
+    pub fn qualified_name(&self, device: &Device) -> String {
+        format!("{}={}", self.kind, device.name)
+    }
+
+    /// Returns the content of the file.
+    pub fn to_json(&self) -> Value {
+        let devices: Vec<_> = self.devices.iter().map(Device::to_json).collect();
+        json!({"cdiVersion": VERSION, "kind": self.kind, "devices": devices})
+    }
+
+    /// Writes the file in `folder`, which is created if it does not exist: at once, so that a runtime
+    /// reads the old one or the new one. Without devices the file is removed.
+    pub fn save(&self, folder: &Path) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
+        let path = folder.join(&self.file);
+        // Runtimes read only files with the suffixes .json and .yaml.
+        let _lock = Lock::take(&folder.join(format!("{}.lock", self.file)))?;
+        if self.devices.is_empty() {
+            return remove_file(&path);
+        }
+        write(&path, format!("{:#}\n", self.to_json()).as_bytes())
     }
 }
 
@@ -76,9 +129,11 @@ pub struct Devices {
 /// ports of the switch, that have a socket in a directory of their own.
 pub fn devices(attachments: &[Attachment], ports: &[PortConfig]) -> Devices {
     let mut found = Devices::default();
-    let own = attachments.iter().filter_map(|it| Some((&it.port, it.directory.as_ref()?)));
-    for (port, directory) in own {
-        found.add(&port.name, Ok((directory.clone(), false)));
+    // Claims have a specification of their own.
+    for attachment in attachments.iter().filter(|attachment| !attachment.is_claim()) {
+        if let Some(directory) = attachment.directory.clone() {
+            found.add(&attachment.port.name, Ok((directory, attachment.is_read_only())));
+        }
     }
     for port in ports.iter().filter(|port| !attachments.iter().any(|it| it.port.name == port.name))
     {
@@ -92,8 +147,9 @@ impl Devices {
     fn add(&mut self, name: &Name, directory: Result<(PathBuf, bool), String>) {
         let named = directory.and_then(|directory| check_name(name).map(|()| directory));
         match named {
-            Ok((directory, read_only)) => {
-                self.devices.push(Device { name: name.clone(), directory, read_only });
+            Ok((host, read_only)) => {
+                let mount = Mount { container: host.clone(), host, read_only };
+                self.devices.push(Device { name: name.to_string(), mounts: vec![mount] });
             }
             Err(why) => self.problems.push((name.clone(), why)),
         }
@@ -163,28 +219,6 @@ fn check_directory(directory: &Path, socket: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the specification of these devices.
-pub fn specification(devices: &[Device]) -> Value {
-    let devices: Vec<_> = devices.iter().map(Device::to_json).collect();
-    json!({"cdiVersion": VERSION, "kind": KIND, "devices": devices})
-}
-
-/// Replaces the specification in `folder`, which is created if it does not exist, by one of these
-/// devices: at once, so that a runtime reads the old one or the new one. Without devices there is none.
-/// Returns its path.
-pub fn save(folder: &Path, devices: &[Device]) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-    let path = folder.join(FILE);
-    // Runtimes read only files with the suffixes .json and .yaml.
-    let _lock = Lock::take(&folder.join(format!("{FILE}.lock")))?;
-    if devices.is_empty() {
-        remove_file(&path)?;
-    } else {
-        write(&path, format!("{:#}\n", specification(devices)).as_bytes())?;
-    }
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
@@ -245,14 +279,16 @@ mod tests {
         )
     }
 
+    fn device(name: &str, read_only: bool) -> Device {
+        let path = PathBuf::from(format!("/run/dray/{name}"));
+        let mount = Mount { host: path.clone(), container: path, read_only };
+        Device { name: name.to_owned(), mounts: vec![mount] }
+    }
+
     #[test]
     fn specification_matches_schema() {
-        let device = |name: &str, read_only| Device {
-            name: name.parse().unwrap(),
-            directory: format!("/run/dray/{name}").into(),
-            read_only,
-        };
-        let value = specification(&[device("web", true), device("7.net1", false)]);
+        let spec = Specification::of_ports(vec![device("web", true), device("7.net1", false)]);
+        let value = spec.to_json();
         let schema = schema();
         let errors = |value: &Value| {
             let validator = jsonschema::validator_for(&schema).unwrap();
@@ -262,10 +298,14 @@ mod tests {
         let options =
             |at: usize| &value["devices"][at]["containerEdits"]["mounts"][0]["options"][0];
         assert_eq!((options(0), options(1)), (&json!("ro"), &json!("rw")));
-        assert_eq!(device("web", true).qualified_name(), "dray.dev/port=web");
+        assert_eq!(spec.qualified_name(&spec.devices()[0]), "dray.dev/port=web");
+        let claim = Specification::of_claim("a.example.com", "u", vec![device("u_r", true)]);
+        assert_eq!(errors(&claim.to_json()), [""; 0]);
+        assert_eq!(claim.qualified_name(&claim.devices()[0]), "a.example.com/claim=u_r");
         // A file without devices, and one with a name that a port may have.
-        assert!(!errors(&specification(&[])).is_empty());
-        assert!(!errors(&specification(&[device("a-", true)])).is_empty());
+        for wrong in [vec![], vec![device("a-", true)]] {
+            assert!(!errors(&Specification::of_ports(wrong).to_json()).is_empty());
+        }
     }
 
     #[test]
@@ -285,7 +325,7 @@ mod tests {
         let found = devices(&[], &ports);
         assert_eq!(found.problems, []);
         let found: Vec<_> =
-            found.devices.iter().map(|it| (it.name.as_str(), it.read_only)).collect();
+            found.devices.iter().map(|it| (it.name.as_str(), it.mounts[0].read_only)).collect();
         assert_eq!(found, [("a", true), ("b", false), ("c", true)]);
     }
 
@@ -334,18 +374,17 @@ mod tests {
     #[test]
     fn file_is_replaced_and_removed_with_its_last_device() {
         let folder = tempfile::tempdir().unwrap();
-        let device = |name: &str| Device {
-            name: name.parse().unwrap(),
-            directory: "/run/a".into(),
-            read_only: true,
-        };
         let folder = folder.path().join("cdi");
-        let path = save(&folder, &[device("a"), device("b")]).unwrap();
-        save(&folder, &[device("b")]).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        let save = |names: &[&str]| {
+            let devices = names.iter().map(|name| device(name, true)).collect();
+            Specification::of_ports(devices).save(&folder).unwrap();
+        };
+        save(&["a", "b"]);
+        save(&["b"]);
+        let text = fs::read_to_string(folder.join("dray.dev-port.json")).unwrap();
         assert!(text.contains("\"b\"") && !text.contains("\"a\""), "{text}");
-        save(&folder, &[]).unwrap();
-        save(&folder, &[]).unwrap();
+        save(&[]);
+        save(&[]);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
     }
 }

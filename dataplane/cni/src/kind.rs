@@ -19,9 +19,6 @@ pub enum Kind {
     Vhost,
 }
 
-/// Name of the socket in the directory of a `vhost` attachment.
-const SOCKET: &str = "vhost.sock";
-
 impl Kind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Tap, Self::Memif, Self::Virtio, Self::Vhost];
@@ -36,27 +33,43 @@ impl Kind {
         }
     }
 
-    /// Returns the URI of the switch's port, and the socket that the program in the container uses.
+    /// Returns the name of the socket in a directory.
+    pub fn socket_name(self) -> &'static str {
+        match self {
+            Self::Memif => "memif.sock",
+            _ => "vhost.sock",
+        }
+    }
+
+    /// Returns the URI of the switch's port, and the socket that the program in the container uses: in
+    /// the directory, if there is one.
     pub(crate) fn uri(self, make: &Make<'_>) -> (String, Option<String>) {
         let Make { interface, netns, directory, queues, mtu } = *make;
         let more = |first| match queues {
             1 => String::new(),
             queues => format!("{first}queues={queues}"),
         };
-        let socket = match self {
-            Self::Tap => None,
-            Self::Memif | Self::Virtio => Some(format!("@dray/{interface}")),
-            Self::Vhost => directory.map(|directory| directory.join(SOCKET).display().to_string()),
+        let file = |directory: &PathBuf| directory.join(self.socket_name()).display().to_string();
+        let socket = match (self, directory) {
+            (Self::Tap, _) | (Self::Vhost, None) => None,
+            (_, Some(directory)) => Some(file(directory)),
+            (Self::Memif | Self::Virtio, None) => Some(format!("@dray/{interface}")),
         };
         let at = socket.as_deref().unwrap_or_default();
+        // Only the container has the directory, and its users are not known.
+        let mode = |first| match directory {
+            Some(_) => format!("{first}mode=0666"),
+            None => String::new(),
+        };
         let uri = match self {
             Self::Tap => {
                 let netns =
                     netns.map_or(String::new(), |path| format!("&netns={}", path.display()));
                 format!("tap:{interface}?mtu={mtu}{}{netns}", more('&'))
             }
-            Self::Memif => format!("memif:{at}?role=server{}", more('&')),
-            Self::Virtio => format!("vhost:{at}{}", more('?')),
+            Self::Memif => format!("memif:{at}?role=server{}{}", more('&'), mode('&')),
+            Self::Virtio if queues == 1 => format!("vhost:{at}{}", mode('?')),
+            Self::Virtio => format!("vhost:{at}{}{}", more('?'), mode('&')),
             Self::Vhost => format!("vhost:{at}?client=1{}", more('&')),
         };
         (uri, socket)
@@ -82,7 +95,7 @@ pub(crate) struct Make<'a> {
     pub(crate) interface: &'a str,
     /// Namespace of the interface; `None`: the calling thread's.
     pub(crate) netns: Option<&'a Path>,
-    /// Directory for the socket of the program in the container, if that program creates it.
+    /// Directory for the socket, if it is to be a file.
     pub(crate) directory: Option<&'a PathBuf>,
     pub(crate) queues: u16,
     pub(crate) mtu: usize,
@@ -95,14 +108,10 @@ mod tests {
     #[test]
     fn each_kind_has_socket_and_device_info() {
         let (netns, directory) = (Path::new("/run/netns/a"), PathBuf::from("/run/dray/vhost/p"));
-        let make = |queues| Make {
-            interface: "net1",
-            netns: Some(netns),
-            directory: Some(&directory),
-            queues,
-            mtu: 1500,
+        let of = |kind: Kind, queues| {
+            let directory = (kind == Kind::Vhost).then_some(&directory);
+            kind.uri(&Make { interface: "net1", netns: Some(netns), directory, queues, mtu: 1500 })
         };
-        let of = |kind: Kind, queues| kind.uri(&make(queues));
         let tap = "tap:net1?mtu=1500&queues=2&netns=/run/netns/a".to_owned();
         assert_eq!(of(Kind::Tap, 2), (tap, None));
         let at = Some("@dray/net1".to_owned());

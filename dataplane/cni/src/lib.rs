@@ -12,6 +12,7 @@
 //! * `call`: its parameters; `network`: the network configuration; `reply`: result and error.
 //! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records.
 //! * [`cdi`]: attachments and other ports as devices of container runtimes.
+//! * [`claim`]: ports of containers that do not exist yet.
 //! * `verbs`: ADD, CHECK, DEL, GC, STATUS, VERSION.
 //! * `engine`: the same ports for container engines that do not speak CNI: [`Docker`], [`netavark()`].
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod addresses;
 mod attachment;
 mod call;
 pub mod cdi;
+pub mod claim;
 mod engine;
 mod ipam;
 mod kind;

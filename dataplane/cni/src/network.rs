@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use dray_switch::config::{CONTROL, Name, Rate, VlanId};
+use dray_switch::PortConfig;
+use dray_switch::config::{CONTROL, Keys, Name, Rate, VlanId};
 use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
@@ -20,7 +21,7 @@ pub(crate) struct Network {
     /// Control socket of the switch.
     pub(crate) control: PathBuf,
     /// Name of the port; `None`: from the container's.
-    pub(crate) port: Option<Name>,
+    pub(crate) port_name: Option<Name>,
     pub(crate) vlan: Option<VlanId>,
     pub(crate) trunk: Option<Vec<VlanId>>,
     pub(crate) native: Option<VlanId>,
@@ -77,6 +78,10 @@ pub(crate) const OWN: [&str; 12] = [
     "vlan",
 ];
 
+/// Those of the plugin's keys that parameters of a claim may have.
+const CLAIM: [&str; 10] =
+    ["group", "kind", "mac", "mtu", "native", "queues", "rate", "spoofCheck", "trunk", "vlan"];
+
 const MTU_USUAL: usize = 1500;
 
 impl Network {
@@ -85,18 +90,22 @@ impl Network {
         let value: Value = serde_json::from_slice(text).map_err(|error| {
             CniError::new(code::DECODING_FAILURE, format!("network configuration: {error}"))
         })?;
-        let Value::Object(keys) = &value else {
+        let Value::Object(keys) = value else {
             let what = "network configuration: give a JSON object";
             return Err(CniError::new(code::DECODING_FAILURE, what));
         };
+        Self::of(&keys)
+    }
+
+    fn of(keys: &Map<String, Value>) -> Result<Self, CniError> {
         let version = check_version(keys)?;
         check_known(keys)?;
-        let runtime = &value["runtimeConfig"];
+        let runtime = keys.get("runtimeConfig").unwrap_or(&Value::Null);
         let rate = parsed(keys, "rate")?;
         let bandwidth = &runtime["bandwidth"];
         let other = ["trunk", "native"].into_iter().find(|key| given(keys, key).is_some());
         if let (Some(_), Some(other)) = (given(keys, "vlan"), other) {
-            return Err(invalid(other, &value[other], "give either vlan or trunk"));
+            return Err(invalid(other, &keys[other], "give either vlan or trunk"));
         }
         Ok(Self {
             version,
@@ -111,7 +120,7 @@ impl Network {
                 }
                 None => dray_daemon::default_control(CONTROL),
             },
-            port: parsed(keys, "port")?,
+            port_name: parsed(keys, "port")?,
             vlan: vlan(keys, "vlan")?,
             trunk: trunk(keys)?,
             native: vlan(keys, "native")?,
@@ -122,7 +131,7 @@ impl Network {
             queues: number(keys, "queues", 1, 16)?.map_or(1, |queues| queues as u16),
             rate_in: bits(bandwidth, "egressRate")?.or(rate),
             rate_out: bits(bandwidth, "ingressRate")?.or(rate),
-            ipam: ipam(&value)?,
+            ipam: ipam(keys.get("ipam").unwrap_or(&Value::Null))?,
             device_info: match &runtime["CNIDeviceInfoFile"] {
                 Value::Null => None,
                 Value::String(path) if path.starts_with('/') => Some(path.into()),
@@ -134,6 +143,54 @@ impl Network {
             previous: keys.get("prevResult").filter(|previous| !previous.is_null()).cloned(),
             valid: valid(keys)?,
         })
+    }
+}
+
+impl Network {
+    /// Checks the parameters of a claim: those keys that are not the CNI's.
+    pub(crate) fn of_claim(parameters: &Map<String, Value>) -> Result<Self, CniError> {
+        if let Some((key, value)) =
+            parameters.iter().find(|(key, _)| !CLAIM.contains(&key.as_str()))
+        {
+            let hint = dray_text::hint(key, CLAIM);
+            let what =
+                format!("{key}: {value}: unknown key{hint} a claim takes {}", CLAIM.join(", "));
+            return Err(CniError::new(code::UNSUPPORTED_FIELD, what));
+        }
+        let mut keys = parameters.clone();
+        for (key, value) in [("cniVersion", VERSIONS[VERSIONS.len() - 1]), ("name", "claim")] {
+            keys.insert(key.to_owned(), value.into());
+        }
+        keys.entry("kind").or_insert_with(|| Kind::Vhost.name().into());
+        let network = Self::of(&keys)?;
+        if network.kind == Kind::Tap {
+            let what = "a claim is prepared before its container's network namespace exists; give one \
+                        of memif, virtio, vhost";
+            return Err(invalid("kind", &network.kind.name().into(), what));
+        }
+        Ok(network)
+    }
+
+    /// Returns the port of the switch with this address.
+    pub(crate) fn port(
+        &self,
+        name: Name,
+        uri: &str,
+        fd: u16,
+        mac: MacAddr,
+    ) -> Result<PortConfig, CniError> {
+        let invalid = |error: String| CniError::new(code::INVALID_CONFIG, error);
+        let mut keys = Keys::new(name, uri.parse().map_err(|error| invalid(format!("{error}")))?);
+        keys.fd = fd;
+        keys.vlan = self.vlan;
+        keys.trunk = self.trunk.clone();
+        keys.native = self.native;
+        keys.group = self.group.clone();
+        keys.mac = Some(vec![mac]);
+        keys.spoof_check = Some(self.spoof_check);
+        keys.rate_in = self.rate_in;
+        keys.rate_out = self.rate_out;
+        PortConfig::try_from(keys).map_err(|error| invalid(error.to_string()))
     }
 }
 
@@ -268,8 +325,8 @@ fn bits(bandwidth: &Value, key: &str) -> Result<Option<Rate>, CniError> {
 
 const RATES: &str = "give 1000 to 1000000000000 bits per second";
 
-fn ipam(value: &Value) -> Result<Option<String>, CniError> {
-    match (&value["ipam"], &value["ipam"]["type"]) {
+fn ipam(section: &Value) -> Result<Option<String>, CniError> {
+    match (section, &section["type"]) {
         (Value::Null, _) => Ok(None),
         (Value::Object(keys), Value::Null) if keys.is_empty() => Ok(None),
         // It is looked for in the folders of CNI_PATH, and nowhere else.

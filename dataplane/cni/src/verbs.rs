@@ -4,9 +4,8 @@ use std::io;
 use std::path::Path;
 
 use dray_netdev::Interface;
-use dray_switch::PortConfig;
 use dray_switch::client::Client;
-use dray_switch::config::{Keys, Name};
+use dray_switch::config::Name;
 use dray_wire::MacAddr;
 use serde_json::{Value, json};
 
@@ -110,7 +109,7 @@ impl Request<'_> {
             self.ipam(&network, "DEL")?;
             forget(self.store, &old)?;
         }
-        if network.port.is_some() {
+        if network.port_name.is_some() {
             self.check_name(&attachment)?;
         }
         self.store.save(&attachment).map_err(record)?;
@@ -223,6 +222,7 @@ impl Request<'_> {
         let is_stale = |record: &&Attachment| {
             let Attachment { container, interface, .. } = record;
             record.network == network.name
+                && !record.is_claim()
                 && !network.valid.iter().any(|known| (&known.0, &known.1) == (container, interface))
         };
         let mut result = Ok(());
@@ -289,7 +289,7 @@ pub(crate) fn describe(
 ) -> Result<(Attachment, Option<String>), CniError> {
     let Call { container, interface, .. } = call;
     let key = Store::key(container, interface);
-    let name = match &network.port {
+    let name = match &network.port_name {
         Some(name) => name.clone(),
         None => port_name(container, interface)?,
     };
@@ -302,18 +302,8 @@ pub(crate) fn describe(
         mtu: network.mtu,
     };
     let (uri, socket) = network.kind.uri(&make);
-    let invalid = |error: String| CniError::new(code::INVALID_CONFIG, error);
-    let mut keys = Keys::new(name, uri.parse().map_err(|error| invalid(format!("{error}")))?);
-    keys.fd = if network.kind == Kind::Tap { network.queues } else { 1 };
-    keys.vlan = network.vlan;
-    keys.trunk = network.trunk.clone();
-    keys.native = network.native;
-    keys.group = network.group.clone();
-    keys.mac = Some(vec![network.mac.unwrap_or_else(|| own_mac(&key))]);
-    keys.spoof_check = Some(network.spoof_check);
-    keys.rate_in = network.rate_in;
-    keys.rate_out = network.rate_out;
-    let port = PortConfig::try_from(keys).map_err(|error| invalid(error.to_string()))?;
+    let fd = if network.kind == Kind::Tap { network.queues } else { 1 };
+    let port = network.port(name, &uri, fd, network.mac.unwrap_or_else(|| own_mac(&key)))?;
     let attachment = Attachment {
         container: container.clone(),
         interface: interface.clone(),

@@ -15,7 +15,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install build-lib install-lib ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
+.PHONY: help demo build install build-k8s build-lib install-lib ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -42,6 +42,9 @@ install: ## Install the built program, completions and man pages (PREFIX=/usr/lo
 	@[ -x $(DRAY) ] || { echo "$(DRAY) is missing: run make build first" >&2; exit 1; }
 	install -D -m 755 $(DRAY) $(DESTDIR)$(PREFIX)/bin/dray
 	$(DRAY) install-files $(DESTDIR)$(PREFIX)/share
+
+build-k8s: ## Build dray-k8s, the driver for Kubernetes' dynamic resource allocation
+	cargo rustc --release --locked --manifest-path k8s/Cargo.toml -- $(STATIC)
 
 build-lib: ## Build libdray, the library for programs in C and C++
 	cargo build --release --locked --package dray-capi

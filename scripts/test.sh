@@ -31,6 +31,8 @@ test_vms() { run_tests --test 'vm*' >"$vm_log" 2>&1; }
 test_others() {
     (
         failed=0
+        DRAY_SKIPPED=$skipped cargo test --manifest-path k8s/Cargo.toml --locked --no-fail-fast -- \
+            --test-threads=1 || failed=1
         run_tests --lib --bins --examples --test '[!v]*' --test 'v[!m]*' || failed=1
         run_tests --doc || failed=1
         exit $failed
@@ -57,6 +59,9 @@ step nice cargo clippy --package dray --bins --no-default-features --locked --qu
 # Memory ordering of rings, in a separate build.
 step nice env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
     --quiet --target-dir target/loom
+# The driver for Kubernetes, a workspace of its own; its tests run below.
+step nice cargo clippy --manifest-path k8s/Cargo.toml --all-targets --locked --quiet -- -D warnings
+step nice cargo test --manifest-path k8s/Cargo.toml --locked --no-run --quiet
 step nice cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
 step nice env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
 step wait "$vm"

@@ -1,0 +1,60 @@
+//! `dray-k8s`: ports of a node's switch as devices that pods claim.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use dray_k8s::driver::Driver;
+use dray_k8s::settings::Settings;
+use dray_k8s::{kubelet, slice};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Time after which the published devices are looked at again; a kubelet that starts removes them.
+const AGAIN: Duration = Duration::from_secs(60);
+/// The same after an error.
+const SOON: Duration = Duration::from_secs(5);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Settings::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dray-k8s: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(settings: Settings) -> anyhow::Result<()> {
+    let client = kube::Client::try_default().await?;
+    let registered = Arc::new(Notify::new());
+    let driver = Driver::new(settings.clone(), client.clone());
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        ended = kubelet::serve(driver, registered.clone()) => ended,
+        () = publish(&client, &settings, &registered) => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
+
+/// Keeps the devices published.
+async fn publish(client: &kube::Client, settings: &Settings, registered: &Notify) {
+    loop {
+        let published = timeout(AGAIN, slice::publish(client, settings)).await;
+        let wait = match published {
+            Ok(Ok(())) => AGAIN,
+            Ok(Err(error)) => {
+                eprintln!("dray-k8s: publishing the devices: {error}");
+                SOON
+            }
+            Err(_) => SOON,
+        };
+        let _ = timeout(wait, registered.notified()).await;
+    }
+}

@@ -46,13 +46,13 @@ impl Kubelet {
     pub(crate) async fn prepare(&self, name: &str) -> Result<Vec<Device>, String> {
         let mut client = DRAPluginClient::new(self.channel.clone());
         let request = NodePrepareResourcesRequest { claims: vec![claim(name)] };
-        outcome(name, client.node_prepare_resources(request).await.unwrap().into_inner())
+        outcome(name, &client.node_prepare_resources(request).await.unwrap().into_inner())
     }
 
     pub(crate) async fn prepare_beta(&self, name: &str) -> Result<Vec<Device>, String> {
         let mut client = v1beta1::DRAPluginClient::new(self.channel.clone());
         let request = NodePrepareResourcesRequest { claims: vec![claim(name)] };
-        outcome(name, client.node_prepare_resources(request).await.unwrap().into_inner())
+        outcome(name, &client.node_prepare_resources(request).await.unwrap().into_inner())
     }
 
     pub(crate) async fn unprepare(&self, name: &str) -> Result<(), String> {
@@ -73,7 +73,7 @@ fn claim(name: &str) -> Claim {
     Claim { namespace: "default".into(), uid: format!("{name}-0000-4000"), name: name.into() }
 }
 
-fn outcome(name: &str, reply: NodePrepareResourcesResponse) -> Result<Vec<Device>, String> {
+fn outcome(name: &str, reply: &NodePrepareResourcesResponse) -> Result<Vec<Device>, String> {
     let outcome = reply.claims[&claim(name).uid].clone();
     if outcome.error.is_empty() { Ok(outcome.devices) } else { Err(outcome.error) }
 }

@@ -74,7 +74,7 @@ check: ## Checks to run before every commit: format, lints, fast tests
 	scripts/import-cycles.py
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
-	cargo test --package dray --bins --locked --quiet
+	cargo test --package dray --lib --locked --quiet
 
 test: ## Run all checks and tests
 	@scripts/setup.sh test

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs a test program where it sees only its own processes, network and state in /run: end-to-end tests examine
+# the whole machine, and several of these programs run at the same time.
+set -euo pipefail
+
+[ "$(id -u)" = 0 ] || exec "$@"
+if [ $$ != 1 ]; then
+    # Files with a process's number in their names: each program has its own numbers.
+    TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/XXXX")
+    chmod 755 "$TMPDIR"
+    export TMPDIR
+    trap 'rm -rf "$TMPDIR"' EXIT
+    unshare --mount --pid --fork --kill-child --mount-proc --ipc --net "$0" "$@"
+    exit
+fi
+mount -t tmpfs -o mode=755 run /run
+mkdir -m 1777 /run/lock
+mount -t tmpfs -o mode=1777 shm /dev/shm
+ip link set lo up
+# Not by exec: this shell waits for processes whose parent has ended.
+"$@"

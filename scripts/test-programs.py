@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Runs test programs, several at a time, and prints what each wrote when it has ended.
+
+usage: test-programs.py BUILT
+
+BUILT is a file with what `cargo test --no-run --message-format=json` wrote. Each program runs alone in its view
+of the machine (alone.sh). Exits with 1 if one has failed.
+"""
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+# The tests of one program run one by one, and wait most of the time.
+AT_ONCE = 4
+# Programs that take minutes start first, longest first.
+LONG = ["vm", "bench", "lab", "cli", "switch", "upf", "coverage"]
+ALONE = Path(__file__).with_name("alone.sh").resolve()
+
+
+def programs(built):
+    """Returns the test programs, each as its name, its file and the folder of its package."""
+    for line in Path(built).read_text().splitlines():
+        message = json.loads(line)
+        if message.get("profile", {}).get("test") and message["executable"]:
+            package = Path(message["manifest_path"]).parent
+            target = message["target"]
+            name = target["name"] if "test" in target["kind"] else f"{target['name']} (unit tests)"
+            yield name, message["executable"], package
+
+
+def run(program):
+    name, file, package = program
+    began = time.monotonic()
+    ended = subprocess.run(
+        [ALONE, file], cwd=package, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    seconds = time.monotonic() - began
+    sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + ended.stdout + f"   {seconds:.0f} s\n".encode())
+    sys.stdout.flush()
+    return ended.returncode == 0
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip().splitlines()[2])
+    found = sorted(programs(sys.argv[1]), key=lambda p: (LONG.index(p[0]) if p[0] in LONG else len(LONG), p[0]))
+    if not found:
+        sys.exit(f"{sys.argv[1]}: no test program in it")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        sys.exit(0 if all(list(pool.map(run, found))) else 1)
+
+
+main()

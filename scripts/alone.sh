@@ -10,11 +10,17 @@ if [ $$ != 1 ]; then
     chmod 755 "$TMPDIR"
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
+    # The pool of huge pages is the machine's: whoever changes it takes a lock of the machine.
+    mkdir -p /run/dray/locks
     unshare --mount --pid --fork --kill-child --mount-proc --ipc --net "$0" "$@"
     exit
 fi
+exec {locks}</run/dray/locks
 mount -t tmpfs -o mode=755 run /run
 mkdir -m 1777 /run/lock
+mkdir -p /run/dray/locks
+mount --bind "/proc/self/fd/$locks" /run/dray/locks
+exec {locks}<&-
 mount -t tmpfs -o mode=1777 shm /dev/shm
 ip link set lo up
 # Not by exec: this shell waits for processes whose parent has ended.

@@ -7,6 +7,7 @@ BUILT is a file with what `cargo test --no-run --message-format=json` wrote. Eac
 of the machine (alone.sh). Exits with 1 if one has failed.
 """
 import json
+import os
 import subprocess
 import sys
 import time
@@ -49,6 +50,7 @@ def main():
     found = sorted(programs(sys.argv[1]), key=lambda p: (LONG.index(p[0]) if p[0] in LONG else len(LONG), p[0]))
     if not found:
         sys.exit(f"{sys.argv[1]}: no test program in it")
+    os.environ["DRAY_HUGEPAGES"] = Path("/proc/sys/vm/nr_hugepages").read_text()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         sys.exit(0 if all(list(pool.map(run, found))) else 1)
 

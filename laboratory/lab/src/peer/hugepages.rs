@@ -110,8 +110,10 @@ fn number_in(path: &str) -> io::Result<u64> {
     fs::read_to_string(path)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Takes the lock under which one process at a time changes the pool.
+/// Takes the lock under which one process at a time changes the pool, which belongs to the whole
+/// machine. The folder can be mounted where processes have a /run of their own.
 fn lock() -> io::Result<Lock> {
-    fs::create_dir_all(PARENT)?;
-    Lock::take(&Path::new(PARENT).join("hugepages.lock"))
+    let folder = Path::new(PARENT).join("locks");
+    fs::create_dir_all(&folder)?;
+    Lock::take(&folder.join("hugepages.lock"))
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 if [ $$ != 1 ]; then
     # Files with a process's number in their names: each program has its own numbers.
     TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/XXXX")
-    chmod 755 "$TMPDIR"
+    chmod 1777 "$TMPDIR"
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
     # The pool of huge pages is the machine's: whoever changes it takes a lock of the machine.

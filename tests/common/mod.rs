@@ -217,7 +217,7 @@ impl Traces {
             }
         }
         let mut control_groups = BTreeSet::new();
-        groups_called_dray(Path::new("/sys/fs/cgroup"), 0, &mut control_groups);
+        groups_of_labs(Path::new("/sys/fs/cgroup"), 0, &mut control_groups);
         let interfaces = fs::read_dir("/sys/class/net").expect("/sys/class/net").flatten();
         Self {
             network_namespaces,
@@ -263,16 +263,20 @@ impl Traces {
     }
 }
 
-/// Collects all control groups below `dray` in any hierarchy, `dray` itself included.
-fn groups_called_dray(folder: &Path, depth: usize, found: &mut BTreeSet<String>) {
-    let inside = folder.components().any(|part| part.as_os_str() == "dray");
+/// Collects the control groups of labs in any hierarchy whose owner has this process's PID namespace: other
+/// programs' tests may run at the same time in theirs. A lab's name begins with the namespace's number.
+fn groups_of_labs(folder: &Path, depth: usize, found: &mut BTreeSet<String>) {
+    let namespace = fs::read_link("/proc/self/ns/pid").expect("/proc/self/ns/pid");
+    let own = namespace.to_string_lossy().replace("pid:[", "").replace(']', "-");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.is_dir() && (inside || depth < 2) {
-            if inside || entry.file_name() == "dray" {
+        let lab = path.components().skip_while(|part| part.as_os_str() != "dray").nth(1);
+        let foreign = lab.is_some_and(|lab| !lab.as_os_str().to_string_lossy().starts_with(&own));
+        if path.is_dir() && !foreign && (lab.is_some() || depth < 2) {
+            if lab.is_some() {
                 found.insert(path.display().to_string());
             }
-            groups_called_dray(&path, depth + 1, found);
+            groups_of_labs(&path, depth + 1, found);
         }
     }
 }

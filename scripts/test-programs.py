@@ -17,7 +17,7 @@ from pathlib import Path
 # The tests of one program run one by one, and wait most of the time.
 AT_ONCE = 4
 # Programs that take minutes start first, longest first.
-LONG = ["vm", "bench", "lab", "cli", "switch", "upf", "coverage"]
+LONG = ["vm", "bench", "lab", "cli", "switch", "upf", "containers", "coverage"]
 ALONE = Path(__file__).with_name("alone.sh").resolve()
 
 

@@ -1,4 +1,4 @@
-//! What a claim has been allocated from this driver, and with which parameters.
+//! Devices of this driver that a claim has, and their parameters.
 
 use std::fmt;
 

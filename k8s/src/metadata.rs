@@ -11,7 +11,7 @@ use crate::allocation::{Allocated, Allocation};
 /// Directory of the files in containers.
 const FOLDER: &str = "/var/run/kubernetes.io/dra-device-attributes";
 
-/// What a container is told about a port.
+/// Facts about a port that its container can read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     /// Name of the port in the switch.

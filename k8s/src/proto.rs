@@ -42,7 +42,7 @@ pub mod v1beta1 {
 #[derive(Clone, PartialEq, Message)]
 pub struct InfoRequest {}
 
-/// What a plugin is.
+/// Description of a plugin.
 #[derive(Clone, PartialEq, Message)]
 pub struct PluginInfo {
     /// `DRAPlugin`.
@@ -113,7 +113,7 @@ pub struct Device {
     /// The device in its pool.
     #[prost(string, tag = "3")]
     pub device_name: String,
-    /// What the container runtime is to inject.
+    /// CDI devices that the container runtime injects.
     #[prost(string, repeated, tag = "4")]
     pub cdi_device_ids: Vec<String>,
 }

@@ -34,7 +34,7 @@ const VERSION: &str = "0.5.0";
 pub struct Device {
     /// Name, which begins and ends with a letter or digit, with those and `_`, `-`, `.` between.
     pub name: String,
-    /// What is mounted.
+    /// Directories and files of the host that are mounted.
     pub mounts: Vec<Mount>,
 }
 

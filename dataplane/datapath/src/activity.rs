@@ -1,11 +1,11 @@
-//! What a data thread has done, for control threads.
+//! Activity of a data thread, for control threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dray_port::clock;
 
-/// What a data thread has done since its start, as it last published it. Only that thread writes.
+/// Activity of a data thread since its start, as it last published it. Only that thread writes.
 #[derive(Debug, Default)]
 pub struct Activity {
     work: AtomicU64,
@@ -15,7 +15,7 @@ pub struct Activity {
     beats: AtomicU64,
 }
 
-/// What a data thread has moved, in plain numbers that it publishes now and then.
+/// Batches and frames that a data thread has moved, in plain numbers that it publishes now and then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
     /// Batches of at least one frame that were received.

@@ -4,13 +4,14 @@ set -uo pipefail
 
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
+built=$dir/built
 log=$dir/log
-lints_log=$dir/lints
-touch "$log" "$lints_log" "$dir/skipped"
+vm_log=$dir/vm
+touch "$log" "$vm_log" "$dir/skipped"
 export DRAY_SKIPPED=$dir/skipped
-lints=
-# What this script started ends with it.
-trap '[ -z "$lints" ] || kill -- "-$lints" 2>/dev/null; rm -rf "$dir"' EXIT
+vm=
+# Virtual machines end with the program that started them.
+trap '[ -z "$vm" ] || kill -- "-$vm" 2>/dev/null; rm -rf "$dir"' EXIT
 status=0
 
 step() {
@@ -20,32 +21,19 @@ step() {
     echo "   $((SECONDS - began)) s"
 }
 
-# Builds that start nothing. The documentation's examples are tests: their results count.
-lints() {
-    step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-    # The data plane alone.
-    step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
-    # The driver for Kubernetes, a workspace of its own; its tests run below.
-    step cargo clippy --manifest-path k8s/Cargo.toml --all-targets --locked --quiet -- -D warnings
-    step build "$dir/k8s" --manifest-path k8s/Cargo.toml
-    # Memory ordering of rings, in a separate build.
-    step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
-        --quiet --target-dir target/loom
-    step cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
-    step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
-    step cargo test --workspace --locked --doc
-    exit "$status"
-}
-
-# Builds tests, the programs that they start, and libdray; what was built is written to a file. All packages at
-# once, here as above: another choice of packages has other features, for which everything is compiled again.
+# Builds tests, the programs that they start, and libdray, and adds them to the list of what was built. All
+# packages at once, here as above: another choice of packages has other features, for which everything is compiled
+# again.
 build() {
-    local built=$1
-    cargo build --workspace --lib --bins --tests --examples --locked --quiet \
-        --message-format=json-render-diagnostics "${@:2}" >"$built"
+    nice cargo build --workspace --lib --bins --tests --examples --locked --quiet \
+        --message-format=json-render-diagnostics "$@" >>"$built"
 }
 
-run_programs() { scripts/test-programs.py "$1" | tee -a "$log"; }
+test_vms() { scripts/test-programs.py "$built" vm >"$vm_log" 2>&1; }
+
+test_others() { scripts/test-programs.py "$built" '!vm' | tee -a "$log"; }
+
+test_documentation() { nice cargo test --workspace --locked --doc 2>&1 | tee -a "$log"; }
 
 # Everything is built once: incremental files would be a third of the disk space used.
 export CARGO_INCREMENTAL=0
@@ -54,23 +42,34 @@ step cargo fmt --all --check
 step cargo fmt --manifest-path k8s/Cargo.toml --check
 step scripts/import-cycles.py
 step scripts/import-cycles.py k8s
-step build "$dir/programs"
+step build
 # Simulations at the ends of links.
 step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY
-# Test programs wait most of the time: the other builds use what they leave of the CPUs.
+# Machines examine only themselves: builds that start nothing run beside them, with lower priority.
 set -m
-(renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
-lints=$!
+test_vms &
+vm=$!
 set +m
-step run_programs "$dir/programs"
-wait "$lints" || status=1
-lints=
-cat "$lints_log"
-step run_programs "$dir/k8s"
+step nice cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+# The data plane alone.
+step nice cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
+# The driver for Kubernetes, a workspace of its own.
+step nice cargo clippy --manifest-path k8s/Cargo.toml --all-targets --locked --quiet -- -D warnings
+step build --manifest-path k8s/Cargo.toml
+# Memory ordering of rings, in a separate build.
+step nice env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
+    --quiet --target-dir target/loom
+step nice cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
+step nice env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
+step test_documentation
+step wait "$vm"
+vm=
+cat "$vm_log"
+step test_others
 # The program as `make build` links it, in an empty root directory.
 step scripts/test-static.sh
 
-sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+sum() { grep -hE '^test result:' "$log" "$vm_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)
 failed=$(sum failed)
 skips=$(wc -l <"$DRAY_SKIPPED")

@@ -120,10 +120,13 @@ fn counters_balance_in_every_engine() {
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
             let needs = measured.setting.needs.as_ref().unwrap();
             assert!(needs.unlocked.values().all(|why| why.contains("RLIMIT_MEMLOCK")), "{needs:?}");
-            for role in ["receiver", "sender"] {
-                let cost = measured.cpu.roles.get(role);
-                assert!(cost.is_some_and(|cost| cost.total_s() > 0.0), "{name}: {role} {cost:?}");
-            }
+        }
+        // The kernel counts in ticks: in a short trial a role may not reach one.
+        for role in ["receiver", "sender"] {
+            let costs =
+                || results.results.iter().map(|row| &row.measured().unwrap().cpu.roles[role]);
+            let all: Vec<_> = costs().collect();
+            assert!(costs().any(|cost| cost.total_s() > 0.0), "{runtime}: {role} {all:?}");
         }
         assert_eq!(Everything::now(), before, "{runtime}");
     }
@@ -276,8 +279,9 @@ fn killed_container_ends_trial_and_is_named() {
             let agents = agents().into_iter();
             agents.filter(|(name, _)| name == "receiver").map(|(_, pid)| pid).collect()
         });
-        let expected = "container receiver: its first process ended";
-        assert!(reason.starts_with(expected), "{runtime}: {reason}");
+        // On a busy machine it may die before it has called the lab.
+        let expected = ["container receiver: its first process ended", "container receiver ("];
+        assert!(expected.iter().any(|start| reason.starts_with(start)), "{runtime}: {reason}");
         assert_eq!(Everything::now(), before, "{runtime}");
     }
 }

@@ -53,6 +53,8 @@ if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
 fi
 if [ "$purpose" = test ] && has_go; then
     "$(dirname "$0")/setup-cni.sh"
+    # Tests see no network but their own.
+    go -C "$(dirname "$0")/../dataplane/upf/tests/go-gtp" mod download
     ! command -v apt-get >/dev/null || "$(dirname "$0")/setup-engines.sh"
 fi
 if [ "$purpose" = test ] && command -v python3 >/dev/null; then

@@ -6,12 +6,12 @@ cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
 built=$dir/built
 log=$dir/log
-vm_log=$dir/vm
-touch "$log" "$vm_log" "$dir/skipped"
+lints_log=$dir/lints
+touch "$log" "$lints_log" "$dir/skipped"
 export DRAY_SKIPPED=$dir/skipped
-vm=
-# Virtual machines end with the program that started them.
-trap '[ -z "$vm" ] || kill -- "-$vm" 2>/dev/null; rm -rf "$dir"' EXIT
+lints=
+# The builds end with this script.
+trap '[ -z "$lints" ] || kill -- "-$lints" 2>/dev/null; rm -rf "$dir"' EXIT
 status=0
 
 step() {
@@ -25,15 +25,29 @@ step() {
 # packages at once, here as above: another choice of packages has other features, for which everything is compiled
 # again.
 build() {
-    nice cargo build --workspace --lib --bins --tests --examples --locked --quiet \
+    cargo build --workspace --lib --bins --tests --examples --locked --quiet \
         --message-format=json-render-diagnostics "$@" >>"$built"
 }
 
-test_vms() { scripts/test-programs.py "$built" vm >"$vm_log" 2>&1; }
+# Runs one program, or all others: `run_programs '!vm'`.
+run_programs() { scripts/test-programs.py "$built" "$1" | tee -a "$log"; }
 
-test_others() { scripts/test-programs.py "$built" '!vm' | tee -a "$log"; }
-
-test_documentation() { nice cargo test --workspace --locked --doc 2>&1 | tee -a "$log"; }
+# Builds that start nothing, apart from examples in documentation, whose results count.
+lints() {
+    step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+    # The data plane alone.
+    step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
+    # The driver for Kubernetes, a workspace of its own.
+    step cargo clippy --manifest-path k8s/Cargo.toml --all-targets --locked --quiet -- -D warnings
+    step cargo test --manifest-path k8s/Cargo.toml --locked --no-run --quiet
+    # Memory ordering of rings, in a separate build.
+    step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
+        --quiet --target-dir target/loom
+    step cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
+    step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
+    step cargo test --workspace --locked --doc
+    exit "$status"
+}
 
 # Everything is built once: incremental files would be a third of the disk space used.
 export CARGO_INCREMENTAL=0
@@ -45,31 +59,24 @@ step scripts/import-cycles.py k8s
 step build
 # Simulations at the ends of links.
 step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY
-# Machines examine only themselves: builds that start nothing run beside them, with lower priority.
+# Tests wait most of the time: these builds get the rest of the CPUs.
 set -m
-test_vms &
-vm=$!
+(renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
+lints=$!
 set +m
-step nice cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-# The data plane alone.
-step nice cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
-# The driver for Kubernetes, a workspace of its own.
-step nice cargo clippy --manifest-path k8s/Cargo.toml --all-targets --locked --quiet -- -D warnings
+# Virtual machines are emulated, and slow down what runs beside them.
+step run_programs vm
+step run_programs '!vm'
+step wait "$lints"
+lints=
+cat "$lints_log"
+: >"$built"
 step build --manifest-path k8s/Cargo.toml
-# Memory ordering of rings, in a separate build.
-step nice env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --release --test loom --locked \
-    --quiet --target-dir target/loom
-step nice cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz-check
-step nice env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked --quiet
-step test_documentation
-step wait "$vm"
-vm=
-cat "$vm_log"
-step test_others
+step run_programs '!vm'
 # The program as `make build` links it, in an empty root directory.
 step scripts/test-static.sh
 
-sum() { grep -hE '^test result:' "$log" "$vm_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
+sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)
 failed=$(sum failed)
 skips=$(wc -l <"$DRAY_SKIPPED")

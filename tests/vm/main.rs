@@ -246,11 +246,11 @@ fn afxdp_zero_copy_and_virtual_functions() {
     let output = vm.script(&script).boot(LIMIT).unwrap();
     assert_eq!(output.status, 0, "{}\n{}", output.output, output.console);
     let said = output.output;
-    for (from, to, options, agreed, at_least) in [
-        ("eth0", "eth1", "mode=zerocopy", "xdp native, zero copy", 1000),
-        ("eth2", "eth4", "xdp=generic", "xdp generic, copy", 1000),
+    for (from, to, options, agreed, lost_max) in [
+        ("eth0", "eth1", "mode=zerocopy", "xdp native, zero copy", 0),
+        ("eth2", "eth4", "xdp=generic", "xdp generic, copy", 0),
         // A card of this kind restarts when a socket is bound to it.
-        ("eth2", "eth3", "mode=zerocopy", "xdp native, zero copy", 900),
+        ("eth2", "eth3", "mode=zerocopy", "xdp native, zero copy", 100),
     ] {
         let title = format!("{from} to {to}, {options}\n");
         let part = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
@@ -262,7 +262,9 @@ fn afxdp_zero_copy_and_virtual_functions() {
             let rest = part.split_once(&format!("\"{name}\": ")).unwrap().1;
             rest.split_once(',').unwrap().0.parse::<u64>().unwrap()
         };
-        assert!(number("received") >= at_least && number("corrupt") == 0, "{title}: {said}");
+        // Of the 1000 frames that are due, a sender under emulation may not get to the last ones.
+        assert!(number("received") >= 900 && number("corrupt") == 0, "{title}: {said}");
+        assert!(number("lost") <= lost_max, "{title}: {said}");
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
     // This card can leave VLAN tags in frames; its virtual functions cannot.

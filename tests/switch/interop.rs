@@ -321,14 +321,16 @@ fn memif_port_interoperates_with_dpdk() {
     };
     let mut echo = PeerEndpoint::start(&dir, &settings).unwrap();
     echo.wait_until_ready(&Cancel::default()).unwrap();
-    echo.start_traffic().unwrap();
     for size in [256, 64, 1024] {
+        echo.start_traffic().unwrap();
         let mut port = open(&format!("memif:{}?size={size}", socket.display()));
         wait_until_up(&port);
         let there = Frames::between(1, 2);
         let back = there.clone().swapped();
         reach((&mut port.tx, &mut port.rx), &there);
         pass((&mut port.tx, &mut port.rx), &there, &back, 3000);
+        // When a client leaves, the server unmaps its memory, even while its own data thread reads it.
+        echo.stop_traffic().unwrap();
     }
 }
 

@@ -20,6 +20,8 @@ const PAGE_MIB: u32 = 2;
 /// Time limit for pages to come back from a peer that has ended: files in flight over a socket are
 /// closed later than the process.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which pages that have not come back are replaced.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Prefix of the names of reservation records, each of which contains its number of pages.
 const RECORD: &str = "hugepages-";
@@ -32,39 +34,54 @@ pub(super) struct Hugepages {
 }
 
 impl Hugepages {
-    /// Adds pages for `mib` MiB. Pages that are free already are left to others.
+    /// Adds pages for `mib` MiB. Pages that are free already are left to others; if others take some
+    /// of those that were added, more are added.
     pub(super) fn reserve(dir: &Path, mib: u32) -> Result<Self, LabError> {
         static RECORDS: AtomicU32 = AtomicU32::new(0);
         let what = format!("reserving {mib} MiB of huge pages in {POOL}");
         let doing = || LabError::doing(what.clone());
         let wanted = u64::from(mib.div_ceil(PAGE_MIB));
-        let lock = lock().map_err(doing())?;
-        let before = pool().map_err(doing())?;
-        fs::write(POOL, (before + wanted).to_string()).map_err(doing())?;
-        let added = pool().map_err(doing())?.saturating_sub(before);
         let number = RECORDS.fetch_add(1, Ordering::Relaxed);
-        let record = dir.join(format!("{RECORD}{number}"));
-        if let Err(error) = fs::write(&record, added.to_string()) {
-            let _ = shrink(added);
-            return Err(doing()(error));
-        }
-        // Dropping `pages`, declared next, takes the lock as well.
-        drop(lock);
-        let pages = Self { record };
+        let pages = Self { record: dir.join(format!("{RECORD}{number}")) };
+        let mut added = 0;
+        let mut missing = wanted;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let free = number_in(FREE).map_err(doing())?;
-            if added == wanted && free >= wanted {
-                return Ok(pages);
+            let grown = grow(&pages.record, added, missing).map_err(doing())?;
+            added += grown;
+            let again = Instant::now() + AGAIN;
+            loop {
+                missing = wanted.saturating_sub(number_in(FREE).map_err(doing())?);
+                if missing == 0 && added >= wanted {
+                    return Ok(pages);
+                }
+                if grown == 0 || Instant::now() > deadline {
+                    let found = u64::from(PAGE_MIB) * added.min(wanted - missing);
+                    let error = format!("only {found} MiB are available; free some memory");
+                    return Err(LabError::System { what, error: io::Error::other(error) });
+                }
+                if Instant::now() > again {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(2));
             }
-            if added < wanted || Instant::now() > deadline {
-                let found = u64::from(PAGE_MIB) * added.min(free);
-                let error = format!("only {found} MiB are available; free some memory");
-                return Err(LabError::System { what, error: io::Error::other(error) });
-            }
-            thread::sleep(Duration::from_millis(2));
+            missing = missing.max(wanted.saturating_sub(added));
         }
     }
+}
+
+/// Adds pages to the pool, and writes to the record how many it has then, with those of before.
+/// Returns the number of pages added.
+fn grow(record: &Path, before: u64, pages: u64) -> io::Result<u64> {
+    let _lock = lock()?;
+    let size = pool()?;
+    fs::write(POOL, (size + pages).to_string())?;
+    let added = pool()?.saturating_sub(size);
+    if let Err(error) = fs::write(record, (before + added).to_string()) {
+        let _ = shrink(added);
+        return Err(error);
+    }
+    Ok(added)
 }
 
 impl Drop for Hugepages {

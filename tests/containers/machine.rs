@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::{DRAY, Started, eventually, listens};
 use crate::node::text;
 
-/// Where `scripts/setup-engines.sh` unpacks the engines.
+/// Folder into which `scripts/setup-engines.sh` unpacks the engines.
 const ENGINES: &str = "/var/cache/dray/engines";
 const FIRST_PROCESS: &str = include_str!("machine.sh");
 const IMAGE: &str = include_str!("image.sh");
@@ -49,7 +49,7 @@ pub(crate) struct Inside(Started);
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        // What entered the PID namespace is a child of the process that entered the others.
+        // The process in the PID namespace is a child of the one that entered the other namespaces.
         if let Some(pid) = child_of(&self.0.0) {
             let _ = kill_process(pid, Signal::KILL);
             let _ = self.0.0.wait();

@@ -88,7 +88,7 @@ pub(crate) fn of(interface: &str) -> io::Result<Vec<(IpAddr, u8)>> {
     Ok(addresses.collect())
 }
 
-/// Returns the name of the interface that has an Ethernet address; `None` if there is none.
+/// Returns the name of the interface that has an Ethernet address; `None` if no interface has it.
 pub(crate) fn interface_with(mac: MacAddr) -> io::Result<Option<String>> {
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
     let replies = exchange(&Netlink::open()?.0, request, NLM_F_DUMP)?;

@@ -32,7 +32,7 @@ pub struct Limits {
     /// is closed: silent clients do not keep others out.
     pub waiting: usize,
     /// Maximum number of connections in all, each of which has a thread. Beyond it the oldest that
-    /// does not read its response is closed, and a further one at once if there is none.
+    /// does not read its response is closed; if all read theirs, a further one is closed at once.
     pub connections: usize,
     /// Time for a request to arrive, and for its response to be read.
     pub time: Duration,

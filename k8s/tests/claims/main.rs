@@ -90,7 +90,7 @@ async fn claim_becomes_socket_in_container() {
     let [receiver, sender] = [0, 1].map(|at| ids(&sides[at]));
     let said = node.run_containers(&receiver, &sender);
     assert!(said.contains("received 2000 frames") && said.contains("lost 0"), "{said}");
-    // What each container has read about its port, a line of JSON.
+    // Each container has printed the description of its port, a line of JSON.
     let described: Vec<Value> =
         said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let attributes = |of: &Value| of["requests"][0]["devices"][0]["attributes"].clone();

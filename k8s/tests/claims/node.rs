@@ -220,7 +220,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // What a failed test leaves.
+        // A failed test leaves mounts.
         for entry in fs::read_dir(self.at("run/vhost")).into_iter().flatten().flatten() {
             let flags = rustix::mount::UnmountFlags::DETACH;
             let _ = rustix::mount::unmount(entry.path(), flags);

@@ -106,7 +106,7 @@ impl Docker {
         }
     }
 
-    /// Calls a method; returns `None` if there is none of this name.
+    /// Calls a method; returns `None` if the driver has no method of this name.
     fn call(&self, method: &str, body: &[u8]) -> Result<Option<Value>, CniError> {
         let done = match method {
             "Plugin.Activate" => json!({"Implements": ["NetworkDriver"]}),
@@ -321,7 +321,7 @@ mod tests {
             let error = call(&docker, &format!("NetworkDriver.{method}"), &body).unwrap_err();
             assert!(error.contains(part), "{error}");
         }
-        // What does not exist can be deleted: a request that is repeated.
+        // A repeated request deletes an endpoint or a network that no longer exists.
         call(&docker, "NetworkDriver.DeleteEndpoint", &endpoint).unwrap();
         call(&docker, "NetworkDriver.DeleteNetwork", &json!({"NetworkID": "x"})).unwrap();
     }

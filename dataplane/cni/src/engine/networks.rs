@@ -43,7 +43,7 @@ impl Networks {
         saved.map_err(|error| CniError::io(&path.display(), &error))
     }
 
-    /// Reads a network; `None` if there is none.
+    /// Reads a network; `None` if it was never saved, or was removed.
     pub(super) fn load(&self, id: &str) -> Result<Option<Saved>, CniError> {
         let path = self.path(id);
         let failed = |error: &dyn ToString| CniError::io(&path.display(), &error.to_string());

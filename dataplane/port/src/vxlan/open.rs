@@ -132,7 +132,7 @@ fn bound(address: SocketAddr) -> Result<OwnedFd, Failed> {
 fn transmitting(uri: &VxlanUri) -> Result<OwnedFd, Failed> {
     let socket = bound(SocketAddr::new(uri.local.ip(), 0))?;
     enlarge_buffers(socket.as_fd()).map_err(|error| ("SO_SNDBUF", error))?;
-    // Nobody sends there; what comes nevertheless is to take no memory.
+    // This socket only sends: datagrams that arrive there must take no memory.
     sockopt::set_socket_recv_buffer_size(&socket, 0).map_err(fail("SO_RCVBUF"))?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))
         .map_err(fail("SO_SNDTIMEO"))?;

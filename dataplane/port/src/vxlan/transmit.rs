@@ -39,12 +39,12 @@ pub(super) struct Limits {
 /// Destination of frames that go to all hosts of the list.
 const ALL: u16 = u16::MAX;
 
-/// Where a frame of the batch goes: flow (8 bits), destination (16 bits), and its index in the batch
+/// Flow (8 bits) and destination (16 bits) of a frame of the batch, and its index in the batch
 /// (8 bits). Sorted by that number, frames that can share a message are neighbours, in order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Way(u32);
+struct Route(u32);
 
-impl Way {
+impl Route {
     fn new(flow: u8, to: u16, index: usize) -> Self {
         Self(u32::from(flow) << 24 | u32::from(to) << 8 | index as u32)
     }
@@ -124,10 +124,10 @@ impl VxlanTransmit {
     }
 
     /// Finds out where each frame goes.
-    fn ways(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Way, BATCH_MAX> {
+    fn routes(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Route, BATCH_MAX> {
         let now = if self.stations.is_some() { seconds() } else { 0 };
         let (flows, longest) = (self.sockets.len() as u8, self.limits.longest);
-        let mut ways = ArrayVec::new();
+        let mut routes = ArrayVec::new();
         for (index, frame) in frames.iter().enumerate() {
             let Some(head) = frame.first::<ETHERNET_LEN>().filter(|_| frame.len() <= longest)
             else {
@@ -139,26 +139,26 @@ impl VxlanTransmit {
                 .stations
                 .as_ref()
                 .and_then(|known| known.lookup(MacAddr([a, b, c, d, e, f]), now));
-            ways.push(Way::new(flow::of(frame, flows), to.unwrap_or(ALL), index));
+            routes.push(Route::new(flow::of(frame, flows), to.unwrap_or(ALL), index));
         }
-        if !ways.is_sorted() {
-            ways.sort_unstable();
+        if !routes.is_sorted() {
+            routes.sort_unstable();
         }
-        ways
+        routes
     }
 
-    /// Puts frames into messages: those that follow each other on one way and have one length share
+    /// Puts frames into messages: those that follow each other on one route and have one length share
     /// a message, in which the last one may be shorter.
-    fn load(&mut self, frames: &[Frame<'_>], ways: &[Way]) {
+    fn load(&mut self, frames: &[Frame<'_>], routes: &[Route]) {
         self.trains.clear();
         self.loaded.clear();
         let count_max = if self.gso { DATAGRAMS_MAX } else { 1 };
         let (mut first, mut at) = (0, 0);
-        while let Some(way) = ways.get(first) {
+        while let Some(route) = routes.get(first) {
             let start = at;
-            let size = VXLAN_LEN + frames[way.index()].len();
+            let size = VXLAN_LEN + frames[route.index()].len();
             let mut end = first;
-            while let Some(next) = ways.get(end).filter(|next| next.is_with(*way)) {
+            while let Some(next) = routes.get(end).filter(|next| next.is_with(*route)) {
                 let len = VXLAN_LEN + frames[next.index()].len();
                 let is_full = end - first == count_max || at - start + len > TRAIN_MAX;
                 if end > first && (is_full || len > size) {
@@ -174,20 +174,22 @@ impl VxlanTransmit {
                 }
             }
             let size = if end - first > 1 { size as u16 } else { 0 };
-            self.address(*way, start..at, size, first..end);
+            self.address(*route, start..at, size, first..end);
             first = end;
         }
     }
 
     /// Adds a message for each host that it goes to.
-    fn address(&mut self, way: Way, bytes: Range<usize>, size: u16, frames: Range<usize>) {
+    fn address(&mut self, route: Route, bytes: Range<usize>, size: u16, frames: Range<usize>) {
         let before = self.trains.len();
-        match usize::from(way.to()).checked_sub(self.listed.len()) {
-            _ if way.to() == ALL => {
+        match usize::from(route.to()).checked_sub(self.listed.len()) {
+            _ if route.to() == ALL => {
                 let train = |to: &Name| Train { bytes: bytes.clone(), size, to: *to };
                 self.trains.extend(self.listed.iter().map(train));
             }
-            None => self.trains.push(Train { bytes, size, to: self.listed[usize::from(way.to())] }),
+            None => {
+                self.trains.push(Train { bytes, size, to: self.listed[usize::from(route.to())] });
+            }
             Some(at) => {
                 let to = self.learned.lock().get(at).copied();
                 self.trains.extend(to.map(|to| Train { bytes, size, to: to.into() }));
@@ -197,7 +199,7 @@ impl VxlanTransmit {
             // No host is known yet.
             self.dropped += frames.len() as u64;
         }
-        let loaded = |_| Loaded { flow: way.flow(), frames: frames.clone() };
+        let loaded = |_| Loaded { flow: route.flow(), frames: frames.clone() };
         self.loaded.extend((before..self.trains.len()).map(loaded));
     }
 
@@ -249,8 +251,8 @@ impl VxlanTransmit {
 impl Transmit for VxlanTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let frames = &frames[..frames.len().min(BATCH_MAX)];
-        let ways = self.ways(frames);
-        self.load(frames, &ways);
+        let routes = self.routes(frames);
+        self.load(frames, &routes);
         let sent = self.send();
         if sent == self.trains.len() {
             return Ok(frames.len());
@@ -258,9 +260,9 @@ impl Transmit for VxlanTransmit {
         // A queue is full. Frames behind the last one that was sent can be tried again; those before
         // it would overtake it.
         let indices = |loaded: &Loaded| {
-            ways[loaded.frames.clone()]
+            routes[loaded.frames.clone()]
                 .iter()
-                .map(|way| way.index())
+                .map(|route| route.index())
                 .collect::<ArrayVec<_, BATCH_MAX>>()
         };
         let last = self.loaded[..sent].iter().flat_map(indices).max();

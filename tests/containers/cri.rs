@@ -93,11 +93,7 @@ impl Cluster {
 
     /// Calls containerd. Returns what `crictl` writes to its output, or all if it fails.
     fn try_call(&self, words: &[&str]) -> Result<String, String> {
-        let output = self.crictl(words).output().unwrap();
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            false => Err(crate::node::text(&output)),
-        }
+        crate::node::output_of(&mut self.crictl(words))
     }
 
     #[track_caller]

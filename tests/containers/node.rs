@@ -92,6 +92,15 @@ pub(crate) fn text(output: &Output) -> String {
     streams.map(|stream| String::from_utf8_lossy(stream).into_owned()).concat()
 }
 
+/// Runs a command. Returns what it wrote to its output, or all that it wrote if it fails.
+pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
+    let output = command.output().unwrap();
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(text(&output)),
+    }
+}
+
 impl Node {
     /// Starts a switch.
     pub(crate) fn start() -> Self {
@@ -298,7 +307,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // What a failed test leaves.
+        // A failed test leaves results of plugins, and mounts.
         let results = fs::read_dir(RESULTS).into_iter().flatten().flatten();
         for result in
             results.filter(|result| result.file_name().to_string_lossy().starts_with(&self.network))

@@ -37,11 +37,7 @@ impl Host {
     }
 
     fn try_run(&self, words: &[&str]) -> Result<String, String> {
-        let output = self.podman(words).output().unwrap();
-        match output.status.success() {
-            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-            false => Err(crate::node::text(&output)),
-        }
+        crate::node::output_of(&mut self.podman(words))
     }
 
     #[track_caller]

@@ -43,19 +43,20 @@ impl Hugepages {
         let wanted = u64::from(mib.div_ceil(PAGE_MIB));
         let number = RECORDS.fetch_add(1, Ordering::Relaxed);
         let pages = Self { record: dir.join(format!("{RECORD}{number}")) };
-        let mut added = 0;
-        let mut missing = wanted;
+        let (mut added, mut missing) = (0, wanted);
         let deadline = Instant::now() + PATIENCE;
         loop {
             let grown = grow(&pages.record, added, missing).map_err(doing())?;
             added += grown;
+            // A kernel that had to give less is short of memory: do not keep what it gave.
+            let is_short = grown < missing;
             let again = Instant::now() + AGAIN;
             loop {
                 missing = wanted.saturating_sub(number_in(FREE).map_err(doing())?);
-                if missing == 0 && added >= wanted {
+                if missing == 0 && !is_short {
                     return Ok(pages);
                 }
-                if grown == 0 || Instant::now() > deadline {
+                if is_short || Instant::now() > deadline {
                     let found = u64::from(PAGE_MIB) * added.min(wanted - missing);
                     let error = format!("only {found} MiB are available; free some memory");
                     return Err(LabError::System { what, error: io::Error::other(error) });
@@ -65,7 +66,6 @@ impl Hugepages {
                 }
                 thread::sleep(Duration::from_millis(2));
             }
-            missing = missing.max(wanted.saturating_sub(added));
         }
     }
 }

@@ -261,13 +261,23 @@ fn unprivileged_testpmd_pod_reflects_frames() {
     let runs = || cluster.port(&testpmd).state == PortState::Running;
     let said = || cluster.machine.said("testpmd");
     assert!(eventually(runs), "{:?} {}", cluster.port(&testpmd), said());
+    let ping = |count: &str| {
+        let (from, to) = (cluster.mac(&sender), cluster.mac(&testpmd));
+        let words = "-J -i 0 --port memif:@dray/eth0 --count";
+        cluster.exec(
+            &sender,
+            &format!("/bin/dray ping {words} {count} --src-mac {from} --dst-mac {to}"),
+        )
+    };
+    // Testpmd forwards some time after it has connected.
+    let received = |report: &str| -> Option<u64> {
+        let report: Value = serde_json::from_str(report).ok()?;
+        report["ping"]["receive"]["received"].as_u64()
+    };
+    let reaches = || ping("1").is_ok_and(|report| received(&report) == Some(1));
+    assert!(eventually(reaches), "{}", said());
     // Each frame comes back, and is checked, before the next one is sent.
-    let ping = format!(
-        "/bin/dray ping --port memif:@dray/eth0 --count {FRAMES} --src-mac {} --dst-mac {} -J -i 0",
-        cluster.mac(&sender),
-        cluster.mac(&testpmd),
-    );
-    let report = cluster.exec(&sender, &ping).unwrap_or_else(|error| panic!("{error} {}", said()));
+    let report = ping(FRAMES).unwrap_or_else(|error| panic!("{error} {}", said()));
     let report: Value = serde_json::from_str(&report).unwrap();
     let count: u64 = FRAMES.parse().unwrap();
     for (half, key) in [("send", "sent"), ("receive", "received")] {

@@ -126,7 +126,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "receive -p raw:eth0?bach=64",
         "invalid value 'raw:eth0?bach=64' for '--port <URI>': unknown key \"bach\": did you mean batch? \
-         raw: takes batch, wait, pause, ethertype, promisc, queues",
+         raw: takes batch, wait, pause, ethertype, promisc, queues, offload",
     ),
     (
         "switch a=raw:eth0?wait=spin",

@@ -13,24 +13,37 @@ use dray_switch::Switch;
 use dray_testvm::{RunningVm, VhostUser, Vm};
 use dray_wire::MacAddr;
 
+use crate::common::veths::Veths;
 use crate::common::{self, DRAY, alone};
 use crate::ends::{self, counters, switch};
 
-/// Two network namespaces, each with a TAP interface that is a port of one switch.
-struct Taps {
+/// Two network namespaces, each with an interface that leads to a port of one switch.
+struct Hosts {
     switch: Switch,
     names: [NetworkNamespace; 2],
+    /// The other ends of veth pairs, where `raw:` ports are.
+    _veths: Veths,
 }
 
-impl Taps {
-    /// Creates them with these keys of their ports.
-    fn new(keys: [&str; 2]) -> Self {
+impl Hosts {
+    /// Creates them with ports of these kinds and with these keys: `tap?offload=0`.
+    fn new(ports: [&str; 2]) -> Self {
+        let veths = Veths::new(1, &[]);
         let switch = switch("mode = 'learning'");
         let names = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
-        for (number, (name, keys)) in (1..).zip(names.iter().zip(keys)) {
+        for (number, (name, port)) in (1..).zip(names.iter().zip(ports)) {
             let path = format!("/proc/{}/fd/{}", std::process::id(), name.as_fd().as_raw_fd());
-            ends::add(&switch, &format!("p{number}=tap:eth0?netns={path}&{keys}"));
+            let (kind, keys) = port.split_once('?').unwrap_or((port, ""));
+            let add = |uri: &str| ends::add(&switch, &format!("p{number}={uri}"));
+            if kind == "raw" {
+                veths.ip(&format!("link add v{number} type veth peer name eth0 netns {path}"));
+                veths.ip(&format!("link set v{number} addrgenmode none up"));
+                veths.0.enter(|| Ok(add(&format!("raw:v{number}?{keys}")))).unwrap();
+            } else {
+                add(&format!("tap:eth0?netns={path}&{keys}"));
+            }
             for arguments in [
+                "link set eth0 up".to_owned(),
                 format!("address add 10.0.0.{number}/24 dev eth0"),
                 format!("address add fd00::{number}/64 dev eth0 nodad"),
             ] {
@@ -39,7 +52,7 @@ impl Taps {
                 assert!(name.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
             }
         }
-        Self { switch, names }
+        Self { switch, names, _veths: veths }
     }
 
     /// Sends `len` bytes by TCP from the first to the second, and checks each of them. Returns the
@@ -84,21 +97,25 @@ fn checksum_errors() -> u64 {
 fn kernel_accepts_packets_with_and_without_offloads() {
     let _alone = alone();
     require_root!();
-    for (keys, is_long) in [
-        (["offload=1", "offload=1"], true),
-        (["offload=1", "offload=0"], true),
-        (["offload=0", "offload=1"], false),
-        (["queues=2", "queues=2"], true),
+    for (ports, is_long) in [
+        (["tap?offload=1", "tap?offload=1"], true),
+        (["tap?offload=1", "tap?offload=0"], true),
+        (["tap?offload=0", "tap?offload=1"], false),
+        (["tap?queues=2", "tap?queues=2"], true),
+        (["raw", "raw"], true),
+        (["raw?batch=64&queues=2", "tap"], true),
+        (["tap", "raw?batch=64&wait=poll"], true),
+        (["raw", "tap?offload=0"], true),
     ] {
-        let taps = Taps::new(keys);
+        let hosts = Hosts::new(ports);
         for to in ["10.0.0.2", "fd00::2"] {
-            let mean = taps.stream(to.parse().unwrap(), 20 << 20);
-            assert_eq!(mean > 4000, is_long, "{keys:?} {to}: {mean} bytes per frame");
+            let mean = hosts.stream(to.parse().unwrap(), 20 << 20);
+            assert_eq!(mean > 4000, is_long, "{ports:?} {to}: {mean} bytes per frame");
         }
         // Sent frames are segments where the receiver takes no others.
-        let [first, second] = ["p1", "p2"].map(|port| counters(&taps.switch, port));
+        let [first, second] = ["p1", "p2"].map(|port| counters(&hosts.switch, port));
         let is_cut = second.tx_frames > 2 * first.rx_frames;
-        assert_eq!(is_cut, keys == ["offload=1", "offload=0"], "{first:?} {second:?}");
+        assert_eq!(is_cut, is_long && ports[1] == "tap?offload=0", "{first:?} {second:?}");
     }
 }
 

@@ -74,6 +74,7 @@ pub mod unix_datagram;
 mod uri;
 pub mod vhost;
 pub mod virtio;
+mod vnet;
 pub mod vxlan;
 mod wait;
 

@@ -487,6 +487,7 @@ impl Endpoint {
                 ethertype: Some(0x0800),
                 promisc: false,
                 queues: 1,
+                offload: true,
             }),
             Io::Afxdp { xdp, defer, wakeup } => {
                 let wait = if wait == Wait::Block { wait } else { Wait::Poll { pause_us: 0 } };

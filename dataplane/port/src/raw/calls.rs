@@ -5,10 +5,15 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use dray_wire::offload::{Offloads, VIRTIO_NET_LEN};
+
 use crate::socket::{get_option, set_option};
 
 /// `PACKET_IGNORE_OUTGOING` of linux/if_packet.h.
 pub(super) const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
+
+/// `PACKET_VNET_HDR_SZ` of linux/if_packet.h.
+const PACKET_VNET_HDR_SZ: libc::c_int = 24;
 
 /// Binds a packet socket to one interface and one Ethertype.
 pub(super) fn bind(socket: BorrowedFd<'_>, index: u32, ethertype: u16) -> io::Result<()> {
@@ -58,6 +63,18 @@ pub(super) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16
     set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, value)?;
     let value: u32 = get_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT)?;
     Ok(value as u16)
+}
+
+/// Has the kernel put a virtio-net header in front of each received frame, and expect one in front
+/// of each transmitted one. Returns the offloads that it leaves to the reader, and takes itself.
+pub(super) fn leave_offloads(socket: BorrowedFd<'_>) -> io::Result<Offloads> {
+    let len = VIRTIO_NET_LEN as libc::c_int;
+    // Kernels that know this option (Linux 6.4) also segment UDP (6.2).
+    if set_option(socket, libc::SOL_PACKET, PACKET_VNET_HDR_SZ, len).is_ok() {
+        return Ok(Offloads::ALL);
+    }
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1 as libc::c_int)?;
+    Ok(Offloads::TCP)
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

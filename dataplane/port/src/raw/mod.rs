@@ -1,4 +1,6 @@
-//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames.
+//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames. If the port's
+//! user handles offloads, each has a virtio-net header, and may be a packet of 64 KiB that is not
+//! segmented yet.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,6 +36,8 @@ pub struct RawUri {
     /// Number of sockets, 1 to 16, among which the kernel divides arriving frames by a hash of
     /// their flow.
     pub queues: u16,
+    /// True to leave segments together and checksums partial for a user that handles offloads.
+    pub offload: bool,
 }
 
 impl RawUri {
@@ -91,6 +95,32 @@ impl RawUri {
         }
         Ok((socket, FRAME_MAX.min(mtu + ETHERNET_LEN)))
     }
+
+    /// Opens the sockets and binds them to the interface.
+    fn open_sockets(&self, offloads: bool) -> Result<Port, Failed> {
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let mut group = None;
+        for _ in 0..self.queues {
+            let (socket, frame_max) = self.socket(&mut group)?;
+            let offloads = match offloads {
+                false => None,
+                true => {
+                    let offloads = calls::leave_offloads(socket.as_fd());
+                    Some(offloads.map_err(|error| ("PACKET_VNET_HDR", error))?)
+                }
+            };
+            let socket = Arc::new(socket);
+            let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
+            let mut rx = SocketReceive::new(socket.clone(), self.options, restore);
+            let mut tx = SocketTransmit::new(socket, self.options, false, frame_max);
+            if let Some(offloads) = offloads {
+                (rx, tx) = (rx.with_offloads(offloads), tx.with_offloads(offloads));
+            }
+            port.rx.push(Box::new(rx));
+            port.tx.push(Box::new(tx));
+        }
+        Ok(port)
+    }
 }
 
 impl Scheme for RawUri {
@@ -103,21 +133,16 @@ impl Scheme for RawUri {
         })?;
         let promisc = query.flag("promisc", false)?;
         let queues = query.queues()?;
-        Ok(Self { interface, options, ethertype, promisc, queues })
+        let offload = query.flag("offload", true)?;
+        Ok(Self { interface, options, ethertype, promisc, queues, offload })
     }
 
-    /// Opens the socket and binds it to the interface.
     fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
-        let mut group = None;
-        for _ in 0..self.queues {
-            let (socket, frame_max) = self.socket(&mut group)?;
-            let socket = Arc::new(socket);
-            let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
-            port.rx.push(Box::new(SocketReceive::new(socket.clone(), self.options, restore)));
-            port.tx.push(Box::new(SocketTransmit::new(socket, self.options, false, frame_max)));
-        }
-        Ok(port)
+        self.open_sockets(false)
+    }
+
+    fn open_offloading(&self, _: Option<Socket>) -> Result<Port, Failed> {
+        self.open_sockets(self.offload)
     }
 
     fn capabilities(&self, _: &str) -> &'static [Capability] {
@@ -149,6 +174,9 @@ impl fmt::Display for RawUri {
         }
         if self.queues != 1 {
             pairs.push(("queues", self.queues.to_string()));
+        }
+        if !self.offload {
+            pairs.push(("offload", "0".to_owned()));
         }
         write_query(f, pairs)
     }

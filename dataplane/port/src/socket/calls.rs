@@ -6,16 +6,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use dray_wire::ethernet::TAG_TYPE;
+use dray_wire::offload::VIRTIO_NET_LEN;
 use rustix::net::SendFlags;
 
 use crate::frame::Part;
 
-/// Entries of a batched call: messages of one or two buffers each.
+/// Entries of a batched call: messages of one buffer for a received frame, and of up to three for a
+/// transmitted one: a header, and the frame's two parts.
 ///
 /// `headers` points into `buffers` and `notes`. All are on the heap and none is ever resized, so
 /// moving this value keeps the pointers valid.
 pub(super) struct Messages {
-    buffers: Box<[[libc::iovec; 2]]>,
+    buffers: Box<[[libc::iovec; 3]]>,
     /// Auxiliary data of received frames; empty if none is requested.
     notes: Box<[Note]>,
     headers: Box<[libc::mmsghdr]>,
@@ -32,6 +34,11 @@ struct Note {
 }
 const _: () = assert!(size_of::<Note>() == 16 + 24 && align_of::<Note>() == 8);
 
+/// The virtio-net header in front of a frame.
+pub(super) type Head = [u8; VIRTIO_NET_LEN];
+
+const NO_BYTES: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+
 /// A VLAN tag as in a frame: type, priority and VLAN.
 pub(super) type Tag = [u8; 4];
 
@@ -41,8 +48,7 @@ unsafe impl Send for Messages {}
 
 impl Messages {
     pub(super) fn new(count: usize) -> Self {
-        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let mut buffers = vec![[empty; 2]; count].into_boxed_slice();
+        let mut buffers = vec![[NO_BYTES; 3]; count].into_boxed_slice();
         let headers: Box<[_]> = buffers
             .iter_mut()
             .map(|buffer| {
@@ -67,23 +73,32 @@ impl Messages {
         new
     }
 
-    /// `sendmmsg` of frames in `parts`; sends at most as many as there are messages.
+    /// `sendmmsg` of frames in `parts`, each behind one of `heads` if there are some; sends at most
+    /// as many as there are messages, and as there are heads.
     pub(super) fn send<'a>(
         &mut self,
         socket: BorrowedFd<'_>,
+        heads: Option<&[Head]>,
         parts: impl Iterator<Item = [Part<'a>; 2]>,
         flags: SendFlags,
     ) -> io::Result<usize> {
         let mut count = 0;
+        let most = heads.map_or(usize::MAX, <[Head]>::len);
         let messages = self.headers.iter_mut().zip(&mut self.buffers);
-        for ((header, buffers), parts) in messages.zip(parts) {
-            *buffers = vectors(parts);
-            header.msg_hdr.msg_iovlen = 2;
+        for ((header, buffers), parts) in messages.zip(parts).take(most) {
+            let [first, second] = vectors(parts);
+            let (buffers_of, len) = match heads {
+                Some(heads) => ([head(&heads[count as usize]), first, second], 3),
+                None => ([first, second, NO_BYTES], 2),
+            };
+            *buffers = buffers_of;
+            header.msg_hdr.msg_iovlen = len;
             count += 1;
         }
         let (headers, flags) = (self.headers.as_mut_ptr(), flags.bits().cast_signed());
-        // SAFETY: each of the first `count` headers points to the buffers of two parts, which stay
-        // mapped for `'a` and so outlive the call, and the kernel only reads them.
+        // SAFETY: each of the first `count` headers points to a head, which is borrowed, or none, and
+        // to two parts, which stay mapped for `'a` and so outlive the call; the kernel only reads
+        // them.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
@@ -99,7 +114,7 @@ impl Messages {
         block: bool,
     ) -> io::Result<usize> {
         let count = self.buffers.len();
-        for ([buffer, _], slot) in self.buffers.iter_mut().zip(slots.chunks_exact_mut(stride)) {
+        for ([buffer, ..], slot) in self.buffers.iter_mut().zip(slots.chunks_exact_mut(stride)) {
             let part = &mut slot[offset..];
             buffer.iov_base = part.as_mut_ptr().cast();
             buffer.iov_len = part.len();
@@ -168,6 +183,10 @@ impl Messages {
 
 /// `CMSG_LEN` of a note.
 const NOTE_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
+
+fn head(head: &Head) -> libc::iovec {
+    libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() }
+}
 
 /// Converts the parts to the kernel's format; one of them may be empty.
 pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {

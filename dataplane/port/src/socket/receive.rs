@@ -7,21 +7,27 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dray_wire::ethernet::TAG_LEN;
 use dray_wire::flow::{self, Flow, HEADERS_LEN};
+use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::SocketOptions;
 use super::calls::{self, Messages, Tag};
-use crate::frame::ADDRESSES_LEN;
-use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
+use super::transmit::is_of_frame;
+use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
+use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vnet};
 
 /// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
 /// lines. An odd number of lines spreads the slots' first lines over all sets of the cache.
-pub(crate) const SLOT_LEN: usize = {
-    let lines = (LINE + FRAME_LIMIT + 1).div_ceil(LINE);
-    (lines | 1) * LINE
-};
+pub(crate) const SLOT_LEN: usize = slot_len(FRAME_LIMIT);
+/// The same for frames with an offload.
+const LONG_SLOT_LEN: usize = slot_len(OFFLOADED_LIMIT);
 const LINE: usize = 64;
+
+const fn slot_len(longest: usize) -> usize {
+    let lines = (LINE + longest + 1).div_ceil(LINE);
+    (lines | 1) * LINE
+}
 
 /// The part of frames that the kernel removes on a socket, and the port restores.
 #[derive(Clone, Copy)]
@@ -50,13 +56,13 @@ enum Fill {
 }
 
 impl Fill {
-    /// Returns the offset of the kernel's bytes in their slot.
-    const fn offset(&self) -> usize {
+    /// Returns the offset in their slot of the kernel's bytes behind a virtio-net header.
+    const fn offset(&self, has_header: bool) -> usize {
         match self {
-            Self::Frames => 0,
+            Self::Frames if !has_header => 0,
             Self::Payloads { .. } => HEADERS_LEN,
             // A frame without a tag begins on a cache line.
-            Self::Untagged => LINE,
+            Self::Frames | Self::Untagged => LINE,
         }
     }
 }
@@ -64,17 +70,28 @@ impl Fill {
 pub(crate) struct SocketReceive {
     socket: Arc<OwnedFd>,
     slots: Box<[u8]>,
+    /// Length of a slot.
+    stride: usize,
+    /// Offloads that the kernel may leave to the reader; `None` if frames have no virtio-net header.
+    offloads: Option<Offloads>,
     messages: Messages,
     fill: Fill,
     batch: usize,
     wait: Wait,
     /// With [`Wait::Poll`]: tick before which no system call is made.
     rest_until: u64,
-    /// Offsets of the received frames, and their lengths.
-    filled: ArrayVec<(usize, usize), BATCH_MAX>,
+    filled: ArrayVec<Filled, BATCH_MAX>,
     /// Number of those that were taken.
     taken: usize,
-    oversized: u64,
+    /// Frames that were too long, or that the kernel or the port could not make sense of.
+    refused: u64,
+}
+
+/// A received frame.
+struct Filled {
+    start: usize,
+    len: usize,
+    offload: Offload,
 }
 
 impl SocketReceive {
@@ -90,6 +107,8 @@ impl SocketReceive {
         Self {
             socket,
             slots: vec![0; batch * SLOT_LEN].into_boxed_slice(),
+            stride: SLOT_LEN,
+            offloads: None,
             messages,
             fill,
             batch,
@@ -97,17 +116,30 @@ impl SocketReceive {
             rest_until: 0,
             filled: ArrayVec::new(),
             taken: 0,
-            oversized: 0,
+            refused: 0,
         }
+    }
+
+    /// For a packet socket that puts a virtio-net header in front of each frame.
+    pub(crate) fn with_offloads(self, offloads: Offloads) -> Self {
+        // Only memory that frames reach is ever used.
+        let slots = vec![0; self.batch * LONG_SLOT_LEN].into_boxed_slice();
+        Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), ..self }
+    }
+
+    /// Returns the offset of the kernel's bytes in their slot.
+    fn offset(&self) -> usize {
+        let header = if self.offloads.is_some() { VIRTIO_NET_LEN } else { 0 };
+        self.fill.offset(header > 0) - header
     }
 
     /// Makes one `recv`, `recvmsg` or `recvmmsg` call; returns the number of messages in the slots.
     fn call(&mut self) -> io::Result<usize> {
-        let offset = self.fill.offset();
+        let offset = self.offset();
         let block = self.wait == Wait::Block;
         if self.batch > 1 || matches!(self.fill, Fill::Untagged) {
-            let slots = &mut self.slots;
-            return self.messages.receive(self.socket.as_fd(), slots, SLOT_LEN, offset, block);
+            let (slots, stride) = (&mut self.slots, self.stride);
+            return self.messages.receive(self.socket.as_fd(), slots, stride, offset, block);
         }
         let flags = if block { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let slot = &mut self.slots[offset..];
@@ -122,7 +154,9 @@ impl Receive for SocketReceive {
         if self.taken == self.filled.len() {
             self.fill()?;
         }
-        let frame = |&(start, len): &(usize, usize)| Frame::from(&self.slots[start..start + len]);
+        let frame = |&Filled { start, len, offload }: &Filled| {
+            Frame::with_offload(&self.slots[start..start + len], offload)
+        };
         // Filled in place: a batch that is returned from a function is moved, full or not.
         let mut batch = Batch::new();
         batch.extend(self.filled[self.taken..].iter().map(frame));
@@ -133,7 +167,7 @@ impl Receive for SocketReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        Ok(calls::dropped(self.socket.as_fd())? + self.oversized)
+        Ok(calls::dropped(self.socket.as_fd())? + self.refused)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
@@ -159,6 +193,11 @@ impl SocketReceive {
         let count = match self.call() {
             Ok(count) => count,
             Err(error) if is_transient(&error) => 0,
+            // The kernel has dropped a packet that the header cannot describe.
+            Err(error) if self.offloads.is_some() && is_of_frame(&error) => {
+                self.refused += 1;
+                0
+            }
             Err(error) => return Err(error),
         };
         if let Wait::Poll { pause_us } = self.wait
@@ -168,12 +207,20 @@ impl SocketReceive {
             let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
             self.rest_until = clock::ticks() + pause;
         }
-        let offset = self.fill.offset();
-        for (index, slot) in self.slots.chunks_exact_mut(SLOT_LEN).take(count).enumerate() {
+        let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
+        for (index, slot) in self.slots.chunks_exact_mut(self.stride).take(count).enumerate() {
             let Some(mut len) = self.messages.len(index) else {
-                self.oversized += 1;
+                self.refused += 1;
                 continue;
             };
+            let mut offload = Offload::None;
+            if let Some(offloads) = self.offloads {
+                let Some(checked) = vnet::check(&mut slot[at..], len, offloads) else {
+                    self.refused += 1;
+                    continue;
+                };
+                (len, offload) = checked;
+            }
             let mut start = offset;
             match &mut self.fill {
                 Fill::Frames => {}
@@ -192,11 +239,11 @@ impl SocketReceive {
                     }
                 }
             }
-            if len > FRAME_LIMIT {
-                self.oversized += 1;
+            if len > if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT } {
+                self.refused += 1;
                 continue;
             }
-            self.filled.push((index * SLOT_LEN + start, len));
+            self.filled.push(Filled { start: index * self.stride + start, len, offload });
         }
         Ok(())
     }

@@ -5,15 +5,17 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use dray_wire::flow;
+use dray_wire::offload::Offloads;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::SocketOptions;
-use super::calls::{self, Messages};
+use super::calls::{self, Head, Messages};
 use super::receive::is_transient;
-use crate::Transmit;
 use crate::frame::{Frame, Part};
+use crate::{BATCH_MAX, Transmit, vnet};
 
 pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
@@ -22,6 +24,10 @@ pub(crate) struct SocketTransmit {
     /// True if the socket takes UDP payloads: the kernel writes all headers itself.
     payload_only: bool,
     frame_max: usize,
+    /// Offloads that the kernel takes; `None` if frames have no virtio-net header.
+    offloads: Option<Offloads>,
+    /// Headers of the frames of a call.
+    heads: ArrayVec<Head, BATCH_MAX>,
     /// `DONTWAIT` if a full peer must not hold up the caller.
     flags: SendFlags,
     dropped: u64,
@@ -41,17 +47,36 @@ impl SocketTransmit {
             batch: options.batch,
             payload_only,
             frame_max,
+            offloads: None,
+            heads: ArrayVec::new(),
             flags: SendFlags::empty(),
             dropped: 0,
         }
     }
 
+    /// For a packet socket that expects a virtio-net header in front of each frame.
+    pub(crate) fn with_offloads(self, offloads: Offloads) -> Self {
+        Self { offloads: Some(offloads), ..self }
+    }
+
     /// Makes one `send` or `sendmmsg` call; returns how many of `frames` the kernel took.
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        if self.batch > 1 {
+        if self.batch > 1 || self.offloads.is_some() {
+            let heads = match self.offloads {
+                None => None,
+                Some(offloads) => {
+                    let head = |frame| vnet::header(frame, offloads, self.frame_max);
+                    self.heads.clear();
+                    self.heads.extend(frames.iter().take(self.batch).map_while(head));
+                    if self.heads.is_empty() {
+                        return Err(Errno::MSGSIZE.into());
+                    }
+                    Some(&*self.heads)
+                }
+            };
             let payload_only = self.payload_only;
             let parts = frames.iter().map(|frame| parts(frame, payload_only));
-            return self.messages.send(self.socket.as_fd(), parts, self.flags);
+            return self.messages.send(self.socket.as_fd(), heads, parts, self.flags);
         }
         calls::send(self.socket.as_fd(), parts(&frames[0], self.payload_only), self.flags)?;
         Ok(1)
@@ -88,7 +113,12 @@ impl Transmit for SocketTransmit {
     }
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {
-        frame.fits(self.frame_max) && (!self.payload_only || udp_part(frame).is_some())
+        vnet::accepts(frame, self.offloads, self.frame_max)
+            && (!self.payload_only || udp_part(frame).is_some())
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads.unwrap_or(Offloads::NONE)
     }
 }
 

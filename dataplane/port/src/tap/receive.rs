@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dray_wire::offload::{self, Accept, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
+use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN};
 use rustix::io::Errno;
 
 use super::drops::Drops;
 use crate::frame::OFFLOADED_LIMIT;
 use crate::socket::SLOT_LEN;
 use crate::wait::sleep_on;
-use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait};
+use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, vnet};
 
 /// Maximum number of frames per call.
 const BATCH: usize = 64;
@@ -79,7 +79,7 @@ impl TapReceive {
                 }
                 (Ok(_), None) => None,
                 (Ok(len), Some(offloads)) => {
-                    check(&mut room[LINE - VIRTIO_NET_LEN..], len, *offloads)
+                    vnet::check(&mut room[LINE - VIRTIO_NET_LEN..], len, *offloads)
                         .map(|(len, offload)| Filled { start: start + LINE, len, offload })
                 }
                 (Err(Errno::AGAIN | Errno::INTR), _) => break,
@@ -100,22 +100,6 @@ impl TapReceive {
 /// Returns how much of the arena a frame may need.
 fn room(has_header: bool) -> usize {
     if has_header { LINE + OFFLOADED_LIMIT + 1 } else { SLOT_LEN }
-}
-
-/// Checks what was read, `len` bytes, a header and a frame; returns the frame's length, and what is
-/// left to do on it. `None` if the frame cannot be passed on.
-fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(usize, Offload)> {
-    let (header, frame) = read[..len].split_first_chunk_mut()?;
-    let accepted = VirtioNet::read(*header).check(frame, frame.len(), offloads).ok()?;
-    let offload = match accepted {
-        Accept::Carry(offload) => offload,
-        Accept::Complete { start, at } => {
-            offload::complete(frame, start, at);
-            Offload::None
-        }
-    };
-    let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
-    (frame.len() <= limit).then_some((frame.len(), offload))
 }
 
 impl Receive for TapReceive {

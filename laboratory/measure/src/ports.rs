@@ -13,10 +13,10 @@ use dray_wire::Flow;
 use crate::shape::Shape;
 use crate::topology::{Hop, Load, Station, Topology};
 
-/// Time for which all stations are announced, again and again.
-const ANNOUNCE: Duration = Duration::from_millis(50);
+/// Number of times that each station is announced: ports that are full take fewer frames.
+const ANNOUNCEMENTS: u64 = 3;
 /// Maximum time for the announcements.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Addresses of the frames that go into a link, to the first of the stations that they are for.
 pub(crate) fn flow(topology: &Topology, load: PortLoad, hop: &Hop) -> Flow {
@@ -69,24 +69,26 @@ pub(crate) fn announce(lab: &mut Lab, topology: &Topology, load: &Load) -> Resul
         Lane { port: topology.port(&topology.receiver, hop, load), flow }
     };
     let receiver = topology.receiver.container;
+    let lanes: Vec<_> = topology.receiver.ins.iter().enumerate().map(lane).collect();
+    let (ports, each) = (lanes.len() as u64, u64::from(of.stations).max(load.burst as u64));
     let job = Job::Send(SendJob {
-        lanes: topology.receiver.ins.iter().enumerate().map(lane).collect(),
+        lanes,
         flows: 1,
         stations: of.stations,
         size: load.size,
         users: None,
         burst: load.burst,
         rate: None,
-        count: None,
-        duration: ANNOUNCE,
+        count: Some(ANNOUNCEMENTS * each * ports),
+        duration: PATIENCE,
         timed: None,
         turn: None,
-        interval: ANNOUNCE,
+        interval: PATIENCE,
     });
     lab[receiver].request(&Request::Start(Box::new(job)))?;
     lab.wait_until_ready(receiver)?;
     lab[receiver].request(&Request::Begin { at_ns: monotonic_ns() })?;
-    lab.wait_until_done(receiver, PATIENCE).map(drop)
+    lab.wait_until_done(receiver, 2 * PATIENCE).map(drop)
 }
 
 /// Returns the frames that the receiving port with the fewest received, as a share of the mean;

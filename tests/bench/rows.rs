@@ -149,15 +149,15 @@ fn trials(measured: &dray_results::Measured) -> usize {
 fn isolating_links_are_reported_as_isolated() {
     let _alone = alone();
     require_root!();
-    let words =
-        ["--quick", "--size", "64", "--technique", "macvlan/private,macvlan/vepa", "--trials", "2"];
+    let isolating = ["macvlan/private", "macvlan/vepa"];
+    let techniques = isolating.map(|link| format!("{link}/raw,{link}/udp,{link}/afxdp-generic"));
+    let techniques = techniques.join(",");
+    let words = ["--quick", "--size", "64", "--technique", &techniques, "--trials", "2"];
     let (json, results, table) = run_with_table(&words);
     let validator = assert_schema(&json);
     let endpoints = by_link(&results, |row| row.endpoint.as_str());
-    assert!(endpoints.keys().eq(&["macvlan/private", "macvlan/vepa"]), "{endpoints:?}");
-    for endpoints in endpoints.values() {
-        assert!(endpoints.is_superset(&["afxdp-generic", "raw", "udp"].into()), "{endpoints:?}");
-    }
+    let each = BTreeSet::from(["afxdp-generic", "raw", "udp"]);
+    assert_eq!(endpoints, isolating.map(|link| (link, each.clone())).into());
     for row in &results.results {
         let isolation = row.isolation().unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!(isolation.verdict, Verdict::Isolated, "{row:?}");
@@ -317,11 +317,12 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate() {
         }
         assert!(measured.sent as f64 <= offered * 0.801, "{name}: 0.3 s of warm-up and 0.5 s");
     }
-    // At 10 kpps, two polling roles find nothing most of the time.
+    // At 10 kpps, two polling roles find nothing most of the time, if nothing else needs their CPUs.
     let idle = results.results[0].measured().unwrap();
     let total = idle.cpu.total;
-    assert!(total.polling_s.unwrap() > total.total_s() / 2.0, "{total:?}");
-    assert!(idle.work_cycles_per_frame.unwrap() < idle.cycles_per_frame.unwrap() / 2.0);
+    let share = if idle.noise.is_some_and(|noise| noise.disturbed_trials == 0) { 0.5 } else { 0.0 };
+    assert!(total.polling_s.unwrap() > total.total_s() * share, "{total:?}");
+    assert!(idle.work_cycles_per_frame.unwrap() < idle.cycles_per_frame.unwrap() * (1.0 - share));
     assert!(idle.mbps_per_core.unwrap() > 0.0 && idle.cpu.roles.contains_key("kernel"));
 }
 
@@ -588,6 +589,8 @@ fn one_second_samples_cover_only_measurement() {
 fn jumbo_frames_pass_where_the_mtu_allows() {
     let _alone = alone();
     require_root!();
-    let (_, results) = run(&["--quick", "--mtu", "9000", "--size", "9014", "--technique", "veth"]);
+    let techniques = "veth/udp,veth/raw-mmsg,veth/afxdp,veth/tap,veth/tcp";
+    let (_, results) =
+        run(&["--quick", "--mtu", "9000", "--size", "9014", "--technique", techniques]);
     check_books(&results);
 }

@@ -38,7 +38,11 @@ impl Hosts {
             if kind == "raw" {
                 veths.ip(&format!("link add v{number} type veth peer name eth0 netns {path}"));
                 veths.ip(&format!("link set v{number} addrgenmode none up"));
-                veths.0.enter(|| Ok(add(&format!("raw:v{number}?{keys}")))).unwrap();
+                let add = || {
+                    add(&format!("raw:v{number}?{keys}"));
+                    Ok(())
+                };
+                veths.0.enter(add).unwrap();
             } else {
                 add(&format!("tap:eth0?netns={path}&{keys}"));
             }

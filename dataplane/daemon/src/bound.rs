@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Mode, chmod, chownat, fchmod};
 use rustix::io::Errno;
@@ -19,6 +20,15 @@ use crate::name::SocketName;
 use crate::socket::FOLDER;
 
 const BACKLOG: i32 = 128;
+
+/// True while the files of sockets are another process's.
+static BORROWED: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether the files of all sockets are another process's, so that this one does not remove
+/// them.
+pub fn borrow_files(on: bool) {
+    BORROWED.store(on, Ordering::Relaxed);
+}
 
 /// A bound socket, which listens if its type has connections.
 #[derive(Debug)]
@@ -75,6 +85,11 @@ impl AsFd for BoundSocket {
 }
 
 impl SocketFile {
+    /// Takes the file of a socket that another process has bound, and hands over.
+    pub fn inherit(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), id: identity(path)? })
+    }
+
     fn bind(path: &Path, socket: &OwnedFd, kind: SocketType, access: &Access) -> io::Result<Self> {
         let rights = access.rights()?;
         make_folder(path)?;
@@ -95,7 +110,8 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|id| id == self.id) {
+        let is_own = !BORROWED.load(Ordering::Relaxed);
+        if is_own && identity(&self.path).is_ok_and(|id| id == self.id) {
             let _ = fs::remove_file(&self.path);
         }
     }

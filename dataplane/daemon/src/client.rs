@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dray_netdev::peer_user;
 use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::de::DeserializeOwned;
@@ -63,6 +64,20 @@ impl Client {
         Self { socket: socket.to_owned(), program }
     }
 
+    /// Returns the number of the user that the program runs as.
+    pub fn user(&self) -> Result<u32, ClientError> {
+        peer_user(&self.connect()?).map_err(|error| self.broken(&error))
+    }
+
+    fn connect(&self) -> Result<UnixStream, ClientError> {
+        UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { socket: self.socket.clone(), program: self.program }
+            }
+            _ => self.broken(&error),
+        })
+    }
+
     /// Sends a request, and parses the reply as JSON.
     pub fn json<T: DeserializeOwned>(
         &self,
@@ -97,12 +112,7 @@ impl Client {
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Vec<u8>, ClientError> {
-        let mut stream = UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                ClientError::NotRunning { socket: self.socket.clone(), program: self.program }
-            }
-            _ => self.broken(&error),
-        })?;
+        let mut stream = self.connect()?;
         let answer = exchange(&mut stream, method, target, body, descriptors);
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

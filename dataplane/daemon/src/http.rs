@@ -27,6 +27,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// File descriptors that came with it (`SCM_RIGHTS`), in order.
     pub descriptors: Vec<OwnedFd>,
+    /// Number of the user that sent it, if it came over a Unix socket.
+    pub user: Option<u32>,
 }
 
 impl Request {
@@ -201,6 +203,7 @@ fn parse_head(bytes: &[u8], body_max: usize) -> Result<Option<Head>, Refusal> {
         accept,
         body: Vec::new(),
         descriptors: Vec::new(),
+        user: None,
     };
     Ok(Some(Head { request, length, body: body.unwrap_or(0), expects_continue }))
 }

@@ -9,6 +9,7 @@
 
 mod access;
 mod bound;
+mod channel;
 mod client;
 mod failure;
 mod http;
@@ -20,7 +21,8 @@ mod server;
 mod socket;
 
 pub use access::{Access, Account, read_accounts};
-pub use bound::{BoundSocket, SocketFile, may_make_folder};
+pub use bound::{BoundSocket, SocketFile, borrow_files, may_make_folder};
+pub use channel::Channel;
 pub use client::{Client, ClientError};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
 /// Address and port at which metrics are served, such as `127.0.0.1:9464` or `[::1]:9464`.
@@ -41,6 +42,13 @@ impl fmt::Display for MetricsAddress {
 dray_text::serde_as_text!(MetricsAddress);
 
 impl MetricsAddress {
+    /// Like [`listen`](Self::listen), with the socket of another process if it listens at the address.
+    pub fn listen_with(self, inherited: Option<OwnedFd>) -> Result<TcpListener, ListenError> {
+        let inherited = inherited.map(TcpListener::from);
+        let is_there = |listener: &TcpListener| listener.local_addr().is_ok_and(|at| at == self.0);
+        inherited.filter(is_there).map_or_else(|| self.listen(), Ok)
+    }
+
     /// Listens at the address. A sandbox does not permit it later.
     pub fn listen(self) -> Result<TcpListener, ListenError> {
         TcpListener::bind(self.0).map_err(|error| {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use dray_netdev::peer_user;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -167,8 +168,10 @@ impl Shared {
 
     fn serve(&self, stream: &Arc<OwnedFd>) {
         let mut peer = Patient::new(stream, Instant::now() + self.limits.time);
-        let request = read_request(&mut peer, self.limits.body)
-            .and_then(|request| Ok(Request { descriptors: peer.take_descriptors()?, ..request }));
+        let request = read_request(&mut peer, self.limits.body).and_then(|request| {
+            let user = peer_user(stream).ok();
+            Ok(Request { descriptors: peer.take_descriptors()?, user, ..request })
+        });
         forget(&self.waiting, stream);
         let response = match (request, failure()) {
             // A dead thread may hold something for which the answer would wait.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 use rustix::net::SocketType;
 
 use crate::access::Access;
-use crate::bound::{BoundSocket, folder_of, make_folder, may_make_folder};
+use crate::bound::{BoundSocket, SocketFile, folder_of, make_folder, may_make_folder};
 use crate::lock::Lock;
 use crate::name::SocketName;
 
@@ -105,6 +105,14 @@ impl ControlSocket {
         let error = |what: String| SocketError { path: path.clone(), what };
         check_socket_path(path).map_err(error)?;
         make(address).map(Self).map_err(|e| error(e.to_string()))
+    }
+
+    /// Takes the listening socket at `path` that another process hands over.
+    pub fn inherit(path: &Path, socket: OwnedFd) -> Result<Self, SocketError> {
+        let error =
+            |error: io::Error| SocketError { path: path.to_owned(), what: error.to_string() };
+        let file = Some(SocketFile::inherit(path).map_err(error)?);
+        Ok(Self(BoundSocket { socket, file }))
     }
 }
 

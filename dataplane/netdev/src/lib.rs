@@ -8,6 +8,7 @@ mod genetlink;
 mod interface;
 pub mod privilege;
 mod tap;
+mod user;
 
 pub use exchange::exchange;
 pub use family::{DeferralSettings, Napi, Netdev, XdpFeatures};
@@ -16,3 +17,4 @@ pub use interface::Interface;
 pub use tap::{
     TapFormat, TapOffloads, attach_tap, attached_tap, create_tap, keep_tap, set_tap_offloads,
 };
+pub use user::peer_user;

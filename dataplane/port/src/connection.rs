@@ -1,12 +1,13 @@
 //! A port's Unix socket, and the thread that serves it.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_daemon::{BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,14 +17,18 @@ use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
 use crate::attention::Attention;
-use crate::handed;
+use crate::handed::{self, Handed};
 use crate::link::{LinkState, LinkStatus};
+use crate::live::{Conversation, Frozen, Live, Parts, Words};
 use crate::scheme::Failed;
 use crate::shared_listener::Seat;
 use crate::unix;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
+
+/// Time that the handling of a message may take while the port is to be handed over.
+const FREEZING: Duration = Duration::from_secs(1);
 
 /// Pause before the next peer is tried, after a peer that violated the protocol, one that accepted
 /// and disconnected, or a failed connect.
@@ -45,6 +50,13 @@ pub(crate) struct Control {
     attention: Arc<Attention>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
+    /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles
+    /// a message, so whoever else holds it knows that nothing changes.
+    peer: Mutex<Option<OwnedFd>>,
+    /// Where peers come from: a socket that listens, or a directory.
+    origin: Option<OwnedFd>,
+    /// True if this process has bound that socket itself.
+    owns_origin: bool,
     /// The control thread's id, once it runs.
     thread: OnceLock<Pid>,
 }
@@ -60,6 +72,15 @@ enum Source<'l> {
     Connects(&'l SocketName, SocketType),
     /// The port connects to the stream socket of this name in a directory that is the peer's.
     Within(BorrowedFd<'l>, &'l Path),
+}
+
+/// Descriptor of the origin of peers.
+#[derive(Clone, Copy)]
+enum Origin<'l> {
+    None,
+    Listener(&'l BoundSocket),
+    Directory(BorrowedFd<'l>),
+    Seat(&'l Seat),
 }
 
 /// How the session with a peer ended.
@@ -94,21 +115,77 @@ impl Connection {
         let Some(listener) = listener else {
             return Self::to(name, SocketType::STREAM, attention, converse);
         };
-        Self::spawn(attention, move |control| {
+        Self::listening(listener, None, attention, converse)
+    }
+
+    /// Continues the session with `peer`, and then accepts others at `listener`.
+    fn listening(
+        listener: BoundSocket,
+        peer: Option<UnixStream>,
+        attention: Arc<Attention>,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, Failed> {
+        // The thread owns the listener, and has its descriptor's duplicate at hand before it runs.
+        let listener = Arc::new(listener);
+        let origin = listener.clone();
+        Self::spawn(attention, Origin::Listener(&origin), move |control| {
+            if let Some(peer) = peer {
+                control.serve_one(control.admit(peer), &mut converse);
+            }
             control.serve(Source::Listener(&listener), converse);
         })
     }
 
-    /// Serves the clients that come to `seat`, one after the other.
+    /// Continues the session that another process has begun with `peer`, if there is one. Later peers
+    /// come from `origin`, or, if the port connects to them, from the socket `name`.
+    pub(crate) fn resume(
+        name: &SocketName,
+        origin: Option<Handed>,
+        peer: Option<UnixStream>,
+        attention: Arc<Attention>,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+    ) -> Result<Self, Failed> {
+        match origin {
+            Some(Handed::Listener(listener)) => {
+                Self::listening(listener, peer, attention, converse)
+            }
+            Some(Handed::Directory(directory)) => {
+                let file = name.path().and_then(Path::file_name).unwrap_or_default().into();
+                Self::within(directory, file, peer, attention, converse)
+            }
+            Some(Handed::Connected(_)) => Err(handed::refused("it is connected".to_owned())),
+            None => {
+                let name = name.clone();
+                Self::spawn(attention, Origin::None, move |control| {
+                    if let Some(peer) = peer {
+                        control.serve_one(control.admit(peer), &mut converse);
+                        control.pause();
+                    }
+                    control.serve(Source::Connects(&name, SocketType::STREAM), converse);
+                })
+            }
+        }
+    }
+
+    /// Continues the session with `client`, and then serves those that come to `seat`, one after the
+    /// other.
     pub(crate) fn at(
         seat: Seat,
+        client: Option<UnixStream>,
         attention: Arc<Attention>,
-        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
+        if client.is_some() {
+            seat.occupy();
+        }
         seat.open(&attention).map_err(|error| ("thread", error))?;
         let seat = Arc::new(seat);
         let shared = seat.clone();
-        let mut connection = Self::spawn(attention, move |control| {
+        let mut connection = Self::spawn(attention, Origin::Seat(&seat), move |control| {
+            if let Some(client) = client {
+                control.serve_one(control.admit(client), &mut converse);
+                shared.done();
+            }
             control.serve(Source::Seat(&shared), converse);
         })?;
         connection.seat = Some(seat);
@@ -130,25 +207,32 @@ impl Connection {
                 Err(error) => return Err(("connect", error)),
             },
         };
-        Self::spawn(attention, move |control| {
+        Self::spawn(attention, Origin::None, move |control| {
             control.change(|status| status.unreachable = why);
             let mut converse = converse;
             if let Some(stream) = first {
-                control.serve_one(stream, &mut converse);
+                control.serve_one(control.admit(stream), &mut converse);
                 control.pause();
             }
             control.serve(Source::Connects(&name, kind), converse);
         })
     }
 
-    /// Connects repeatedly to the stream socket `name` in `directory`.
+    /// Connects repeatedly to the stream socket `name` in `directory`, once `peer` has gone.
     pub(crate) fn within(
         directory: OwnedFd,
         name: PathBuf,
+        peer: Option<UnixStream>,
         attention: Arc<Attention>,
-        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        Self::spawn(attention, move |control| {
+        let directory = Arc::new(directory);
+        let origin = directory.clone();
+        Self::spawn(attention, Origin::Directory(origin.as_fd()), move |control| {
+            if let Some(peer) = peer {
+                control.serve_one(control.admit(peer), &mut converse);
+                control.pause();
+            }
             control.serve(Source::Within(directory.as_fd(), &name), converse);
         })
     }
@@ -169,24 +253,35 @@ impl Connection {
         attention: Arc<Attention>,
         mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        Self::spawn(attention, move |control| {
+        Self::spawn(attention, Origin::None, move |control| {
             for stream in streams {
                 if control.is_stopping() {
                     break;
                 }
-                control.serve_one(stream, &mut converse);
+                control.serve_one(control.admit(stream), &mut converse);
             }
         })
     }
 
     fn spawn<T>(
         attention: Arc<Attention>,
+        origin: Origin<'_>,
         serve: impl FnOnce(&Control) -> T + Send + 'static,
     ) -> Result<Self, Failed> {
+        let (origin, owns_origin) = match origin {
+            Origin::None => (None, false),
+            Origin::Listener(listener) => (Some(listener.as_fd()), listener.file.is_some()),
+            Origin::Directory(directory) => (Some(directory), false),
+            Origin::Seat(seat) => (Some(seat.socket()), seat.is_own()),
+        };
+        let origin = origin.as_ref().map(BorrowedFd::try_clone_to_owned).transpose();
         let control = Arc::new(Control {
             attention,
             stop: AtomicBool::new(false),
             status: Mutex::default(),
+            peer: Mutex::default(),
+            origin: origin.map_err(|error| ("socket", error))?,
+            owns_origin,
             thread: OnceLock::new(),
         });
         let shared = control.clone();
@@ -204,6 +299,31 @@ impl Connection {
         // Nothing is sent: the channel disconnects.
         let _ = runs.recv();
         Ok(Self { control, thread: Some(thread), seat: None, ended: Mutex::new(ended) })
+    }
+
+    /// Stops the control thread, before it accepts a peer or reads a message. `said` returns what the
+    /// peer has said so far, and `last` where its queues stand. `None` if `said` returns that.
+    pub(crate) fn freeze<'c>(
+        &'c self,
+        said: impl FnOnce() -> Option<io::Result<Conversation>>,
+        last: impl Fn() -> Vec<Words> + 'c,
+    ) -> io::Result<Option<Frozen<'c>>> {
+        let control = &self.control;
+        let gate = control.patient_gate()?;
+        let peer = gate.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let Some(conversation) = said().transpose()? else { return Ok(None) };
+        // Of a session that has just ended.
+        let conversation = peer.as_ref().map(|_| conversation).unwrap_or_default();
+        let origin = control.origin.as_ref().map(OwnedFd::try_clone).transpose()?;
+        let (own, past) = (control.owns_origin, self.status());
+        let live = Live::of_peer(Parts { origin, own, peer, conversation, past });
+        Ok(Some(Frozen { live, last: Box::new(last), _gate: gate }))
+    }
+
+    /// Sets what is known of the peers before.
+    pub(crate) fn remember(&self, past: LinkStatus) {
+        let LinkStatus { ends, last_end, .. } = past;
+        self.control.change(|status| (status.ends, status.last_end) = (ends, last_end));
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
@@ -261,6 +381,7 @@ impl Control {
             status.unreachable = None;
         });
         let end = converse(stream, self);
+        *self.gate() = None;
         self.change(|status| {
             status.state = LinkState::Waiting;
             status.features.clear();
@@ -276,10 +397,17 @@ impl Control {
     fn next_peer(&self, source: Source<'_>) -> Option<UnixStream> {
         let failed = match source {
             Source::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
-                Woken::Readable => match listener.accept() {
-                    Ok(stream) => return Some(stream),
-                    Err(error) => format!("accepting a peer: {error}"),
-                },
+                Woken::Readable => {
+                    let mut peer = self.gate();
+                    let accepted = listener.accept();
+                    match accepted.and_then(|stream| Ok((stream.try_clone()?, stream))) {
+                        Ok((copy, stream)) => {
+                            *peer = Some(copy.into());
+                            return Some(stream);
+                        }
+                        Err(error) => format!("accepting a peer: {error}"),
+                    }
+                }
                 Woken::Attention | Woken::Timeout => return None,
             },
             Source::Seat(seat) => {
@@ -287,16 +415,16 @@ impl Control {
                 if client.is_none() {
                     self.wait(None, None);
                 }
-                return client;
+                return client.map(|client| self.admit(client));
             }
             Source::Within(directory, name) => {
                 match handed::connect_within(directory, name, SocketType::STREAM) {
-                    Ok(stream) => return Some(stream),
+                    Ok(stream) => return Some(self.admit(stream)),
                     Err(error) => error.to_string(),
                 }
             }
             Source::Connects(name, kind) => match unix::connect(name, kind) {
-                Ok(stream) => return Some(stream),
+                Ok(stream) => return Some(self.admit(stream)),
                 // The cause of a permanent error may be removed while the port is open.
                 Err(error) => {
                     unix::why_unreachable(name, error).unwrap_or_else(|error| error.to_string())
@@ -310,6 +438,38 @@ impl Control {
 
     fn pause(&self) {
         self.wait(None, Some(AGAIN));
+    }
+
+    /// Keeps the control thread from accepting a peer and from handling a message. The control thread
+    /// itself holds it meanwhile, and never while it waits.
+    pub(crate) fn gate(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Like [`gate`](Self::gate), for a caller that the peer must not hold up: it could make the control
+    /// thread close a file that takes long.
+    fn patient_gate(&self) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
+        let deadline = Instant::now() + FREEZING;
+        loop {
+            match self.peer.try_lock() {
+                Ok(gate) => return Ok(gate),
+                Err(TryLockError::Poisoned(gate)) => return Ok(gate.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let what = format!("its peer has kept it busy for {FREEZING:?}");
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+                }
+            }
+        }
+    }
+
+    /// Notes the connection to a peer. If there is no descriptor for that, no other process can
+    /// continue its session.
+    fn admit(&self, stream: UnixStream) -> UnixStream {
+        *self.gate() = stream.try_clone().ok().map(OwnedFd::from);
+        stream
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use dray_daemon::{Access, BoundSocket, SocketName};
+use dray_daemon::{Access, BoundSocket, SocketFile, SocketName};
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, fstat, openat2,
 };
@@ -65,6 +65,49 @@ impl Handed {
         }
         set_nonblocking(&descriptor, false)?;
         Ok(Self::Connected(descriptor.into()))
+    }
+}
+
+impl Handed {
+    /// Checks the origin of peers that another process hands over: a socket of type `kind` that
+    /// listens, or a directory if `in_directory`.
+    pub(crate) fn origin(
+        descriptor: Option<OwnedFd>,
+        kind: SocketType,
+        in_directory: bool,
+    ) -> Result<Option<Self>, Failed> {
+        let Some(descriptor) = descriptor else { return Ok(None) };
+        match Self::check(vec![descriptor], kind, in_directory)? {
+            Self::Connected(_) => Err(refused("it is connected, and does not listen".to_owned())),
+            origin => Ok(Some(origin)),
+        }
+    }
+
+    /// Checks the connection to a peer that another process hands over.
+    pub(crate) fn peer(
+        descriptor: Option<OwnedFd>,
+        kind: SocketType,
+    ) -> Result<Option<UnixStream>, Failed> {
+        let Some(descriptor) = descriptor else { return Ok(None) };
+        // The peer may have gone meanwhile.
+        let is_right = sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
+            && sockopt::socket_type(&descriptor) == Ok(kind)
+            && sockopt::socket_acceptconn(&descriptor) == Ok(false);
+        if !is_right {
+            return Err(refused(format!("it is {}, not a peer's", describe(&descriptor))));
+        }
+        set_nonblocking(&descriptor, false)?;
+        Ok(Some(descriptor.into()))
+    }
+
+    /// Makes the file of a socket that listens at `name` this process's, if it was that of the process
+    /// that hands over.
+    pub(crate) fn with_file(mut self, name: &SocketName, is_own: bool) -> Result<Self, Failed> {
+        if let (Self::Listener(listener), SocketName::File(path), true) = (&mut self, name, is_own)
+        {
+            listener.file = Some(SocketFile::inherit(path).map_err(|error| ("socket", error))?);
+        }
+        Ok(self)
     }
 }
 

@@ -55,6 +55,7 @@ pub mod impair;
 mod interface;
 mod limits;
 mod link;
+mod live;
 pub mod memif;
 pub mod memory;
 pub mod netmap;
@@ -94,6 +95,7 @@ pub use finish::{Finished, Finisher};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};
 pub use limits::MemoryLimits;
 pub use link::{Link, LinkState, LinkStatus};
+pub use live::{Frozen, Live, Resumption, Words};
 pub use query::UriError;
 pub use socket::SocketOptions;
 pub use uri::{Bound, PortUri};
@@ -134,6 +136,12 @@ pub trait Receive: Send {
     /// Returns the descriptor that becomes readable when a frame arrives, if the port has one. Some
     /// ports signal it only while they are [`armed`](Self::arm).
     fn event(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Returns the descriptor with which another process can continue to receive and transmit
+    /// ([`PortUri::resume`]), if that is all it needs.
+    fn device(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

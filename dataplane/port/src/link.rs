@@ -1,9 +1,12 @@
 //! State of a port's link to its peer.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
+
+use crate::live::Frozen;
 
 /// Connection state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +71,12 @@ pub trait Link: Send + Sync {
     /// Moves the port's control thread, if it has one, to these CPUs. Does nothing if that is not
     /// permitted.
     fn move_control(&self, _cpus: &CpuSet) {}
+
+    /// Stops the control thread, so that another process can continue the port; `None` if that is
+    /// not possible for this kind of port.
+    fn freeze(&self) -> Option<io::Result<Frozen<'_>>> {
+        None
+    }
 }
 
 #[cfg(test)]

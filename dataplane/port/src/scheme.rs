@@ -12,6 +12,7 @@ use dray_netdev::privilege::Capability;
 use rustix::net::SocketType;
 
 use crate::handed::refused;
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError};
 use crate::shared_listener::Seat;
 use crate::{Port, Wait};
@@ -123,6 +124,12 @@ pub(crate) trait Scheme: fmt::Display {
             "only tap: and vxlan: ports, and vhost: and memif: ports that listen, take some"
                 .to_owned(),
         ))
+    }
+
+    /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)).
+    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        drop(live);
+        Err(refused("such a port cannot be handed over".to_owned()))
     }
 
     /// Opens what the port needs in the network namespace of the calling thread, for a program that

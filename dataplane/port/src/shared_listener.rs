@@ -113,12 +113,13 @@ struct Shared {
 }
 
 impl Seat {
-    /// Registers port `id` at the socket `name`, which is created if no port of this process
-    /// listens at it.
+    /// Registers port `id` at the socket `name`. If no port of this process listens at it, it is the
+    /// one that another process hands over, or created.
     pub(crate) fn take(
         protocol: &'static Protocol,
         name: &SocketName,
         access: &Access,
+        handed: Option<BoundSocket>,
         id: u32,
         terms: Terms,
     ) -> io::Result<Self> {
@@ -133,7 +134,10 @@ impl Seat {
             }
             Some(listener) => listener,
             None => {
-                let socket = BoundSocket::bind(name, protocol.kind, access)?;
+                let socket = match handed {
+                    Some(socket) => socket,
+                    None => BoundSocket::bind(name, protocol.kind, access)?,
+                };
                 let listener = Listener::new(protocol, name, socket, access)?;
                 listeners.push(Arc::downgrade(&listener));
                 listener
@@ -165,6 +169,22 @@ impl Seat {
         members.push(member.clone());
         drop(members);
         Ok(Self { listener: Some(listener), member })
+    }
+
+    /// Returns the socket.
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.listener().shared.socket.as_fd()
+    }
+
+    /// Returns true if this process has bound the socket itself, and other ports may share it.
+    pub(crate) fn is_own(&self) -> bool {
+        let own = listeners().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        own.iter().any(|listener| std::ptr::eq(&**listener, self.listener()))
+    }
+
+    /// Notes that the port serves a client already.
+    pub(crate) fn occupy(&self) {
+        *self.member.state() = ClientState::Busy;
     }
 
     fn listener(&self) -> &Listener {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
+use crate::live::{Live, Resumption};
 use crate::memif::MemifUri;
 use crate::netmap::NetmapUri;
 use crate::null::NullUri;
@@ -144,6 +145,12 @@ impl PortUri {
         self.scheme()
             .open_with(descriptors)
             .map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    /// Continues the port of another process that `live` describes. With a peer, its queues start at
+    /// [`Resumption::go`].
+    pub fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), OpenError> {
+        self.scheme().resume(live).map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     /// Opens what another program needs to open the port ([`open_with`](Self::open_with)), in the

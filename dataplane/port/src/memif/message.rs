@@ -11,6 +11,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg, sockopt,
 };
 
+use crate::live::Words;
+
 /// Length of a message in bytes.
 const LEN: usize = 128;
 /// The only version of the protocol, 2.0.
@@ -179,9 +181,11 @@ impl Packet {
     }
 }
 
-/// Takes the next message, which must be there, and the descriptors that came with it; returns
-/// `None` if the peer has disconnected.
-pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<(Message, Vec<OwnedFd>)>, String> {
+/// Takes the next message, which must be there, with its bytes and the descriptors that came with it;
+/// returns `None` if the peer has disconnected.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+) -> Result<Option<(Message, Words, Vec<OwnedFd>)>, String> {
     let mut bytes = [0; LEN + 1];
     // Descriptors for which there is no room would be closed by the kernel, see below.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
@@ -207,7 +211,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<(Message, Vec<Own
     }
     match (message.bytes, bytes.first_chunk()) {
         (0, _) => Ok(None),
-        (LEN, Some(message)) => Ok(Some((parse(message), fds))),
+        (LEN, Some(message)) => Ok(Some((parse(message), message.to_vec(), fds))),
         _ => Err(format!("message is not {LEN} bytes long")),
     }
 }
@@ -218,6 +222,11 @@ pub(super) fn peek(socket: BorrowedFd<'_>) -> Option<Message> {
     let mut bytes = [0; LEN + 1];
     let (_, len) = recv(socket, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
     (len == LEN).then(|| bytes.first_chunk().map(parse))?
+}
+
+/// Reads a message that has been received before.
+pub(super) fn parse_words(words: &[u8]) -> Result<Message, String> {
+    words.try_into().map(parse).map_err(|_| format!("message is not {LEN} bytes long"))
 }
 
 fn parse(bytes: &[u8; LEN]) -> Message {
@@ -338,7 +347,7 @@ mod tests {
         Packet::add_region(1).send(theirs.as_fd(), Some(theirs.as_fd())).unwrap();
         let wanted = Message::AddRegion { index: 0, len: 1 };
         assert_eq!(peek(ours.as_fd()), Some(wanted.clone()));
-        let (message, fds) = receive(ours.as_fd()).unwrap().unwrap();
+        let (message, _, fds) = receive(ours.as_fd()).unwrap().unwrap();
         assert_eq!((message, fds.len()), (wanted, 1));
         drop((theirs, fds));
         assert_eq!(peek(ours.as_fd()), None);

@@ -40,6 +40,7 @@ use rustix::net::SocketType;
 
 use crate::handed::{self, Handed, refused};
 use crate::limits::MemoryLimits;
+use crate::live::{Live, Parts, Resumption};
 use crate::query::{Query, UriError};
 use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::shared_listener::{Seat, Terms};
@@ -60,7 +61,7 @@ impl MemifUri {
         let sockets = sockets.into_iter().map(UnixStream::from).collect();
         let port = match &self.role {
             Role::Client { size } => client::open(self, *size, sockets),
-            Role::Server { memory, .. } => server::open(self, *memory, Err(sockets)),
+            Role::Server { memory, .. } => server::open(self, *memory, Err(sockets), None),
         };
         port.map_err(|(what, error)| OpenError::new(self, what, error))
     }
@@ -114,7 +115,8 @@ impl Scheme for MemifUri {
             Role::Client { .. } => Ok(None),
             Role::Server { memory, access } => {
                 let terms = Terms { queues: self.queues, regions: memory.regions };
-                let seat = Seat::take(&server::PROTOCOL, &self.socket, access, self.id, terms)?;
+                let seat =
+                    Seat::take(&server::PROTOCOL, &self.socket, access, None, self.id, terms)?;
                 Ok(Some(Socket::Shared(seat)))
             }
         }
@@ -126,7 +128,7 @@ impl Scheme for MemifUri {
         match (&self.role, socket) {
             (Role::Client { size }, _) => client::open(self, *size, Vec::new()),
             (Role::Server { memory, .. }, Some(Socket::Shared(seat))) => {
-                server::open(self, *memory, Ok(seat))
+                server::open(self, *memory, Ok(seat), None)
             }
             (Role::Server { .. }, _) => Err(("socket", io::ErrorKind::NotConnected.into())),
         }
@@ -145,7 +147,34 @@ impl Scheme for MemifUri {
             Handed::Connected(socket) => Err(vec![socket]),
             Handed::Directory(_) => unreachable!("only a socket is taken"),
         };
-        server::open(self, *memory, clients)
+        server::open(self, *memory, clients, None)
+    }
+
+    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        let Role::Server { memory, access } = &self.role else {
+            return Err(refused("a memif client cannot be handed over".to_owned()));
+        };
+        let Parts { origin, own, peer, conversation, past } = live.into_parts().map_err(refused)?;
+        let origin = Handed::origin(origin, SocketType::SEQPACKET, false)?;
+        let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
+        let peer = Handed::peer(peer, SocketType::SEQPACKET)?;
+        let terms = Terms { queues: self.queues, regions: memory.regions };
+        let (protocol, socket, id) = (&server::PROTOCOL, &self.socket, self.id);
+        let seat = match origin {
+            Some(Handed::Listener(listener)) if own => {
+                Some(Seat::take(protocol, socket, access, Some(listener), id, terms))
+            }
+            Some(Handed::Listener(listener)) => {
+                Some(Seat::at(protocol, socket, listener, id, terms))
+            }
+            Some(_) | None => None,
+        };
+        let seat = seat.transpose().map_err(|error| ("socket", error))?;
+        let (resumption, resumed) = Resumption::new(conversation);
+        let resumption = peer.is_some().then_some(resumption);
+        let peer = peer.map(|peer| (peer, resumed));
+        let (port, connection) = (seat.ok_or(Vec::new()), server::Past { peer, past });
+        Ok((server::open(self, *memory, port, Some(connection))?, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::message::{Message, Packet, receive};
 use crate::connection::{Control, End, Woken};
+use crate::live::Words;
 use crate::pairs::Pairs;
 
 /// Time within which a peer must send a message that the port waits for.
@@ -36,6 +37,12 @@ impl Session<'_> {
 
     /// Waits for the next message, the reply to `what` or `what` itself, for at most [`PATIENCE`].
     pub(super) fn next(&self, what: &str) -> Result<(Message, Vec<OwnedFd>), End> {
+        self.await_message(what)?;
+        self.take().map(|(message, _, fds)| (message, fds))
+    }
+
+    /// Like [`next`](Self::next), but leaves the message where it is.
+    pub(super) fn await_message(&self, what: &str) -> Result<(), End> {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -44,7 +51,7 @@ impl Session<'_> {
                 return Err(End::Stop);
             }
             match woken {
-                Woken::Readable => return self.take(),
+                Woken::Readable => return Ok(()),
                 Woken::Timeout => {
                     return Err(refused(format!("{what}: no message for {PATIENCE:?}")));
                 }
@@ -58,6 +65,7 @@ impl Session<'_> {
         self.control.change(|status| status.features = vec!["memif 2.0".to_owned()]);
         loop {
             let woken = self.control.wait(Some(self.socket), None);
+            let _gate = self.control.gate();
             if self.control.is_stopping() {
                 return Err(End::Stop);
             }
@@ -65,16 +73,16 @@ impl Session<'_> {
                 return Err(refused(failure.to_string()));
             }
             if matches!(woken, Woken::Readable) {
-                let (message, _) = self.take()?;
+                let (message, ..) = self.take()?;
                 return Err(refused(format!("unexpected {message:?}")));
             }
         }
     }
 
-    /// Takes the message that is there.
-    fn take(&self) -> Result<(Message, Vec<OwnedFd>), End> {
+    /// Takes the message that is there: itself, its bytes, and its descriptors.
+    pub(super) fn take(&self) -> Result<(Message, Words, Vec<OwnedFd>), End> {
         match receive(self.socket).map_err(refused)? {
-            Some((Message::Disconnect(why), _)) => {
+            Some((Message::Disconnect(why), ..)) => {
                 Err(refused(format!("{} disconnected: {why}", self.peer)))
             }
             Some(received) => Ok(received),

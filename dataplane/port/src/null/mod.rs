@@ -5,6 +5,7 @@ use std::io;
 
 use dray_wire::FRAME_MAX;
 
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError};
 use crate::scheme::{Failed, Scheme, Socket};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
@@ -23,6 +24,10 @@ impl Scheme for NullUri {
 
     fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         Ok(Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None })
+    }
+
+    fn resume(&self, _: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        Ok((self.open(None)?, None))
     }
 
     fn wait(&self) -> Wait {

@@ -9,8 +9,8 @@ mod transmit;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dray_wire::offload::Offloads;
 use rustix::thread::CpuSet;
@@ -22,6 +22,7 @@ use crate::fill::Fill;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
+use crate::live::{Conversation, Frozen, Words};
 use crate::scheme::Failed;
 use crate::slot::{Failure, Slot, State};
 use crate::{Port, Take, Wait};
@@ -78,6 +79,17 @@ pub(crate) trait Pairs: Send + Sync + 'static {
         0
     }
 
+    /// Returns what the peer has said, for another process that continues the port; `None` if that is
+    /// not possible. The control thread stands still meanwhile.
+    fn said(&self) -> Option<io::Result<Conversation>> {
+        None
+    }
+
+    /// Returns what the peer would say of where the queues stand, which no data thread uses any more.
+    fn last_words(&self) -> Vec<Words> {
+        Vec::new()
+    }
+
     /// Returns why a data thread gave up one of the queues, if one did.
     fn failure(&self) -> Option<Failure> {
         let mut pairs = self.pairs().iter();
@@ -126,12 +138,14 @@ pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
     /// Number of malformed frames, and of frames that could never fit the peer's buffers.
     pub(crate) malformed: Arc<AtomicU64>,
+    /// What the peer has said, if another process can continue the port.
+    pub(crate) said: Option<Mutex<Conversation>>,
 }
 
 impl<R, T> Device<R, T> {
     /// Creates `queues` pairs without queues. `attention` wakes the control thread.
     pub(crate) fn new(queues: u16, attention: &Arc<Attention>) -> Result<Self, Failed> {
-        Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default() })
+        Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default(), said: None })
     }
 }
 
@@ -151,6 +165,11 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
 
     fn malformed(&self) -> u64 {
         self.malformed.load(Ordering::Relaxed)
+    }
+
+    fn said(&self) -> Option<io::Result<Conversation>> {
+        let said = self.said.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(said.copy())
     }
 }
 
@@ -172,6 +191,11 @@ impl<P: Pairs> Link for Shared<P> {
 
     fn move_control(&self, cpus: &CpuSet) {
         self.connection.move_control(cpus);
+    }
+
+    fn freeze(&self) -> Option<io::Result<Frozen<'_>>> {
+        let pairs = &self.pairs;
+        self.connection.freeze(|| pairs.said(), move || pairs.last_words()).transpose()
     }
 }
 

@@ -11,6 +11,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_netdev::privilege::{Capability, NET_RAW};
 
+use crate::handed::refused;
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::socket::{
@@ -98,10 +100,15 @@ impl RawUri {
 
     /// Opens the sockets and binds them to the interface.
     fn open_sockets(&self, offloads: bool) -> Result<Port, Failed> {
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let mut group = None;
-        for _ in 0..self.queues {
-            let (socket, frame_max) = self.socket(&mut group)?;
+        let sockets = (0..self.queues).map(|_| self.socket(&mut group));
+        self.port(sockets.collect::<Result<_, _>>()?, offloads)
+    }
+
+    /// Returns the port of sockets, one for each queue, each with the longest frame that it sends.
+    fn port(&self, sockets: Vec<(OwnedFd, usize)>, offloads: bool) -> Result<Port, Failed> {
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        for (socket, frame_max) in sockets {
             let offloads = match offloads {
                 false => None,
                 true => {
@@ -143,6 +150,17 @@ impl Scheme for RawUri {
 
     fn open_offloading(&self, _: Option<Socket>) -> Result<Port, Failed> {
         self.open_sockets(self.offload)
+    }
+
+    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        let (sockets, frame_max) = live.into_devices();
+        let is_right = |socket| sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET);
+        if sockets.len() != usize::from(self.queues) || !sockets.iter().all(is_right) {
+            let what = format!("give {} packet sockets, one for each queue", self.queues);
+            return Err(refused(what));
+        }
+        let sockets = sockets.into_iter().map(|socket| (socket, frame_max)).collect();
+        Ok((self.port(sockets, self.offload)?, None))
     }
 
     fn capabilities(&self, _: &str) -> &'static [Capability] {

@@ -174,6 +174,10 @@ impl Receive for SocketReceive {
         Some(self.socket.as_fd())
     }
 
+    fn device(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
     fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }

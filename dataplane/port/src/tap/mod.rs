@@ -16,6 +16,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
 use crate::handed::refused;
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, interface, netns};
@@ -95,6 +96,23 @@ impl TapUri {
         Ok(devices.into_iter().map(|device| device.file.into()).collect())
     }
 
+    /// Takes devices that another program has opened.
+    fn open_devices(&self, descriptors: Vec<OwnedFd>, frame_max: usize) -> Result<Port, Failed> {
+        if descriptors.len() != usize::from(self.queues) {
+            let (have, queues) = (descriptors.len(), self.queues);
+            return Err(refused(format!("there are {have}; give one for each of {queues} queues")));
+        }
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        for descriptor in descriptors {
+            let Device { file, offloads, .. } =
+                Device::of(descriptor, &self.interface, self.queues > 1, self.offload)?;
+            let device = Arc::new(file);
+            port.rx.push(Box::new(TapReceive::new(device.clone(), None, offloads, self.wait)));
+            port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
+        }
+        Ok(port)
+    }
+
     /// Sets the interface up before its device is opened, if it exists: the kernel then reports its
     /// carrier at once, otherwise up to a second later. [`set_up`](Self::set_up) reports errors.
     fn set_up_early(&self) {
@@ -163,20 +181,13 @@ impl Scheme for TapUri {
     }
 
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
-        if descriptors.len() != usize::from(self.queues) {
-            let (have, queues) = (descriptors.len(), self.queues);
-            return Err(refused(format!("there are {have}; give one for each of {queues} queues")));
-        }
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         let frame_max = FRAME_MAX.min(self.mtu.unwrap_or(MTU_MAX) + ETHERNET_LEN);
-        for descriptor in descriptors {
-            let Device { file, offloads, .. } =
-                Device::of(descriptor, &self.interface, self.queues > 1, self.offload)?;
-            let device = Arc::new(file);
-            port.rx.push(Box::new(TapReceive::new(device.clone(), None, offloads, self.wait)));
-            port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
-        }
-        Ok(port)
+        self.open_devices(descriptors, frame_max)
+    }
+
+    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        let (devices, frame_max) = live.into_devices();
+        Ok((self.open_devices(devices, frame_max)?, None))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

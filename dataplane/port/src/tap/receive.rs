@@ -127,6 +127,10 @@ impl Receive for TapReceive {
         Ok(by_kernel + self.dropped)
     }
 
+    fn device(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.as_fd())
+    }
+
     fn event(&self) -> Option<BorrowedFd<'_>> {
         Some(self.device.as_fd())
     }

@@ -5,7 +5,8 @@
 //! has everything it needs, puts a ready [`Running`] into its slot.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -16,9 +17,10 @@ use dray_shm::{GuestMemory, Mapping, MemoryFile};
 use dray_wire::offload::Offloads;
 use vhost::VhostUserMemoryRegionBase;
 use vhost::vhost_user::message::{
-    VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags, VhostUserInflight,
-    VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures, VhostUserShMemConfig,
-    VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags, VhostUserVringState,
+    FrontendReq, VhostTransferStateDirection, VhostTransferStatePhase, VhostUserConfigFlags,
+    VhostUserInflight, VhostUserLog, VhostUserMemoryRegion, VhostUserProtocolFeatures,
+    VhostUserShMemConfig, VhostUserSharedMsg, VhostUserSingleMemoryRegion, VhostUserVringAddrFlags,
+    VhostUserVringState,
 };
 use vhost::vhost_user::{Error, GpuBackend, Result, VhostUserBackendReqHandlerMut};
 use virtio_bindings::virtio_config::{
@@ -32,8 +34,10 @@ use virtio_bindings::virtio_net::{
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use super::device::{Device, comes_from_driver};
+use super::message;
 use super::queue::{Headers, Queue, Running};
 use crate::event::PeerEvent;
+use crate::live::{Conversation, Words};
 use crate::slot::State;
 
 /// vhost-user's own feature bit: protocol features are supported.
@@ -56,6 +60,7 @@ const OFFLOADS: u64 = bit(VIRTIO_NET_F_CSUM)
 pub(super) struct Backend {
     device: Arc<Device>,
     features: Option<u64>,
+    protocol_features: Option<u64>,
     regions: Vec<UserRegion>,
     memory: Arc<GuestMemory>,
     vrings: Vec<Vring>,
@@ -63,13 +68,16 @@ pub(super) struct Backend {
     pub(super) refusal: Option<String>,
 }
 
-/// A mapped region of the driver's memory. Its file is closed.
+/// A mapped region of the driver's memory.
 struct UserRegion {
     guest: u64,
     /// Address in the driver's own process, by which the driver names its rings.
     user: u64,
     len: u64,
     mapping: Arc<Mapping>,
+    /// For another process that continues the session.
+    file: MemoryFile,
+    offset: u64,
 }
 
 /// State of one virtqueue, as announced by the driver.
@@ -100,6 +108,7 @@ impl Backend {
         Self {
             device,
             features: None,
+            protocol_features: None,
             regions: Vec::new(),
             memory: Arc::default(),
             vrings,
@@ -270,7 +279,9 @@ impl Backend {
             Err(error) => return self.refuse(error.to_string()),
         };
         match Mapping::new(&file, offset, len) {
-            Ok(mapping) => Ok(UserRegion { guest, user, len, mapping: Arc::new(mapping) }),
+            Ok(mapping) => {
+                Ok(UserRegion { guest, user, len, mapping: Arc::new(mapping), file, offset })
+            }
             Err(error) => {
                 let index = self.regions.len();
                 self.refuse(format!("memory region {index}: {error}"))
@@ -350,6 +361,98 @@ impl Backend {
         ];
         names.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
     }
+}
+
+impl Backend {
+    /// Returns the messages that lead to the present state.
+    pub(super) fn said(&self) -> io::Result<Conversation> {
+        let mut said = Vec::new();
+        let mut say = |request, body: &[u64], descriptors: &[BorrowedFd<'_>]| {
+            let body: Vec<u8> = body.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            said.push(message::say(request, &body, descriptors)?);
+            io::Result::Ok(())
+        };
+        if let Some(features) = self.protocol_features {
+            say(FrontendReq::SET_PROTOCOL_FEATURES, &[features], &[])?;
+        }
+        if let Some(features) = self.features {
+            say(FrontendReq::SET_FEATURES, &[features], &[])?;
+        }
+        let has_slots = VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits();
+        let words = |r: &UserRegion| [r.guest, r.len, r.user, r.offset];
+        if self.protocol_features.is_some_and(|features| features & has_slots != 0) {
+            for region in &self.regions {
+                let [guest, len, user, offset] = words(region);
+                let body = [0, guest, len, user, offset];
+                say(FrontendReq::ADD_MEM_REG, &body, &[region.file.as_fd()])?;
+            }
+        } else if !self.regions.is_empty() {
+            let count = std::iter::once(self.regions.len() as u64);
+            let body: Vec<_> = count.chain(self.regions.iter().flat_map(words)).collect();
+            let files: Vec<_> = self.regions.iter().map(|region| region.file.as_fd()).collect();
+            say(FrontendReq::SET_MEM_TABLE, &body, &files)?;
+        }
+        let mut starts = Vec::new();
+        for (index, vring) in self.vrings.iter().enumerate() {
+            let number = index as u64;
+            if let Some(size) = vring.size {
+                say(FrontendReq::SET_VRING_NUM, &[pair(number, size.get().into())], &[])?;
+            }
+            if let Some(Addresses { descriptors, driver, device }) = vring.addresses {
+                let body = [number, descriptors, device, driver, 0];
+                say(FrontendReq::SET_VRING_ADDR, &body, &[])?;
+            }
+            let slot = self.device.slot(index).lock();
+            let call = match &*slot {
+                State::Running(queue) | State::Failed(_, queue) => &queue.call,
+                State::Stopped => &vring.call,
+            };
+            if let Some(call) = call {
+                say(FrontendReq::SET_VRING_CALL, &[number], &[call.as_fd()])?;
+            }
+            if vring.enabled {
+                say(FrontendReq::SET_VRING_ENABLE, &[pair(number, 1)], &[])?;
+            }
+            if vring.started {
+                let kick: Vec<_> = vring.kick.iter().map(AsFd::as_fd).collect();
+                let body = number | if kick.is_empty() { NO_DESCRIPTOR } else { 0 };
+                starts.push(message::say(FrontendReq::SET_VRING_KICK, &body.to_ne_bytes(), &kick)?);
+            }
+        }
+        Ok(Conversation { said, starts })
+    }
+
+    /// Returns the messages that tell where the queues stand, which no data thread uses any more.
+    pub(super) fn bases(&self) -> Vec<Words> {
+        let base = |(index, vring): (usize, &Vring)| {
+            let running = self.device.slot(index).look(Running::base);
+            let base = pair(index as u64, running.unwrap_or(vring.base).into());
+            message::words(FrontendReq::SET_VRING_BASE, &base.to_ne_bytes())
+        };
+        self.vrings.iter().enumerate().map(base).collect()
+    }
+
+    /// Signals all running queues: whoever used buffers before may not have done so.
+    pub(super) fn call_all(&self) {
+        for index in 0..self.vrings.len() {
+            if let State::Running(running) = &*self.device.slot(index).lock()
+                && let Some(call) = &running.call
+            {
+                call.signal();
+            }
+        }
+    }
+}
+
+/// In the message with a kick: there is none, and the ring is polled.
+const NO_DESCRIPTOR: u64 = 1 << 8;
+
+/// Returns the words of a message of two 32-bit numbers.
+fn pair(index: u64, number: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&(index as u32).to_ne_bytes());
+    bytes[4..].copy_from_slice(&number.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
 }
 
 impl Drop for Backend {
@@ -494,6 +597,7 @@ impl VhostUserBackendReqHandlerMut for Backend {
         if unknown != 0 {
             return self.refuse(format!("protocol features {unknown:#x} were not offered"));
         }
+        self.protocol_features = Some(features);
         Ok(())
     }
 

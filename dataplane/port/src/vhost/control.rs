@@ -1,10 +1,13 @@
 //! The session with a driver.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::DupFlags;
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
@@ -13,6 +16,7 @@ use super::early;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 use crate::limits::Rates;
+use crate::live::Resumed;
 use crate::pairs::Pairs;
 
 /// Time within which a driver must send its first message.
@@ -32,6 +36,7 @@ pub(super) fn converse(
     stream: UnixStream,
     control: &Control,
     rates: &mut Rates,
+    resumed: Option<Resumed>,
 ) -> End {
     // A connection counts as a message.
     while let Err(wait) = rates.take(false) {
@@ -41,8 +46,21 @@ pub(super) fn converse(
         }
     }
     let backend = Arc::new(Mutex::new(Backend::new(device.clone())));
-    let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
+    device.connect(&backend);
     let mut limit = Some(FIRST_MESSAGE);
+    let mut handler = match resumed {
+        None => BackendReqHandler::from_stream(stream, backend.clone()),
+        Some(resumed) => match resume(&backend, &stream, resumed) {
+            Ok(Some(handler)) => {
+                let features = lock(&backend).negotiated();
+                control.change(|status| status.features = features);
+                limit = None;
+                handler
+            }
+            Ok(None) => return End::Stop,
+            Err(why) => return End::Refused(why),
+        },
+    };
     // Time since which a part of a message, or room for a reply, has been missing.
     let mut incomplete: Option<Instant> = None;
     // Time that the next message has to wait.
@@ -56,6 +74,7 @@ pub(super) fn converse(
             (None, Some(_)) => control.wait(None, Some(AGAIN)),
             (None, None) => control.wait(Some(socket), limit),
         };
+        let _gate = control.gate();
         if control.is_stopping() {
             return End::Stop;
         }
@@ -89,13 +108,8 @@ pub(super) fn converse(
             }
             continue;
         }
-        let lock = || backend.lock().unwrap_or_else(PoisonError::into_inner);
-        let early = early::enable(socket, &mut lock());
-        let result = match early {
-            Ok(false) => handler.handle_request(),
-            done => done.map(drop),
-        };
-        let mut backend = lock();
+        let result = handle(&mut handler, &backend);
+        let mut backend = lock(&backend);
         let refusal = backend.refusal.take();
         match result {
             Ok(()) => {
@@ -106,6 +120,56 @@ pub(super) fn converse(
             Err(error) => return End::Refused(refusal.unwrap_or_else(|| why(&header, &error))),
         }
     }
+}
+
+type Handler = BackendReqHandler<Mutex<Backend>>;
+
+fn lock(backend: &Mutex<Backend>) -> MutexGuard<'_, Backend> {
+    backend.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Handles the message that has arrived.
+fn handle(handler: &mut Handler, backend: &Mutex<Backend>) -> Result<(), Error> {
+    // SAFETY: the handler owns the socket and outlives this borrow.
+    let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
+    let early = early::enable(socket, &mut lock(backend));
+    match early {
+        Ok(false) => handler.handle_request(),
+        done => done.map(drop),
+    }
+}
+
+/// Continues a session with the driver at `stream` that another process has begun. `None` if that
+/// process goes on itself.
+fn resume(
+    backend: &Arc<Mutex<Backend>>,
+    stream: &UnixStream,
+    resumed: Resumed,
+) -> Result<Option<Handler>, String> {
+    let broken = |error: io::Error| error.to_string();
+    // What the driver has said is said again, over a connection of our own.
+    let (ours, says) = UnixStream::pair().map_err(broken)?;
+    let mut handler = BackendReqHandler::from_stream(ours, backend.clone());
+    let goes_on = resumed.restate(|said| {
+        said.send(&says).map_err(broken)?;
+        // SAFETY: the handler owns the socket and outlives this borrow.
+        let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
+        let header = match message::look(socket)? {
+            Look::Whole(header) => header,
+            Look::Later(what) => return Err(what),
+            Look::Nothing | Look::HungUp => return Err("an empty message".to_owned()),
+        };
+        handle(&mut handler, backend)
+            .map_err(|error| lock(backend).refusal.take().unwrap_or_else(|| why(&header, &error)))
+    })?;
+    if !goes_on {
+        return Ok(None);
+    }
+    // SAFETY: the descriptor is the handler's, which goes on to own what it refers to from now on.
+    let mut socket = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(handler.as_raw_fd()) });
+    rustix::io::dup3(stream, &mut socket, DupFlags::CLOEXEC).map_err(|error| error.to_string())?;
+    lock(backend).call_all();
+    Ok(Some(handler))
 }
 
 /// Describes why the `vhost` crate refused a message.

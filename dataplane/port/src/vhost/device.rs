@@ -2,12 +2,14 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use super::backend::Backend;
 use super::queue::Running;
 use crate::attention::Attention;
 use crate::limits::MemoryLimits;
+use crate::live::{Conversation, Words};
 use crate::pairs::{Pair, Pairs};
 use crate::scheme::Failed;
 use crate::slot::Slot;
@@ -21,6 +23,8 @@ pub(super) struct Device {
     pub(super) memory: MemoryLimits,
     /// True to offer offloads.
     pub(super) offloads: bool,
+    /// The connected driver.
+    session: Mutex<Weak<Mutex<Backend>>>,
 }
 
 impl Device {
@@ -33,11 +37,21 @@ impl Device {
         attention: &Arc<Attention>,
     ) -> Result<Self, Failed> {
         let pairs = Pair::several(queues, attention)?;
-        Ok(Self { pairs, malformed: Arc::default(), memory, offloads })
+        Ok(Self { pairs, malformed: Arc::default(), memory, offloads, session: Mutex::default() })
     }
 
     pub(super) fn vrings(&self) -> usize {
         2 * self.pairs.len()
+    }
+
+    /// Sets the connected driver.
+    pub(super) fn connect(&self, backend: &Arc<Mutex<Backend>>) {
+        *lock(&self.session) = Arc::downgrade(backend);
+    }
+
+    fn session<T: Default>(&self, of: impl FnOnce(&Backend) -> T) -> T {
+        let backend = lock(&self.session).upgrade();
+        backend.map_or_else(T::default, |backend| of(&lock(&backend)))
     }
 
     fn pair(&self, index: usize) -> &Pair<Running, Running> {
@@ -97,4 +111,17 @@ impl Pairs for Device {
     fn malformed(&self) -> u64 {
         self.malformed.load(Ordering::Relaxed)
     }
+
+    fn said(&self) -> Option<io::Result<Conversation>> {
+        let said = self.session(|backend| Some(backend.said()));
+        said.or_else(|| Some(Ok(Conversation::default())))
+    }
+
+    fn last_words(&self) -> Vec<Words> {
+        self.session(Backend::bases)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

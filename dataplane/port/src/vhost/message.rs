@@ -6,7 +6,7 @@
 //! errors.
 
 use std::fmt;
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
@@ -18,11 +18,29 @@ use rustix::net::{
 use rustix::time::Timespec;
 use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
 
+use crate::live::{Said, Words};
+
 const HEADER_LEN: usize = 12;
 /// Bits of a header's flags.
 const VERSION: u32 = 3;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
+
+/// Returns a message without descriptors.
+pub(super) fn words(request: FrontendReq, body: &[u8]) -> Words {
+    let header = [request as u32, 1, body.len() as u32].map(u32::to_ne_bytes);
+    [header.as_flattened(), body].concat()
+}
+
+/// Returns a message with duplicates of `descriptors`.
+pub(super) fn say(
+    request: FrontendReq,
+    body: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<Said> {
+    let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned);
+    Ok(Said { words: words(request, body), descriptors: descriptors.collect::<io::Result<_>>()? })
+}
 
 /// State of the socket's input.
 #[derive(Debug, PartialEq, Eq)]

@@ -31,6 +31,8 @@ use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::handed::{self, Handed};
 use crate::limits::{MemoryLimits, Rates};
+use crate::link::LinkStatus;
+use crate::live::{Live, Parts, Resumed, Resumption};
 use crate::pairs;
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
@@ -67,6 +69,8 @@ enum Peers {
     Socket(Option<BoundSocket>),
     /// They listen in this directory.
     In(OwnedFd),
+    /// The first one is connected to another process, which hands the session over.
+    Live { peer: Option<(UnixStream, Resumed)>, origin: Option<Handed>, past: LinkStatus },
 }
 
 impl VhostUri {
@@ -95,18 +99,28 @@ impl VhostUri {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let Self { queues, memory, .. } = *self;
         let device = Arc::new(Device::new(queues, memory, offloads, &attention)?);
-        let converse = {
+        let converse = |mut resumed: Option<Resumed>| {
             let (device, mut rates) = (device.clone(), Rates::default());
-            move |stream, control: &_| control::converse(&device, stream, control, &mut rates)
+            move |stream, control: &_| {
+                control::converse(&device, stream, control, &mut rates, resumed.take())
+            }
         };
         let connection = match peers {
-            Peers::Connected(streams) => Connection::over(streams, attention, converse)?,
+            Peers::Connected(streams) => Connection::over(streams, attention, converse(None))?,
             Peers::Socket(listener) => {
-                Connection::open(&self.socket, listener, attention, converse)?
+                Connection::open(&self.socket, listener, attention, converse(None))?
             }
             Peers::In(directory) => {
                 let name = self.socket.path().and_then(Path::file_name).unwrap_or_default();
-                Connection::within(directory, name.into(), attention, converse)?
+                Connection::within(directory, name.into(), None, attention, converse(None))?
+            }
+            Peers::Live { peer, origin, past } => {
+                let (peer, resumed) = peer.unzip();
+                let converse = converse(resumed);
+                let connection =
+                    Connection::resume(&self.socket, origin, peer, attention, converse)?;
+                connection.remember(past);
+                connection
             }
         };
         Ok(pairs::port(device, connection, self.wait))
@@ -146,6 +160,19 @@ impl Scheme for VhostUri {
             Handed::Directory(directory) => Peers::In(directory),
         };
         self.try_open(peers, self.offload)
+    }
+
+    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+        let Parts { origin, own, peer, conversation, past } =
+            live.into_parts().map_err(handed::refused)?;
+        let origin = Handed::origin(origin, SocketType::STREAM, self.client)?;
+        let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
+        let peer = Handed::peer(peer, SocketType::STREAM)?;
+        let (resumption, resumed) = Resumption::new(conversation);
+        let resumption = peer.is_some().then_some(resumption);
+        let peer = peer.map(|peer| (peer, resumed));
+        let port = self.try_open(Peers::Live { peer, origin, past }, self.offload)?;
+        Ok((port, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

@@ -45,6 +45,16 @@ impl ServerRing {
         }
     }
 
+    /// Creates the server's side of a ring that another server has used: continues at the tail that the
+    /// client knows.
+    ///
+    /// # Errors
+    /// If the client has made no ring.
+    pub fn resume(ring: MemifLayout) -> Result<Self, Lie> {
+        let tail = ring.header().tail.load(Ordering::Relaxed);
+        Ok(Self { next: tail, published: tail, head: tail, ..Self::new(ring)? })
+    }
+
     /// Returns the number of entries.
     #[inline]
     pub fn size(&self) -> u16 {

@@ -1,8 +1,9 @@
 //! The session with a client.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use dray_ring::QueueSize;
 use dray_ring::memif::{MemifLayout, ServerRing};
@@ -13,10 +14,11 @@ use super::queue::{ReceiveQueue, TransmitQueue, address};
 use crate::connection::{Control, End};
 use crate::event::PeerEvent;
 use crate::limits::{MemoryLimits, Rates};
+use crate::live::{Conversation, Resumed, Said, Words};
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::{MemifUri, SIZE_MAX};
-use crate::slot::State;
+use crate::slot;
 
 /// Number of bytes of a region that a descriptor can address: its offset has 32 bits.
 const ADDRESSABLE: u64 = 1 << 32;
@@ -30,6 +32,7 @@ pub(super) fn converse(
     socket: &UnixStream,
     control: &Control,
     rates: &mut Rates,
+    resumed: Option<Resumed>,
 ) -> End {
     let session = Session { peer: "client", socket: socket.as_fd(), control };
     let mut setup = Setup {
@@ -40,8 +43,17 @@ pub(super) fn converse(
         rates,
         regions: Vec::new(),
         rings: [Vec::new(), Vec::new()],
+        state: State::New,
+        is_resumed: resumed.is_some(),
+        gate: Some(control.gate()),
     };
-    let Err(end) = setup.run().and_then(|()| session.stay(device));
+    *setup.said() = Conversation::default();
+    let begun = resumed.map_or(Ok(()), |resumed| setup.resume(resumed));
+    let set_up = begun.and_then(|()| setup.run());
+    setup.gate = None;
+    let Err(end) = set_up.and_then(|()| session.stay(device));
+    // While another process prepares to continue the session, it does not end.
+    let _gate = control.gate();
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
     if let End::Refused(why) = &end {
         // A client that has gone need not know.
@@ -59,6 +71,19 @@ struct Setup<'a> {
     regions: Vec<Arc<Mapping>>,
     /// The rings that lead to the client, and those that come from it.
     rings: [Vec<Ring>; 2],
+    state: State,
+    /// True if another process has begun the session, so that the rings are in use.
+    is_resumed: bool,
+    /// Held except while the client is waited for.
+    gate: Option<MutexGuard<'a, Option<OwnedFd>>>,
+}
+
+/// Progress of the setup.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    New,
+    Introduced,
+    Connected,
 }
 
 struct Ring {
@@ -70,27 +95,89 @@ struct Ring {
 impl Setup<'_> {
     /// Exchanges all messages of the setup, and gives the rings to the data threads.
     fn run(&mut self) -> Result<(), End> {
-        match self.next("INIT")? {
-            (Message::Init(init), _) => self.check(init)?,
-            (other, _) => return Err(refused(format!("INIT: unexpected {other:?}"))),
+        while self.state != State::Connected {
+            let what = if self.state == State::New { "INIT" } else { "CONNECT" };
+            let (message, words, fds) = self.next(what)?;
+            let copies = fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
+            let descriptors = copies.map_err(|error| refused(error.to_string()))?;
+            let (what, reply) = self.accept(message, fds)?;
+            self.record(Said { words, descriptors });
+            self.session.send(what, &reply, None)?;
         }
-        self.session.send("INIT", &Packet::ack(), None)?;
-        loop {
-            match self.next("CONNECT")? {
-                (Message::AddRegion { index, len }, fds) => self.add_region(index, len, fds)?,
-                (Message::AddRing(ring), fds) => self.add_ring(ring, fds)?,
-                (Message::Connect, _) => break,
-                (other, _) => return Err(refused(format!("CONNECT: unexpected {other:?}"))),
+        Ok(())
+    }
+
+    /// Goes as far as another process has come with the client.
+    fn resume(&mut self, resumed: Resumed) -> Result<(), End> {
+        self.gate = None;
+        let goes_on = resumed.restate(|said| {
+            let copy = said.copy().map_err(|error| error.to_string())?;
+            let message = message::parse_words(&said.words)?;
+            match self.accept(message, copy.descriptors) {
+                Ok(_) => {
+                    self.record(said.copy().map_err(|error| error.to_string())?);
+                    Ok(())
+                }
+                Err(End::Refused(why)) => Err(why),
+                Err(End::Left | End::Stop) => Err("it ended".to_owned()),
             }
-            self.session.send("ACK", &Packet::ack(), None)?;
+        });
+        self.gate = Some(self.session.control.gate());
+        match goes_on {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(End::Stop),
+            Err(why) => Err(refused(why)),
         }
-        self.connect()?;
-        self.session.send("CONNECTED", &Packet::connected(), None)
+    }
+
+    /// Keeps a message for another process that continues the session.
+    fn record(&self, said: Said) {
+        let mut all = self.said();
+        let list = match self.state {
+            State::Connected => &mut all.starts,
+            State::New | State::Introduced => &mut all.said,
+        };
+        list.push(said);
+    }
+
+    fn said(&self) -> MutexGuard<'_, Conversation> {
+        let said = self.device.said.as_ref().expect("a server's");
+        said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Handles a message; returns what it is answered with.
+    fn accept(
+        &mut self,
+        message: Message,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(&'static str, Packet), End> {
+        match (self.state, message) {
+            (State::New, Message::Init(init)) => {
+                self.check(init)?;
+                self.state = State::Introduced;
+                return Ok(("INIT", Packet::ack()));
+            }
+            (State::New, other) => return Err(refused(format!("INIT: unexpected {other:?}"))),
+            (State::Introduced, Message::AddRegion { index, len }) => {
+                self.add_region(index, len, fds)?;
+            }
+            (State::Introduced, Message::AddRing(ring)) => self.add_ring(ring, fds)?,
+            (State::Introduced, Message::Connect) => {
+                self.connect()?;
+                self.state = State::Connected;
+                return Ok(("CONNECTED", Packet::connected()));
+            }
+            (_, other) => return Err(refused(format!("CONNECT: unexpected {other:?}"))),
+        }
+        Ok(("ACK", Packet::ack()))
     }
 
     /// Waits for the next message, at the rate that a client is allowed.
-    fn next(&mut self, what: &str) -> Result<(Message, Vec<OwnedFd>), End> {
-        let received = self.session.next(what)?;
+    fn next(&mut self, what: &str) -> Result<(Message, Words, Vec<OwnedFd>), End> {
+        self.gate = None;
+        self.session.await_message(what)?;
+        self.gate = Some(self.session.control.gate());
+        let received = self.session.take()?;
         let is_memory = matches!(received.0, Message::AddRegion { .. });
         while let Err(wait) = self.rates.take(is_memory) {
             self.session.control.wait(None, Some(wait));
@@ -171,9 +258,12 @@ impl Setup<'_> {
         }
         let regions = (0..).map(|region| address(region, 0)).zip(self.regions.drain(..));
         let memory = GuestMemory::of_mapped(regions).map_err(|error| refused(error.to_string()))?;
-        let memory = Arc::new(memory);
+        let (memory, is_resumed) = (Arc::new(memory), self.is_resumed);
         let [to_client, from_client] = std::mem::take(&mut self.rings).map(|rings| {
-            rings.into_iter().map(|ring| ring.find(&memory)).collect::<Result<Vec<_>, _>>()
+            rings
+                .into_iter()
+                .map(|ring| ring.find(&memory, is_resumed))
+                .collect::<Result<Vec<_>, _>>()
         });
         let (to_client, from_client) = (to_client?, from_client?);
         let malformed = &self.device.malformed;
@@ -182,11 +272,15 @@ impl Setup<'_> {
             let watched = pair.wakes.watch(event.as_fd());
             watched.map_err(|error| refused(format!("eventfd: {error}")))?;
             let queue = ReceiveQueue::new(ring, memory.clone(), event, malformed.clone());
-            pair.receive.replace(State::Running(queue));
+            pair.receive.replace(slot::State::Running(queue));
         }
         for (pair, (ring, event)) in self.device.pairs.iter().zip(to_client).rev() {
+            if is_resumed {
+                // Whoever used the ring before may have left that to do.
+                event.signal();
+            }
             let queue = TransmitQueue::new(ring, memory.clone(), event, malformed.clone());
-            pair.transmit.replace(State::Running(queue));
+            pair.transmit.replace(slot::State::Running(queue));
             pair.wakes.wake();
         }
         Ok(())
@@ -194,8 +288,8 @@ impl Setup<'_> {
 }
 
 impl Ring {
-    /// Finds the ring in the client's memory.
-    fn find(self, memory: &GuestMemory) -> Result<(ServerRing, PeerEvent), End> {
+    /// Finds the ring in the client's memory. If it is in use, it continues where it stands.
+    fn find(self, memory: &GuestMemory, is_in_use: bool) -> Result<(ServerRing, PeerEvent), End> {
         let Self { place, size, event } = self;
         let fail = |why: String| refused(format!("{}: {why}", name(&place)));
         let message::Ring { region, offset, .. } = place;
@@ -208,7 +302,8 @@ impl Ring {
         // the ring holds the memory too.
         let layout = unsafe { MemifLayout::new(size, start) };
         let layout = layout.map_err(|error| fail(error.to_string()))?;
-        let ring = ServerRing::new(layout).map_err(|lie| fail(lie.to_string()))?;
+        let ring = if is_in_use { ServerRing::resume(layout) } else { ServerRing::new(layout) };
+        let ring = ring.map_err(|lie| fail(lie.to_string()))?;
         Ok((ring, event))
     }
 }

@@ -12,7 +12,7 @@ mod tests;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rustix::net::SocketType;
 
@@ -22,6 +22,8 @@ use crate::Port;
 use crate::attention::Attention;
 use crate::connection::Connection;
 use crate::limits::{MemoryLimits, Rates};
+use crate::link::LinkStatus;
+use crate::live::Resumed;
 use crate::pairs;
 use crate::scheme::Failed;
 use crate::shared_listener::{Protocol, Seat, Terms};
@@ -56,22 +58,36 @@ fn greet(socket: BorrowedFd<'_>, Terms { queues, regions }: Terms) -> io::Result
     hello.send(socket, None)
 }
 
+/// What another process hands over: the session with a client, and the ends of those before.
+pub(super) struct Past {
+    pub(super) peer: Option<(UnixStream, Resumed)>,
+    pub(super) past: LinkStatus,
+}
+
 /// Opens a server for the clients that come to its seat, or for those at the other ends of sockets.
 pub(super) fn open(
     uri: &MemifUri,
     memory: MemoryLimits,
     clients: Result<Seat, Vec<UnixStream>>,
+    past: Option<Past>,
 ) -> Result<Port, Failed> {
     let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-    let device = Arc::new(Device::new(uri.queues, &attention)?);
+    let device = Device::new(uri.queues, &attention)?;
+    let device = Arc::new(Device { said: Some(Mutex::default()), ..device });
+    let (peer, past) = past.map(|Past { peer, past }| (peer, past)).unzip();
+    let (peer, mut resumed) = peer.flatten().unzip();
     let converse = {
         let (device, uri, mut rates) = (device.clone(), uri.clone(), Rates::default());
         move |socket, control: &_| {
-            control::converse(&device, &uri, memory, &socket, control, &mut rates)
+            let resumed = resumed.take();
+            control::converse(&device, &uri, memory, &socket, control, &mut rates, resumed)
         }
     };
     let connection = match clients {
-        Ok(seat) => Connection::at(seat, attention, converse)?,
+        Ok(seat) => Connection::at(seat, peer, attention, converse)?,
+        Err(_) if peer.is_some() => {
+            Connection::over(peer.into_iter().collect(), attention, converse)?
+        }
         Err(sockets) => {
             let terms = Terms { queues: uri.queues, regions: memory.regions };
             for socket in &sockets {
@@ -80,5 +96,6 @@ pub(super) fn open(
             Connection::over(sockets, attention, converse)?
         }
     };
+    past.into_iter().for_each(|past| connection.remember(past));
     Ok(pairs::port(device, connection, uri.wait))
 }

@@ -1,0 +1,329 @@
+//! A live port, described so that another process continues it while the peer stays connected.
+//!
+//! The description is what the peer has said, in the messages of its own protocol, and the
+//! descriptors that came with them. The process that continues has these messages said again, and
+//! checks them as it checks a peer's: a description is trusted no further than a peer. Messages that
+//! start a queue come last, once the other process has let go of it.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{MutexGuard, mpsc};
+
+use dray_wire::FRAME_MAX;
+use dray_wire::ethernet::ETHERNET_LEN;
+use rustix::cmsg_space;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde::{Deserialize, Serialize};
+
+use crate::link::LinkStatus;
+
+/// Maximum number of descriptors of one message: vhost-user allows 32.
+const DESCRIPTORS_MAX: usize = 32;
+
+/// A message that a peer has said, without its descriptors.
+pub type Words = Vec<u8>;
+
+/// A port that another process continues.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live {
+    /// True if the first descriptor is where peers come from: a socket that listens, or a directory.
+    origin: bool,
+    /// True if the process that hands over has bound that socket itself.
+    own: bool,
+    /// True if the next descriptor is the connection to the peer.
+    connected: bool,
+    /// Messages of the peer; each has as many of the further descriptors as the number says.
+    said: Vec<(Words, u8)>,
+    /// Messages of the peer that start its queues.
+    starts: Vec<(Words, u8)>,
+    /// Number of devices or sockets of a port without a peer, whose descriptors come last.
+    devices: u16,
+    /// Length in bytes of the longest frame that a port without a peer transmits.
+    frame_max: usize,
+    ends: BTreeMap<String, u64>,
+    last_end: Option<String>,
+    #[serde(skip)]
+    descriptors: Vec<OwnedFd>,
+}
+
+/// A message of a peer.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) words: Words,
+    pub(crate) descriptors: Vec<OwnedFd>,
+}
+
+/// What a peer has said.
+#[derive(Debug, Default)]
+pub(crate) struct Conversation {
+    pub(crate) said: Vec<Said>,
+    /// Messages that start queues.
+    pub(crate) starts: Vec<Said>,
+}
+
+/// Parts of a live port with a peer, for the scheme that continues it.
+pub(crate) struct Parts {
+    pub(crate) origin: Option<OwnedFd>,
+    pub(crate) own: bool,
+    pub(crate) peer: Option<OwnedFd>,
+    pub(crate) conversation: Conversation,
+    /// Ends of earlier sessions.
+    pub(crate) past: LinkStatus,
+}
+
+impl Live {
+    /// Describes a port without a peer, by its devices or sockets, and the longest frame that it
+    /// transmits.
+    pub fn of_devices<'d>(
+        devices: impl IntoIterator<Item = BorrowedFd<'d>>,
+        frame_max: usize,
+    ) -> io::Result<Self> {
+        let descriptors = devices.into_iter().map(|device| device.try_clone_to_owned());
+        let descriptors: Vec<_> = descriptors.collect::<io::Result<_>>()?;
+        Ok(Self { devices: descriptors.len() as u16, frame_max, descriptors, ..Self::default() })
+    }
+
+    pub(crate) fn of_peer(parts: Parts) -> Self {
+        let Parts { origin, own, peer, conversation: Conversation { said, starts }, past } = parts;
+        let (has_origin, connected) = (origin.is_some(), peer.is_some());
+        let mut descriptors: Vec<_> = origin.into_iter().chain(peer).collect();
+        let mut words = |messages: Vec<Said>| {
+            let strip = |said: Said| {
+                let count = said.descriptors.len() as u8;
+                descriptors.extend(said.descriptors);
+                (said.words, count)
+            };
+            messages.into_iter().map(strip).collect::<Vec<_>>()
+        };
+        Self {
+            origin: has_origin,
+            own,
+            connected,
+            said: words(said),
+            starts: words(starts),
+            devices: 0,
+            frame_max: 0,
+            ends: past.ends,
+            last_end: past.last_end,
+            descriptors,
+        }
+    }
+
+    /// Returns the descriptors of the description, in order.
+    pub fn descriptors(&self) -> &[OwnedFd] {
+        &self.descriptors
+    }
+
+    /// Takes the descriptors of the description from `descriptors`.
+    ///
+    /// # Errors
+    /// If there are too few.
+    pub fn adopt(&mut self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<(), String> {
+        let of_messages =
+            self.said.iter().chain(&self.starts).map(|(_, count)| usize::from(*count));
+        let first = usize::from(self.origin) + usize::from(self.connected);
+        let wanted = first + of_messages.sum::<usize>() + usize::from(self.devices);
+        self.descriptors = descriptors.take(wanted).collect();
+        match self.descriptors.len() {
+            have if have == wanted => Ok(()),
+            have => Err(format!("{have} of its {wanted} file descriptors came along")),
+        }
+    }
+
+    /// Returns the devices of a port without a peer, and the longest frame that it transmits.
+    pub(crate) fn into_devices(self) -> (Vec<OwnedFd>, usize) {
+        (self.descriptors, self.frame_max.clamp(ETHERNET_LEN, FRAME_MAX))
+    }
+
+    /// Returns the parts of a port with a peer.
+    pub(crate) fn into_parts(self) -> Result<Parts, String> {
+        let mut descriptors = self.descriptors.into_iter();
+        let mut take = |is_there: bool| if is_there { descriptors.next() } else { None };
+        let (origin, peer) = (take(self.origin), take(self.connected));
+        let mut messages = |messages: Vec<(Words, u8)>| {
+            let said = |(words, count): (Words, u8)| {
+                let count = usize::from(count);
+                if count > DESCRIPTORS_MAX {
+                    return Err(format!("a message has {count} file descriptors"));
+                }
+                Ok(Said { words, descriptors: descriptors.by_ref().take(count).collect() })
+            };
+            messages.into_iter().map(said).collect::<Result<Vec<_>, _>>()
+        };
+        let (said, starts) = (messages(self.said)?, messages(self.starts)?);
+        let past = LinkStatus { ends: self.ends, last_end: self.last_end, ..LinkStatus::default() };
+        let conversation = Conversation { said, starts };
+        Ok(Parts { origin, own: self.own, peer, conversation, past })
+    }
+}
+
+impl Conversation {
+    /// Copies all messages, with duplicates of their descriptors.
+    pub(crate) fn copy(&self) -> io::Result<Self> {
+        let copy = |said: &[Said]| said.iter().map(Said::copy).collect::<io::Result<_>>();
+        Ok(Self { said: copy(&self.said)?, starts: copy(&self.starts)? })
+    }
+}
+
+impl Said {
+    /// Copies the message, with duplicates of its descriptors.
+    pub(crate) fn copy(&self) -> io::Result<Self> {
+        let descriptors = self.descriptors.iter().map(OwnedFd::try_clone);
+        Ok(Self { words: self.words.clone(), descriptors: descriptors.collect::<io::Result<_>>()? })
+    }
+
+    /// Says it at `socket`, whose other end reads it before the next message.
+    pub(crate) fn send(&self, socket: impl AsFd) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        if !descriptors.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(socket, &[IoSlice::new(&self.words)], &mut ancillary, flags)?;
+        match sent == self.words.len() {
+            true => Ok(()),
+            false => Err(io::Error::other("a message is too long")),
+        }
+    }
+}
+
+/// A port whose control thread stands still until this value is dropped. Data threads go on.
+pub struct Frozen<'p> {
+    pub(crate) live: Live,
+    /// Returns what the peer would say last, once data threads have let go of the queues.
+    pub(crate) last: Box<dyn Fn() -> Vec<Words> + 'p>,
+    /// Keeps the control thread out.
+    pub(crate) _gate: MutexGuard<'p, Option<OwnedFd>>,
+}
+
+impl Frozen<'_> {
+    /// Takes the description of the port.
+    pub fn take_live(&mut self) -> Live {
+        std::mem::take(&mut self.live)
+    }
+
+    /// Returns where the queues stand, for [`Resumption::go`]. Call it when no data thread uses the
+    /// port any more.
+    pub fn last_words(&self) -> Vec<Words> {
+        (self.last)()
+    }
+}
+
+/// A port that is ready to be continued, in the process that continues it.
+pub struct Resumption {
+    pub(crate) ready: mpsc::Receiver<Result<(), String>>,
+    pub(crate) go: mpsc::Sender<Vec<Words>>,
+}
+
+/// The end of a [`Resumption`] that a control thread holds.
+pub(crate) struct Resumed {
+    pub(crate) conversation: Conversation,
+    ready: mpsc::Sender<Result<(), String>>,
+    go: mpsc::Receiver<Vec<Words>>,
+}
+
+impl Resumption {
+    pub(crate) fn new(conversation: Conversation) -> (Self, Resumed) {
+        let ((ready, is_ready), (go, goes)) = (mpsc::channel(), mpsc::channel());
+        (Self { ready: is_ready, go }, Resumed { conversation, ready, go: goes })
+    }
+
+    /// Waits until the port is ready; the error says why it cannot be continued.
+    pub fn wait_ready(&self, patience: std::time::Duration) -> Result<(), String> {
+        let what = "its control thread does not get ready";
+        self.ready.recv_timeout(patience).unwrap_or_else(|_| Err(what.to_owned()))
+    }
+
+    /// Starts the queues where the other process has stopped ([`Frozen::last_words`]).
+    pub fn go(self, last: Vec<Words>) {
+        // A control thread that has ended has said why in the port's status.
+        let _ = self.go.send(last);
+    }
+}
+
+impl Resumed {
+    /// Has everything said by `say`: at once what leads to where the peer stood, and when the other
+    /// process has let go what starts the queues. Returns false if that never happens.
+    pub(crate) fn restate(
+        self,
+        mut say: impl FnMut(&Said) -> Result<(), String>,
+    ) -> Result<bool, String> {
+        let Self { conversation: Conversation { said, starts }, ready, go } = self;
+        let result = said.iter().try_for_each(&mut say);
+        // The port may have been closed meanwhile.
+        let _ = ready.send(result.clone());
+        result?;
+        let Ok(last) = go.recv() else { return Ok(false) };
+        let last = last.into_iter().map(|words| Said { words, descriptors: Vec::new() });
+        let starts = last.chain(starts);
+        starts.into_iter().try_for_each(|message| say(&message))?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::PortUri;
+
+    /// Messages of vhost-user with any content, of memif's length, or of any bytes.
+    fn words() -> impl Strategy<Value = Words> {
+        let framed = (1..45u32, vec(any::<u8>(), 0..48)).prop_map(|(request, body)| {
+            let header = [request, 1, body.len() as u32].map(u32::to_ne_bytes);
+            [header.as_flattened(), &body].concat()
+        });
+        let packet = (0..9u8, vec(any::<u8>(), 127)).prop_map(|(kind, rest)| {
+            let mut packet = [vec![kind], rest].concat();
+            packet[1] = 0;
+            packet
+        });
+        prop_oneof![framed, packet, vec(any::<u8>(), 0..40)]
+    }
+
+    fn messages() -> impl Strategy<Value = Vec<(Words, u8)>> {
+        vec((words(), 0..3u8), 0..5)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn hostile_description_neither_panics_nor_hangs(
+            flags: [bool; 3],
+            said in messages(),
+            starts in messages(),
+            few: bool,
+            uri in prop_oneof![Just("vhost:@x"), Just("memif:@x?role=server"), Just("tap:x")],
+        ) {
+            let [origin, own, connected] = flags;
+            let mut live = Live { origin, own, connected, said, starts, ..Live::default() };
+            let (peer, _other) = UnixStream::pair().unwrap();
+            let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+            let events = std::iter::repeat_with(event).take(if few { 1 } else { 40 });
+            let mut descriptors = std::iter::once(OwnedFd::from(peer)).chain(events);
+            prop_assume!(live.adopt(&mut descriptors).is_ok());
+            let text = serde_json::to_string(&live).unwrap();
+            prop_assert!(serde_json::from_str::<Live>(&text).is_ok());
+            let uri: PortUri = uri.parse().unwrap();
+            if let Ok((port, Some(resumption))) = uri.resume(live) {
+                match resumption.wait_ready(Duration::from_secs(5)) {
+                    Ok(()) => resumption.go(vec![vec![1]]),
+                    Err(why) => prop_assert!(!why.contains("get ready"), "{}", why),
+                }
+                drop(port);
+            }
+        }
+    }
+}

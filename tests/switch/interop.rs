@@ -29,14 +29,14 @@ const JUMBO: &[usize] = &[9000, 60, 2048, 2049, 4096, 9014];
 
 /// A DPDK endpoint with rings of 256 entries.
 #[derive(Clone, Copy, Debug)]
-struct Endpoint {
-    packed: bool,
-    queues: u16,
+pub(crate) struct Endpoint {
+    pub(crate) packed: bool,
+    pub(crate) queues: u16,
     /// True if the endpoint listens and our switch connects.
-    server: bool,
+    pub(crate) server: bool,
 }
 
-const PLAIN: Endpoint = Endpoint { packed: false, queues: 1, server: false };
+pub(crate) const PLAIN: Endpoint = Endpoint { packed: false, queues: 1, server: false };
 
 impl Endpoint {
     /// Port of our switch that the endpoint is connected to.
@@ -46,7 +46,7 @@ impl Endpoint {
     }
 
     /// Starts the endpoint with a port at each socket.
-    fn start(
+    pub(crate) fn start(
         &self,
         dir: &PeerDir,
         role: EndpointRole,
@@ -336,11 +336,11 @@ fn memif_port_interoperates_with_dpdk() {
 
 /// DPDK's testpmd as the client of interfaces 0 and 1 at a memif socket. It forwards frames between
 /// them, and is killed at the end.
-struct MemifClient(Child);
+pub(crate) struct MemifClient(Child);
 
 impl MemifClient {
     /// `socket` is the value of DPDK's `socket=`, and possibly more.
-    fn start(dir: &PeerDir, socket: &str) -> Self {
+    pub(crate) fn start(dir: &PeerDir, socket: &str) -> Self {
         let log = std::fs::File::create(dir.join("testpmd.log")).unwrap();
         let mut command = Command::new("dpdk-testpmd");
         command.args(["--no-pci", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);

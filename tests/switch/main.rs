@@ -14,5 +14,6 @@ mod liars;
 mod metrics;
 mod offload;
 mod safety;
+mod takeover;
 mod vlan;
 mod vxlan;

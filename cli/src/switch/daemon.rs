@@ -1,6 +1,8 @@
 //! The switch as a program: its options, its start and its end.
 
 use std::io::{self, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -11,7 +13,9 @@ use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::config::{Idle, PortError};
-use dray_switch::{Engine, Flow, Mode, PortConfig, PortStats, Switch, SwitchConfig};
+use dray_switch::{
+    Engine, Flow, Mode, PortConfig, PortStats, Predecessor, Succession, Switch, SwitchConfig,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -52,6 +56,11 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
+    /// Take over from the switch that runs at the control socket: peers stay connected, and its ports,
+    /// stations and counters stay. Options that are not given, and without --config all settings, are
+    /// as they are there; ports that it does not have are added.
+    #[arg(long)]
+    take_over: bool,
     #[arg(long, value_name = "NAME=URI", help = keys::help())]
     port: Vec<PortConfig>,
     /// Further ports, as for --port.
@@ -79,28 +88,38 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
 }
 
 pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
-    let sandbox = arguments.sandbox;
+    let (sandbox, takes_over) = (arguments.sandbox, arguments.take_over);
+    raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
+    let mut succession = None;
     let mut config = match arguments.config.clone() {
         Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
         None => {
             let mut config = SwitchConfig::default();
+            if takes_over {
+                let control = arguments.control.as_ref().unwrap_or(&config.control);
+                let running = Succession::request(&control.path)?;
+                config = SwitchConfig { control: control.clone(), ..running.settings()? };
+                succession = Some(running);
+            }
             arguments.apply(&mut config);
             config.check(&there).map(|()| config)
         }
     }
     .map_err(Failure::usage)?;
+    if takes_over && succession.is_none() {
+        succession = Some(Succession::request(&config.control.path)?);
+    }
     if config.cpus.is_empty() {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    run_daemon(&config, sandbox)
+    run_daemon(&config, sandbox, succession)
 }
 
 impl DaemonArguments {
     fn apply(self, config: &mut SwitchConfig) {
-        let Self { config: _, sandbox: _, mode, flow, cpus, idle, control, metrics, port, ports } =
-            self;
+        let Self { mode, flow, cpus, idle, control, metrics, port, ports, .. } = self;
         config.mode = mode.unwrap_or(config.mode);
         config.flow = flow.unwrap_or(config.flow);
         config.idle = idle.unwrap_or(config.idle);
@@ -115,32 +134,34 @@ impl DaemonArguments {
     }
 }
 
-/// Runs the switch until it is cancelled.
-fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
+/// Runs the switch until it is cancelled, or another process takes over.
+fn run_daemon(
+    config: &SwitchConfig,
+    sandbox: Sandbox,
+    succession: Option<Succession>,
+) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
-    raise_file_limit()?;
-    // Bind the socket first: a second switch must fail before it touches ports.
-    let socket = ControlSocket::bind(&config.control)?;
-    let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
-    // Entering the containers' namespaces needs privileges.
-    let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
-    let ports = config.ports.iter().map(|port| &port.uri);
-    let engine = Switch::start_confined(config, || sandbox.enter(&config.control.path, ports))?;
-    let engine = Arc::new(engine);
-    let mut again = 0;
-    for Opened { port, descriptors, .. } in containers {
-        match engine.add_port(&port, descriptors) {
-            Ok(()) => again += 1,
-            Err(error) => problems.push(error.to_string()),
-        }
-    }
-    let server = api::serve(socket, engine.clone(), config.clone(), Limits::default());
+    let Started { engine, socket, monitors, again, problems } = match succession {
+        Some(succession) => take_over(config, sandbox, succession)?,
+        None => start(config, sandbox)?,
+    };
+    let predecessor = Predecessor::new(
+        engine.clone(),
+        config.clone(),
+        socket.as_fd(),
+        monitors.as_ref().map(AsFd::as_fd),
+        || std::process::exit(0),
+    )?;
+    let limits = Limits::default();
+    let server = api::serve(socket, engine.clone(), config.clone(), limits, Some(predecessor));
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), config.clone()));
     // A closed standard error must not end the switch.
-    let _ = std::io::stderr().write_all(show::started(config).as_bytes());
+    let ports = engine.ports().into_iter().map(|port| port.config).collect();
+    let started = show::started(&SwitchConfig { ports, ..config.clone() });
+    let _ = std::io::stderr().write_all(started.as_bytes());
     let _ = std::io::stderr().write_all(show::containers(again, &problems).as_bytes());
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
@@ -157,6 +178,63 @@ fn run_daemon(config: &SwitchConfig, sandbox: Sandbox) -> Result<(), Failure> {
         }
         Some(why) => dray_daemon::exit(why),
     }
+}
+
+/// A switch that runs.
+struct Started {
+    engine: Arc<Switch>,
+    socket: ControlSocket,
+    monitors: Option<TcpListener>,
+    /// Number of containers' ports that were opened again, and what went wrong with others.
+    again: usize,
+    problems: Vec<String>,
+}
+
+fn start(config: &SwitchConfig, sandbox: Sandbox) -> Result<Started, Failure> {
+    // Bind the socket first: a second switch must fail before it touches ports.
+    let socket = ControlSocket::bind(&config.control)?;
+    let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
+    // Entering the containers' namespaces needs privileges.
+    let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
+    let ports = config.ports.iter().map(|port| &port.uri);
+    let engine = Switch::start_confined(config, || sandbox.enter(&config.control.path, ports))?;
+    let mut again = 0;
+    for Opened { port, descriptors, .. } in containers {
+        match engine.add_port(&port, descriptors) {
+            Ok(()) => again += 1,
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    Ok(Started { engine: Arc::new(engine), socket, monitors, again, problems })
+}
+
+/// Takes over the running switch.
+fn take_over(
+    config: &SwitchConfig,
+    sandbox: Sandbox,
+    succession: Succession,
+) -> Result<Started, Failure> {
+    let running: Vec<PortConfig> = succession.ports().cloned().collect();
+    let mut config = config.clone();
+    for port in &running {
+        if let Some(other) = config.ports.iter().find(|other| other.name == port.name)
+            && other.uri != port.uri
+        {
+            let name = port.name.as_str();
+            let what = format!(
+                "take-over: port {name:?} runs as {}, not as {}; remove it first, or give it as it \
+                 runs",
+                port.uri, other.uri
+            );
+            return Err(anyhow::anyhow!(what).into());
+        }
+    }
+    config.ports.retain(|port| running.iter().all(|other| other.name != port.name));
+    let uris: Vec<_> = running.iter().chain(&config.ports).map(|port| port.uri.clone()).collect();
+    let confine = || sandbox.enter(&config.control.path, &uris);
+    let (engine, socket, monitors) = succession.complete(&config, confine)?;
+    let engine = Arc::new(engine);
+    Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new() })
 }
 
 /// Raises the limit of open files to its maximum: a port needs several descriptors, and more for

@@ -37,6 +37,7 @@ Examples:
   dray switch add-port c vhost:/run/dray/c.sock --vlan 10
   dray switch --config switch.toml --metrics 127.0.0.1:9464
                                                       with metrics for Prometheus
+  dray switch --take-over                             a new version instead of the running one
   dray switch stats
   curl --unix-socket /run/dray/switch.sock http://localhost/ports";
 

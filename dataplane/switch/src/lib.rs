@@ -62,6 +62,7 @@ pub mod counters;
 mod engine;
 mod path;
 pub mod table;
+mod takeover;
 
 pub use config::{ConfigError, Flow, Mode, PortConfig, SwitchConfig};
 pub use counters::{Counters, DropReason};
@@ -70,3 +71,4 @@ pub use engine::{
 };
 pub use path::{InlineSwitch, Switch};
 pub use table::Table;
+pub use takeover::{Predecessor, Succession, TakeoverError};

@@ -12,6 +12,7 @@
 //! | `POST /stats/reset` | makes `since=reset` count from zero: 204 |
 //! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
 //! | `DELETE /table` | forgets the learned stations: 204 |
+//! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //!
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
@@ -27,21 +28,29 @@ mod routes;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use dray_daemon::{ControlSocket, Limits, Server};
+use dray_daemon::{ControlSocket, Limits, Response, Server};
 
 use crate::config::SwitchConfig;
 use crate::engine::Engine;
+use crate::takeover::Predecessor;
 
 pub use routes::{answer, answer_monitor};
 
-/// Serves `engine` at `socket`; `config` is the configuration that the switch was started with.
+/// Serves `engine` at `socket`; `config` is the configuration that the switch was started with. With
+/// `predecessor`, another process may take over.
 pub fn serve(
     socket: ControlSocket,
     engine: Arc<dyn Engine>,
     config: SwitchConfig,
     limits: Limits,
+    predecessor: Option<Arc<Predecessor>>,
 ) -> Server {
-    Server::start(socket, limits, move |request| answer(&*engine, &config, request))
+    Server::start(socket, limits, move |request| match &predecessor {
+        Some(predecessor) if request.path.trim_matches('/') == "take-over" => {
+            predecessor.answer(request).unwrap_or_else(Response::from)
+        }
+        _ => answer(&*engine, &config, request),
+    })
 }
 
 /// Serves metrics and health of `engine` to whoever reaches `listener`.

@@ -160,7 +160,7 @@ fn start(mode: Mode) -> Running {
     let config = SwitchConfig { mode, control: path.clone().into(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let socket = ControlSocket::bind(&path.clone().into()).unwrap();
-    let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits);
+    let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits, None);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
 
@@ -372,7 +372,7 @@ fn slow_request_is_disconnected() {
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let socket = ControlSocket::bind(&control.clone().into()).unwrap();
     let engine = Arc::new(Fake::default());
-    let _server = serve(socket, engine, SwitchConfig::default(), limits);
+    let _server = serve(socket, engine, SwitchConfig::default(), limits, None);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);

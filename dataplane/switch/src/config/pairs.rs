@@ -91,6 +91,13 @@ impl Pairs {
         Some(other.name.clone())
     }
 
+    /// Sets the partner of a port as another switch had it.
+    pub fn restore(&mut self, name: &Name, partner: Option<Name>) {
+        if let Some(port) = self.ports.iter_mut().find(|port| port.name == *name) {
+            port.partner = partner;
+        }
+    }
+
     /// Removes a port and returns its former partner, which is free again.
     pub fn remove(&mut self, name: &Name) -> Option<Name> {
         let at = self.ports.iter().position(|port| port.name == *name)?;

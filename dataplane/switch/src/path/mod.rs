@@ -13,6 +13,7 @@ mod police;
 mod port;
 mod ready;
 mod switch;
+mod takeover;
 mod vlans;
 mod worker;
 

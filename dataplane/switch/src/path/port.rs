@@ -2,11 +2,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Link, Receive};
+use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive, Words};
 
 use super::police::{Bucket, Police};
 use super::vlans::Vlans;
@@ -40,6 +40,10 @@ pub(super) struct OpenPort {
     finishing: Vec<Mutex<Finishing>>,
     /// Counters by worker.
     pub(super) counters: Vec<Published>,
+    /// What was counted before the workers began to count: by a switch that handed over.
+    before: Mutex<Counters>,
+    /// Frames that the receiving halves had dropped by then, which `before` contains.
+    dropped_before: AtomicU64,
     failure: Failure,
 }
 
@@ -49,6 +53,30 @@ struct Finishing {
     finisher: Finisher,
     /// Number of segments that were taken of the first frame that was not taken whole.
     taken: usize,
+}
+
+/// A port that is about to be handed over.
+pub(super) enum Held<'p> {
+    Peer(Frozen<'p>),
+    Devices(Live),
+}
+
+impl Held<'_> {
+    /// Takes the description of the port.
+    pub(super) fn take_live(&mut self) -> Live {
+        match self {
+            Self::Peer(frozen) => frozen.take_live(),
+            Self::Devices(live) => std::mem::take(live),
+        }
+    }
+
+    /// See [`Frozen::last_words`].
+    pub(super) fn last_words(&self) -> Vec<Words> {
+        match self {
+            Self::Peer(frozen) => frozen.last_words(),
+            Self::Devices(_) => Vec::new(),
+        }
+    }
 }
 
 /// Action of a port on a frame.
@@ -110,6 +138,8 @@ impl OpenPort {
             frame_max,
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
             counters: (0..worker_count).map(|_| Published::default()).collect(),
+            before: Mutex::default(),
+            dropped_before: AtomicU64::new(0),
             failure: Failure::default(),
         })
     }
@@ -291,6 +321,38 @@ impl OpenPort {
         counters.drops.add(reason, frames as u64);
     }
 
+    /// Makes the workers, none of which uses the port, count from zero, on top of `before`; without it,
+    /// of what they have counted.
+    pub(super) fn count_from(&self, before: Option<Counters>) {
+        let mut sum = lock(&self.before);
+        for counters in &self.counters {
+            *sum += &counters.read();
+            counters.publish(&Counters::default());
+        }
+        if let Some(before) = before {
+            *sum = before;
+            self.dropped_before.store(self.dropped(), Relaxed);
+        }
+    }
+
+    /// Returns the number of frames that the receiving halves have dropped: they never reached a
+    /// worker.
+    fn dropped(&self) -> u64 {
+        self.rx.iter().map(|half| lock(&half.port).dropped().unwrap_or(0)).sum()
+    }
+
+    /// Stops the port's control thread, and describes the port for another process.
+    pub(super) fn hold(&self) -> io::Result<Held<'_>> {
+        if let Some(link) = &self.link {
+            let unsupported = || io::Error::other("such a port cannot be handed over");
+            return link.freeze().ok_or_else(unsupported)?.map(Held::Peer);
+        }
+        // A receiving half that is locked is used by a worker, for the duration of a batch.
+        let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
+        let devices = halves.iter().filter_map(|half| half.device());
+        Live::of_devices(devices, self.frame_max).map(Held::Devices)
+    }
+
     /// Returns how full the rings are on which it receives and those on which it transmits.
     pub(super) fn fills(&self) -> [Option<Fill>; 2] {
         let receive = self.rx.iter().map(|half| lock(&half.port).fill());
@@ -299,14 +361,12 @@ impl OpenPort {
 
     /// Returns the counters, summed over all workers.
     pub(super) fn counted(&self) -> Counters {
-        let mut sum = Counters::default();
+        let mut sum = *lock(&self.before);
         for counters in &self.counters {
             sum += &counters.read();
         }
-        // Frames that the port itself found to be malformed never reached a worker.
-        let malformed: u64 =
-            self.rx.iter().map(|half| lock(&half.port).dropped().unwrap_or(0)).sum();
-        sum.drops.add(DropReason::Malformed, malformed);
+        let dropped = self.dropped().saturating_sub(self.dropped_before.load(Relaxed));
+        sum.drops.add(DropReason::Malformed, dropped);
         sum
     }
 }

@@ -24,13 +24,13 @@ use dray_datapath::lock;
 
 /// A running switch. Dropping it stops it.
 pub struct Switch {
-    setting: Arc<Setting>,
+    pub(super) setting: Arc<Setting>,
     age_s: u16,
-    started: Instant,
+    pub(super) started: Instant,
     workers: Vec<Worker>,
     /// CPUs that the process may use and that have no worker.
     spare: CpuSet,
-    ports: Mutex<Ports>,
+    pub(super) ports: Mutex<Ports>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -42,27 +42,29 @@ struct Worker {
 }
 
 #[derive(Default)]
-struct Ports {
+pub(super) struct Ports {
     view: View,
-    pairs: Pairs,
+    pub(super) pairs: Pairs,
     /// Indices of the ports in the order of adding.
     order: Vec<u16>,
     /// Time of the last reset of the counters, and what each port had counted by then.
-    reset: Option<(Instant, HashMap<u16, PortStats>)>,
+    pub(super) reset: Option<(Instant, HashMap<u16, PortStats>)>,
+    /// True while another process uses the ports: workers see none.
+    pub(super) held: bool,
 }
 
 impl Ports {
-    fn find(&self, name: &str) -> Option<&Arc<OpenPort>> {
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<OpenPort>> {
         self.view.find(name)
     }
 
     /// Recomputes what depends on the set of ports.
-    fn resolve(&mut self) {
+    pub(super) fn resolve(&mut self) {
         self.view.pair(&self.pairs);
         self.view.pin();
     }
 
-    fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
         self.order.iter().filter_map(|index| self.view.port(*index))
     }
 }
@@ -77,6 +79,17 @@ impl Switch {
     /// Then `confine` gives up the privileges, before there are threads that would keep them.
     pub fn start_confined(
         config: &SwitchConfig,
+        confine: impl FnOnce() -> Result<(), SandboxError>,
+    ) -> Result<Self, EngineError> {
+        Self::start_with(config, Instant::now(), |_| Ok(()), confine)
+    }
+
+    /// Like [`start_confined`](Self::start_confined), as of the time `started`. The ports that `first`
+    /// adds come before those of the configuration.
+    pub(super) fn start_with(
+        config: &SwitchConfig,
+        started: Instant,
+        first: impl FnOnce(&Self) -> Result<(), EngineError>,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<Self, EngineError> {
         let fail =
@@ -100,12 +113,12 @@ impl Switch {
             flow: config.flow,
             idle: config.idle,
             table: config.table(),
-            now: AtomicU32::new(0),
+            now: AtomicU32::new(started.elapsed().as_secs() as u32),
         });
         let mut switch = Self {
             setting,
             age_s: config.age_s,
-            started: Instant::now(),
+            started,
             workers: Vec::new(),
             spare: spare_cpus(&config.cpus),
             ports: Mutex::default(),
@@ -122,6 +135,7 @@ impl Switch {
         }
         switch.housekeeper =
             Some(switch.spawn_housekeeper().map_err(|e| fail("housekeeping thread", e))?);
+        first(&switch)?;
         for port in &config.ports {
             let opened = match bound.remove(&port.name) {
                 Some(bound) => Some(open(bound)?),
@@ -151,8 +165,9 @@ impl Switch {
 
     /// Publishes the present ports to the workers, and waits until all use them: after that no
     /// worker uses a removed port.
-    fn publish(&self, ports: &Ports) {
-        let view = Arc::new(ports.view.clone());
+    pub(super) fn publish(&self, ports: &Ports) {
+        let view = if ports.held { View::default() } else { ports.view.clone() };
+        let view = Arc::new(view);
         self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
         drop(view);
         self.workers.iter().for_each(|worker| worker.shared.wait_adopted());
@@ -225,7 +240,7 @@ fn open(bound: dray_port::Bound<'_>) -> Result<dray_port::Port, EngineError> {
     bound.open_offloading().map_err(|error| refused(&error))
 }
 
-fn refused(error: &OpenError) -> EngineError {
+pub(super) fn refused(error: &OpenError) -> EngineError {
     let denied = dray_sandbox::is_entered() && error.is_denied();
     let hint = if denied {
         "; the sandbox allows sockets only in /run/dray and in the directories of the control \
@@ -238,7 +253,11 @@ fn refused(error: &OpenError) -> EngineError {
 
 impl Switch {
     /// Adds a port, which may have been `opened` before.
-    fn add(&self, config: &PortConfig, opened: Option<dray_port::Port>) -> Result<(), EngineError> {
+    pub(super) fn add(
+        &self,
+        config: &PortConfig,
+        opened: Option<dray_port::Port>,
+    ) -> Result<(), EngineError> {
         let name = config.name.as_str().to_owned();
         let mut ports = lock(&self.ports);
         if ports.find(&name).is_some() {

@@ -1,0 +1,465 @@
+//! Taking over a running switch: no frame is lost, no peer reconnects, and a take-over that fails
+//! disturbs nothing.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use dray_daemon::{Channel, Limits, Response, Server};
+use dray_lab::NetworkNamespace;
+use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
+use dray_port::{Frame, Port, scratch};
+use dray_switch::client::Client;
+use dray_switch::{DropReason, PortStatus};
+use tempfile::TempDir;
+
+use crate::common::{self, Started, alone, eventually, listens};
+use crate::ends::{self, Frames};
+use crate::interop::{Endpoint, MemifClient, PLAIN};
+
+/// Much longer than a message takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A switch in a process of its own, which others take over.
+struct Running {
+    folder: TempDir,
+    /// Network namespace that it runs in, if not the test's.
+    namespace: Option<Arc<NetworkNamespace>>,
+    process: Started,
+}
+
+impl Running {
+    fn new(options: &[&str], ports: &[&str]) -> Self {
+        Self::within(None, options, ports)
+    }
+
+    fn within(namespace: Option<Arc<NetworkNamespace>>, options: &[&str], ports: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut command = common::command();
+        command.arg("switch").args(options);
+        command.arg("--control").arg(control_of(folder.path()));
+        let at = folder.path().to_str().expect("text");
+        command.args(ports.iter().map(|port| port.replace("DIR", at)));
+        let process = start_in(namespace.as_deref(), &mut command);
+        let running = Self { folder, namespace, process };
+        assert!(eventually(|| listens(running.control())), "the switch listens");
+        running
+    }
+
+    fn control(&self) -> PathBuf {
+        control_of(self.folder.path())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.control())
+    }
+
+    fn port(&self, name: &str) -> PortStatus {
+        self.client().port(&name.parse().unwrap()).expect("a reply")
+    }
+
+    fn plug(&self, name: &str, keys: &str) -> Port {
+        ends::plug(&self.folder.path().join(name), keys)
+    }
+
+    /// Has another process take over; returns once the one before has ended.
+    fn take_over(&mut self) {
+        let mut command = common::command();
+        command.args(["switch", "--take-over", "--control"]).arg(self.control());
+        let next = start_in(self.namespace.as_deref(), &mut command);
+        let Started(before) = &mut self.process;
+        let ended = eventually(|| before.try_wait().expect("a child").is_some());
+        assert!(ended, "the switch has handed over");
+        assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
+        self.process = next;
+        assert!(eventually(|| listens(self.control())), "the next switch listens");
+    }
+}
+
+fn control_of(folder: &Path) -> PathBuf {
+    folder.join("control")
+}
+
+fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = match namespace {
+        Some(namespace) => namespace.enter(|| command.spawn()),
+        None => command.spawn(),
+    };
+    Started(child.expect("dray starts"))
+}
+
+fn said(child: &mut std::process::Child) -> String {
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    said
+}
+
+/// Sends numbered frames from one port to another while `disturb` runs. Each must arrive once and in
+/// order. Returns their number.
+fn exchange((from, to): (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64) + Send) -> u64 {
+    let (stop, longest, frames) =
+        (AtomicBool::new(false), AtomicU64::new(0), Frames::between(1, 2));
+    let (tx, rx) = (&mut *from.tx[0], &mut *to.rx[0]);
+    scope(|scope| {
+        let (stop, longest, frames) = (&stop, &longest, &frames);
+        let sends = scope.spawn(move || {
+            let mut number = 0;
+            while !stop.load(Relaxed) {
+                let bytes: Vec<_> =
+                    (number..number + 16).map(|number| frames.make(number)).collect();
+                let batch: Vec<_> = bytes.iter().map(|bytes| Frame::from(&bytes[..])).collect();
+                let mut taken = 0;
+                while taken < batch.len() {
+                    taken += tx.transmit(&batch[taken..]).unwrap();
+                    sleep(Duration::from_micros(20));
+                }
+                number += 16;
+            }
+            u64::from(number)
+        });
+        let receives = scope.spawn(move || {
+            let (mut next, mut last) = (0, Instant::now());
+            let mut room = scratch();
+            let mut idle_since = None;
+            loop {
+                let take = &mut |lent: &[Frame<'_>]| {
+                    for frame in lent {
+                        assert_eq!(frame.bytes(&mut room), frames.make(next), "frame {next}");
+                        next += 1;
+                    }
+                    lent.len()
+                };
+                if rx.receive(take).unwrap() > 0 {
+                    longest.fetch_max(last.elapsed().as_micros() as u64, Relaxed);
+                    (last, idle_since) = (Instant::now(), None);
+                } else if stop.load(Relaxed)
+                    && idle_since.get_or_insert_with(Instant::now).elapsed().as_millis() > 300
+                {
+                    return u64::from(next);
+                }
+                sleep(Duration::from_micros(20));
+            }
+        });
+        disturb(longest);
+        stop.store(true, Relaxed);
+        let sent = sends.join().expect("the sender");
+        assert_eq!(receives.join().expect("the receiver"), sent, "all frames have arrived");
+        sent
+    })
+}
+
+fn never_reconnected(port: &Port) -> bool {
+    let status = port.link.as_ref().expect("a peer").status();
+    status.ends.is_empty() && status.last_end.is_none()
+}
+
+#[test]
+fn frames_and_peers_survive_twenty_takeovers() {
+    let _alone = alone();
+    let mut gaps = Vec::new();
+    for keys in ["packed=0", "packed=1"] {
+        let options = ["--mode", "patch", "--flow", "backpressure"];
+        let mut running = Running::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+        let (mut a, mut b) = (running.plug("a", keys), running.plug("b", keys));
+        let sent = exchange((&mut a, &mut b), |longest| {
+            for _ in 0..10 {
+                longest.store(0, Relaxed);
+                running.take_over();
+                gaps.push(longest.swap(0, Relaxed));
+            }
+        });
+        assert!(never_reconnected(&a) && never_reconnected(&b), "{keys}");
+        let [a, b] = ["a", "b"].map(|name| running.port(name));
+        assert!(a.disconnects.is_empty() && b.disconnects.is_empty(), "{keys}");
+        assert_eq!((a.counters.rx_frames, b.counters.tx_frames), (sent, sent), "{keys}");
+    }
+    gaps.sort_unstable();
+    println!("longest pause between two frames at each take-over, in microseconds: {gaps:?}");
+    assert!(gaps[gaps.len() / 2] < 20_000, "half of the take-overs: {gaps:?}");
+    assert!(gaps[gaps.len() - 1] < 500_000, "the slowest take-over: {gaps:?}");
+}
+
+#[test]
+fn stations_pins_and_counters_stay() {
+    let _alone = alone();
+    let mut running =
+        Running::new(&[], &["a=vhost:DIR/a", "b=vhost:DIR/b", "c=null:,mac=52:54:00:00:00:07"]);
+    let (mut a, mut b) = (running.plug("a", ""), running.plug("b", ""));
+    let frames = Frames::between(1, 2);
+    ends::reach((&mut a.tx, &mut b.rx), &frames);
+    ends::reach((&mut b.tx, &mut a.rx), &frames.clone().swapped());
+    running.client().reset_stats().unwrap();
+    ends::pass((&mut a.tx, &mut b.rx), &frames, &frames, 100);
+    let names = |running: &Running| {
+        let table = running.client().table(None).unwrap();
+        let stations = table.into_iter().map(|entry| (entry.mac, entry.port, entry.pinned));
+        stations.collect::<Vec<_>>()
+    };
+    let told = |running: &Running| {
+        let client = running.client();
+        // Workers publish a moment after they have moved frames.
+        (names(running), client.stats().unwrap(), client.stats_since_reset().unwrap())
+    };
+    sleep(Duration::from_millis(100));
+    let before = told(&running);
+    assert_eq!(before.0.len(), 3, "{:?}", before.0);
+    let added = "d=null:".parse().unwrap();
+    running.client().add_port(&added).unwrap();
+    running.take_over();
+    let after = told(&running);
+    assert_eq!((&after.0, &after.1[..3]), (&before.0, &before.1[..]));
+    assert_eq!(after.2[0].counters.rx_frames, before.2[0].counters.rx_frames);
+    assert_eq!(after.1.len(), 4, "the port that was added later stays");
+    // Without flooding: the stations are known.
+    let flooded = running.port("c").counters.tx_frames;
+    ends::pass((&mut a.tx, &mut b.rx), &frames, &frames, 100);
+    sleep(Duration::from_millis(100));
+    assert_eq!(running.port("c").counters.tx_frames, flooded);
+    assert_eq!(running.port("b").counters.drops.get(DropReason::ReceiverFull), 0);
+    // A new driver connects as usual.
+    drop(a);
+    let mut a = running.plug("a", "packed=1");
+    ends::reach((&mut a.tx, &mut b.rx), &frames);
+}
+
+/// Passes frames both ways.
+fn pass_both_ways(a: &mut Port, b: &mut Port) {
+    let there = Frames::between(1, 2);
+    let back = there.clone().swapped();
+    ends::reach((&mut a.tx, &mut b.rx), &there);
+    ends::reach((&mut b.tx, &mut a.rx), &back);
+    ends::pass((&mut a.tx, &mut b.rx), &there, &there, 300);
+    ends::pass((&mut b.tx, &mut a.rx), &back, &back, 300);
+}
+
+#[test]
+fn devices_sockets_and_memif_clients_stay() {
+    require_root!();
+    let _alone = alone();
+    let namespace = Arc::new(NetworkNamespace::scratch().unwrap());
+    let run = |line: &str| {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        assert!(namespace.enter(|| command.status()).unwrap().success(), "{line}");
+    };
+    run("ip link add v0 type veth peer name v1");
+    run("ip link set v0 up");
+    run("ip link set v1 up");
+    let inside = |uri: &str| namespace.enter(|| Ok(ends::open(uri))).unwrap();
+    let mut veth = inside("raw:v1");
+    let ports = [
+        "a=vhost:DIR/a",
+        "tap=tap:tap0",
+        "b=vhost:DIR/b",
+        "raw=raw:v0",
+        "c=vhost:DIR/c",
+        "memif=memif:DIR/memif?role=server",
+    ];
+    let options = ["--mode", "patch"];
+    let mut running = Running::within(Some(namespace.clone()), &options, &ports);
+    let mut tap = inside("raw:tap0");
+    let memif = running.folder.path().join("memif");
+    let mut memif = ends::open(&format!("memif:{}", memif.display()));
+    ends::wait_until_up(&memif);
+    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| running.plug(name, ""));
+    for _ in 0..3 {
+        pass_both_ways(&mut a, &mut tap);
+        pass_both_ways(&mut b, &mut veth);
+        pass_both_ways(&mut c, &mut memif);
+        running.take_over();
+    }
+    assert!(never_reconnected(&memif) && never_reconnected(&c));
+    assert!(running.port("memif").disconnects.is_empty());
+}
+
+#[test]
+fn testpmd_stays_connected() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for packed in [false, true] {
+        let dir = PeerDir::new().unwrap();
+        let at = |name: &str| dir.join(name).display().to_string();
+        let ports = [
+            "own=vhost:DIR/own".to_owned(),
+            format!("echo=vhost:{}", at("echo.sock")),
+            "x=vhost:DIR/x".to_owned(),
+            format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
+            "y=vhost:DIR/y".to_owned(),
+            format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
+        ];
+        let ports = ports.each_ref().map(String::as_str);
+        let mut running = Running::new(&["--mode", "patch"], &ports);
+        let endpoint = Endpoint { packed, ..PLAIN };
+        let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
+        echo.start_traffic().unwrap();
+        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
+        let [mut own, mut x, mut y] = ["own", "x", "y"].map(|name| running.plug(name, ""));
+        let there = Frames::between(1, 2);
+        let back = there.clone().swapped();
+        for _ in 0..3 {
+            ends::reach((&mut own.tx, &mut own.rx), &there);
+            ends::pass((&mut own.tx, &mut own.rx), &there, &back, 500);
+            pass_both_ways(&mut x, &mut y);
+            running.take_over();
+        }
+        for name in ["echo", "m0", "m1"] {
+            assert!(running.port(name).disconnects.is_empty(), "{name}");
+        }
+    }
+}
+
+/// Runs a take-over that must fail, once no other is under way; returns the last line that it says.
+fn fails(command: &mut Command) -> String {
+    let mut last = String::new();
+    let fails = || {
+        let output = command.output().expect("dray starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        last = said.lines().last().unwrap_or_default().to_owned();
+        !last.contains("another one is under way")
+    };
+    assert!(eventually(fails));
+    last
+}
+
+fn takes_over(control: &Path) -> Command {
+    let mut command = common::command();
+    command.args(["switch", "--take-over", "--control"]).arg(control);
+    command
+}
+
+/// Asks for a take-over as a process of this format does.
+fn ask(control: &Path, format: u32, theirs: impl AsFd) -> Result<serde_json::Value, String> {
+    let client = dray_daemon::Client::new(control, "dray switch");
+    let body = format!(r#"{{"version":"9.9.9","format":{format}}}"#);
+    client
+        .json_with("POST", "/take-over", body.as_bytes(), &[theirs.as_fd()])
+        .map_err(|error| error.to_string())
+}
+
+/// Begins a take-over, once none is under way.
+fn begin(control: &Path) -> Channel {
+    let mut begun = None;
+    let begins = || {
+        let (ours, theirs) = Channel::pair().unwrap();
+        match ask(control, 1, theirs) {
+            Ok(_) => begun = Some(ours),
+            Err(why) => assert!(why.contains("another one is under way"), "{why}"),
+        }
+        begun.is_some()
+    };
+    assert!(eventually(begins));
+    begun.expect("it has begun")
+}
+
+#[test]
+fn failed_takeover_disturbs_nothing() {
+    require_root!();
+    let _alone = alone();
+    let options = ["--mode", "patch", "--flow", "backpressure"];
+    let mut running = Running::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+    let control = running.control();
+    let (mut a, mut b) = (running.plug("a", ""), running.plug("b", "packed=1"));
+    exchange((&mut a, &mut b), |_| {
+        let (_, theirs) = Channel::pair().unwrap();
+        let why = ask(&control, 99, &theirs).unwrap_err();
+        let version = env!("CARGO_PKG_VERSION");
+        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 1 and 99"];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+
+        // Ends at once, after the offer, and in the middle of the end; says something else.
+        for messages in [&[][..], &[&b"ready"[..]], &[b"nonsense"], &[b"ready", b"nonsense"]] {
+            let ours = begin(&control);
+            for message in messages {
+                let (_, descriptors) = ours.receive(PATIENCE).unwrap();
+                drop(descriptors);
+                ours.send(message, &[], PATIENCE).unwrap();
+            }
+        }
+
+        for path in [running.folder.path(), &control] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let why = fails(takes_over(&control).uid(65534));
+        assert!(why.contains("user 0's, and this is user 65534"), "{why}");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-X", "POST", "http://localhost/take-over", "--unix-socket"])
+            .arg(&control);
+        let output = curl.uid(65534).output().expect("curl");
+        let why = String::from_utf8_lossy(&output.stdout);
+        assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
+
+        let why = fails(takes_over(&control).arg("a=null:"));
+        assert!(why.contains("port \"a\" runs as vhost:"), "{why}");
+        let why = fails(takes_over(&control).arg("x=raw:nosuch0"));
+        assert!(why.contains("nosuch0"), "{why}");
+    });
+    assert!(never_reconnected(&a) && never_reconnected(&b));
+    let Started(process) = &mut running.process;
+    assert!(process.try_wait().unwrap().is_none(), "the switch still runs");
+    // And can be taken over, files of sockets included.
+    running.take_over();
+    drop(b);
+    let mut b = running.plug("b", "");
+    exchange((&mut a, &mut b), |_| ());
+}
+
+#[test]
+fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = control_of(folder.path());
+    let why = fails(&mut takes_over(&control));
+    assert!(why.contains("no program listens at"), "{why}");
+
+    let hello = r#"{"version":"9.9.9","format":1}"#;
+    let offer = |ports: &str| {
+        format!(r#"[false,{{"settings":"","ports":[{ports}],"stations":[],"uptime_s":1e300}}]"#)
+    };
+    let live =
+        r#""said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
+    let port = |live: &str| {
+        format!(
+            r#"{{"config":{{"name":"a","uri":"vhost:/nosuch/a"}},"partner":null,"live":{{{live}}}}}"#
+        )
+    };
+    let few = port(&format!(r#""origin":true,"own":false,"connected":true,{live}"#));
+    let said = port(&format!(r#""origin":false,"own":false,"connected":true,{live}"#));
+    for (hello, message, part) in [
+        (hello, None, "has ended, or given up"),
+        (hello, Some("}".to_owned()), "invalid message"),
+        (hello, Some("[false]".to_owned()), "invalid message"),
+        (hello, Some(offer(&few)), "1 of its 2 file descriptors"),
+        (hello, Some(offer(&said)), "vhost:/nosuch/a: incomplete message header: 3 of 12"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 1"),
+        ("{}", None, "missing field"),
+    ] {
+        let _ = std::fs::remove_file(&control);
+        let listener = UnixListener::bind(&control).unwrap();
+        let _server = Server::start(listener, Limits::default(), move |mut request| {
+            let channel = Channel::of(request.descriptors.pop().expect("one")).unwrap();
+            if let Some(message) = &message {
+                // In place of the control socket, and of the connection to a driver.
+                let (driver, other) = UnixStream::pair().unwrap();
+                let descriptors = [other.as_fd(), driver.as_fd()];
+                channel.send(message.as_bytes(), &descriptors, PATIENCE).unwrap();
+            }
+            Response::text(200, "application/json", hello.to_owned())
+        });
+        let why = fails(&mut takes_over(&control));
+        assert!(why.contains(part) && why.contains("take-over: "), "{part}: {why}");
+        assert!(control.exists(), "the file is not that of the process that failed");
+    }
+}

@@ -44,8 +44,7 @@ macro_rules! usage {
 pub(crate) use usage;
 
 pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
-    // If standard error cannot be written, there is nothing more to do.
-    let _ = writeln!(std::io::stderr(), "dray: {message}");
+    dray_daemon::log::complain(message);
     ExitCode::from(status)
 }
 

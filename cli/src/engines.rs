@@ -9,8 +9,10 @@ use clap::Subcommand;
 use dray_cni::{Docker, Netavark, Store};
 use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
 use dray_datapath::Cancel;
+use tracing::info;
 
 use crate::common::{Failure, cancel_on_signals};
+use crate::log::LogArguments;
 
 /// Give Docker's containers ports of a switch: a driver for networks of Docker.
 #[derive(clap::Args)]
@@ -31,6 +33,8 @@ pub(crate) struct DockerArguments {
     /// Directory of the networks, which Docker describes only when it creates them.
     #[arg(long, value_name = "PATH", default_value = "/var/lib/dray/docker")]
     state: PathBuf,
+    #[command(flatten)]
+    log: LogArguments,
 }
 
 /// Give Podman's containers ports of a switch: the plugin `dray-netavark`, which netavark calls.
@@ -76,7 +80,8 @@ enum NetavarkCommand {
 pub(crate) const NETAVARK: &str = "dray-netavark";
 
 pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
-    let DockerArguments { socket, state } = arguments;
+    let DockerArguments { socket, state, log } = arguments;
+    log.start()?;
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
@@ -88,7 +93,8 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     let bound = ControlSocket::bind(&socket)?;
     let docker = Docker::new(Store::default(), state);
     let server = Server::start(bound, Limits::default(), move |request| docker.answer(&request));
-    let _ = writeln!(std::io::stderr(), "Docker finds the driver at {}", socket.path.display());
+    let path = socket.path.display();
+    info!("Docker finds the driver at {path}");
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);

@@ -11,6 +11,7 @@ mod engines;
 mod install;
 #[cfg(feature = "laboratory")]
 mod laboratory;
+mod log;
 mod parse;
 mod role;
 mod sandbox;
@@ -67,7 +68,7 @@ enum Command {
     Cdi(cdi::Arguments),
     DockerPlugin(engines::DockerArguments),
     Netavark(engines::NetavarkArguments),
-    Upf(upf::Arguments),
+    Upf(Box<upf::Arguments>),
     UpfLoad(upf::LoadArguments),
     #[cfg(feature = "install")]
     #[command(hide = true)]
@@ -98,7 +99,7 @@ pub fn main() -> ExitCode {
         Command::Cdi(arguments) => cdi::run(&arguments),
         Command::DockerPlugin(arguments) => engines::docker(arguments),
         Command::Netavark(arguments) => return engines::netavark(arguments),
-        Command::Upf(arguments) => upf::run(arguments),
+        Command::Upf(arguments) => upf::run(*arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
         #[cfg(feature = "install")]
         Command::InstallFiles(arguments) => {

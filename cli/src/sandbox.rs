@@ -24,7 +24,9 @@ impl Sandbox {
         ports: impl IntoIterator<Item = &'p PortUri>,
     ) -> Result<(), SandboxError> {
         if self == Self::Off {
-            eprintln!("sandbox: off: the process keeps its capabilities, files and system calls");
+            tracing::warn!(
+                "sandbox: off: the process keeps its capabilities, files and system calls"
+            );
             return Ok(());
         }
         // Names of groups in requests are looked up later, and memory is looked at.

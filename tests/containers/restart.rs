@@ -34,7 +34,7 @@ fn ports_come_back_when_switch_is_killed_and_started() {
         assert_eq!(names(&node), ["c0.eth0", "c1.eth0", "gone.eth0"], "{}", node.said());
         pods[0].run("ping -c 3 -i 0.2 -W 5 10.1.0.3");
     }
-    assert!(node.said().contains("containers: 3 ports again"), "{}", node.said());
+    assert!(node.said().contains("containers have their ports again ports=3"), "{}", node.said());
     // A container that ends while the switch is down is not attached again; the plugin forgets it.
     node.kill_switch();
     drop(gone);

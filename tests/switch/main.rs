@@ -11,6 +11,7 @@ mod console;
 mod interop;
 mod liar;
 mod liars;
+mod log;
 mod metrics;
 mod offload;
 mod safety;

@@ -8,21 +8,24 @@ use std::sync::Arc;
 use std::thread;
 
 use dray_cni::{Opened, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress, Supervisor};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::config::{Idle, PortError};
 use dray_switch::{
-    Engine, Flow, Mode, PortConfig, PortStats, Predecessor, Succession, Switch, SwitchConfig,
+    Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Succession,
+    Switch, SwitchConfig,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
+use tracing::{error, info, warn};
 
 use super::{keys, show};
 use crate::common::{Failure, cancel_on_signals, print};
+use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
@@ -61,6 +64,8 @@ pub(super) struct DaemonArguments {
     /// as they are there; ports that it does not have are added.
     #[arg(long)]
     take_over: bool,
+    #[command(flatten)]
+    log: LogArguments,
     #[arg(long, value_name = "NAME=URI", help = keys::help())]
     port: Vec<PortConfig>,
     /// Further ports, as for --port.
@@ -87,7 +92,8 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
         .map_err(|error: Error| dray_text::parse_error("", &error.to_string()))
 }
 
-pub(super) fn run(arguments: DaemonArguments) -> Result<(), Failure> {
+pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
+    std::mem::take(&mut arguments.log).start()?;
     let (sandbox, takes_over) = (arguments.sandbox, arguments.take_over);
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
@@ -143,6 +149,7 @@ fn run_daemon(
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
+    let mut supervisor = Supervisor::from_environment();
     let Started { engine, socket, monitors, again, problems } = match succession {
         Some(succession) => take_over(config, sandbox, succession)?,
         None => start(config, sandbox)?,
@@ -158,20 +165,41 @@ fn run_daemon(
     let server = api::serve(socket, engine.clone(), config.clone(), limits, Some(predecessor));
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), config.clone()));
-    // A closed standard error must not end the switch.
-    let ports = engine.ports().into_iter().map(|port| port.config).collect();
-    let started = show::started(&SwitchConfig { ports, ..config.clone() });
-    let _ = std::io::stderr().write_all(started.as_bytes());
-    let _ = std::io::stderr().write_all(show::containers(again, &problems).as_bytes());
+    let ports: Vec<_> = engine.ports().into_iter().map(|port| port.config).collect();
+    if dray_daemon::log::is_journal() {
+        let control = config.control.path.display();
+        info!(%control, cpus = ?config.cpus, ports = ports.len(), "switch started");
+    } else {
+        // A closed standard error must not end the switch.
+        let started = show::started(&SwitchConfig { ports, ..config.clone() });
+        let _ = std::io::stderr().write_all(started.as_bytes());
+    }
+    if again > 0 {
+        info!(ports = again, "containers have their ports again");
+    }
+    for problem in &problems {
+        warn!(problem, "container without port");
+    }
+    let mut log = PortLog::default();
+    supervisor.ready(&format!("{} ports", engine.status().ports));
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);
             dray_daemon::exit(why);
         }
+        if let Err(why) = supervisor.tend(|| engine.check_alive()) {
+            error!("{why}");
+        }
+        log.look(|| engine.ports().into_iter().map(logged).collect());
         thread::sleep(Cancel::INTERVAL);
     }
+    supervisor.stopping();
     drop((server, monitors));
     match dray_daemon::failure() {
+        None if dray_daemon::log::is_journal() => {
+            info!("switch ended");
+            Ok(())
+        }
         None => {
             let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
             print(&show::ended(&engine.status(), &stats))
@@ -235,6 +263,20 @@ fn take_over(
     let (engine, socket, monitors) = succession.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new() })
+}
+
+/// Returns a port as the log sees it.
+fn logged(port: PortStatus) -> LoggedPort {
+    let failure = port.last_disconnect.clone().filter(|_| port.state == PortState::Failed);
+    LoggedPort {
+        name: port.config.name.to_string(),
+        uri: port.config.uri.to_string(),
+        is_running: port.state == PortState::Running,
+        failure,
+        unreachable: port.unreachable,
+        disconnects: log::total(&port.disconnects),
+        last_disconnect: port.last_disconnect,
+    }
 }
 
 /// Raises the limit of open files to its maximum: a port needs several descriptors, and more for

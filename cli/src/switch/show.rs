@@ -7,18 +7,6 @@ use dray_switch::config::CONTROL;
 use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
 use dray_text::table;
 
-/// Returns what a switch says at its start about the ports of containers.
-pub(super) fn containers(again: usize, problems: &[String]) -> String {
-    let mut text = match again {
-        0 => String::new(),
-        again => format!("  containers: {again} ports again\n"),
-    };
-    for problem in problems {
-        text.push_str(&format!("  container without port: {problem}\n"));
-    }
-    text
-}
-
 /// Returns what a switch says at its start.
 pub(super) fn started(config: &SwitchConfig) -> String {
     let cpus: Vec<_> = config.cpus.iter().map(u32::to_string).collect();

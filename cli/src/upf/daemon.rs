@@ -4,15 +4,20 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, MetricsAddress, default_control};
+use dray_daemon::{
+    ControlAddress, ControlSocket, FAREWELL, MetricsAddress, Supervisor, default_control,
+};
 use dray_datapath::{Cancel, Placement};
+use dray_port::{LinkState, LinkStatus, PortUri};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{RunningUpf, Upf};
+use tracing::{error, info};
 
 use super::ports::Ports;
 use super::show;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
+use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Sandbox;
@@ -43,14 +48,17 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
+    #[command(flatten)]
+    log: LogArguments,
     /// Write the counters as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { workers, cpus, idle, duration, control, metrics, sandbox, json } =
+    let DaemonArguments { workers, cpus, idle, duration, control, metrics, sandbox, log, json } =
         arguments;
+    log.start()?;
     let control = control.unwrap_or_else(|| default_control(CONTROL).into());
     let threads = 2 * usize::from(workers);
     let cpus = match cpus {
@@ -81,6 +89,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
+    let mut supervisor = Supervisor::from_environment();
     // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
     let monitors = metrics.map(MetricsAddress::listen).transpose()?;
@@ -92,9 +101,16 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
-    // A closed standard error must not end the user plane function.
-    let _ = io::stderr()
-        .write_all(show::started(ports, &config, &used, &control.path, metrics).as_bytes());
+    if dray_daemon::log::is_journal() {
+        let (control, sessions) = (control.path.display(), config.session_count());
+        info!(%control, cpus = ?used, sessions, "user plane function started");
+    } else {
+        // A closed standard error must not end the user plane function.
+        let text = show::started(ports, &config, &used, &control.path, metrics);
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    let mut log = PortLog::default();
+    supervisor.ready(&format!("{} sessions", config.session_count()));
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         for event in running.upf().events() {
@@ -110,16 +126,40 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
         if cancel.check().is_err() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
         }
+        if let Err(why) = supervisor.tend(|| running.upf().check_alive()) {
+            error!("{why}");
+        }
+        log.look(|| logged(ports, running.upf()));
         thread::sleep(Cancel::INTERVAL);
     }
+    supervisor.stopping();
     drop((server, monitors));
     running.stop();
     if let Some(why) = dray_daemon::failure() {
         dray_daemon::exit(why);
+    }
+    if dray_daemon::log::is_journal() {
+        info!("user plane function ended");
+        return Ok(());
     }
     let stats = Stats::from(&**running.upf());
     match json {
         true => print_json(&stats),
         false => print(&show::ended(&stats, started.elapsed())),
     }
+}
+
+/// Returns N3 and N6 as the log sees them.
+fn logged(ports: &Ports, upf: &Upf) -> Vec<LoggedPort> {
+    let named = [("n3", &ports.n3), ("n6", &ports.n6)].into_iter().zip(upf.links());
+    let logged = |((name, uri), link): ((&str, &PortUri), LinkStatus)| LoggedPort {
+        name: name.to_owned(),
+        uri: uri.to_string(),
+        is_running: link.state == LinkState::Running,
+        failure: None,
+        unreachable: link.unreachable,
+        disconnects: log::total(&link.ends),
+        last_disconnect: link.last_end,
+    };
+    named.map(logged).collect()
 }

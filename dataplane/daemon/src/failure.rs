@@ -9,13 +9,14 @@
 
 use std::any::Any;
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::panic::{self, PanicHookInfo};
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use crate::log;
 
 /// Time between a failure and the end of the process, in which control sockets report the reason.
 pub const FAREWELL: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ pub fn failure() -> Option<&'static str> {
 /// Ends the process with status 1 and a reason, without waiting: other threads may be waiting for a
 /// thread that has died.
 pub fn exit(why: &str) -> ! {
-    let _ = writeln!(io::stderr(), "dray: {why}");
+    log::complain(why);
     process::exit(1);
 }
 

@@ -1,7 +1,7 @@
 //! Common parts of the switch and the user plane function as long-running programs: a control
 //! socket that speaks HTTP/1.1 with JSON ([`Server`], [`Client`]), so that `curl --unix-socket`
 //! works, metrics for monitoring systems ([`Metrics`]), and the end of the process when a thread
-//! dies ([`watch_threads`]).
+//! dies ([`watch_threads`]), and what its supervisor is told ([`Supervisor`]). Their [`log`].
 //!
 //! The socket is open to root and its group, who may use everything it offers. Their requests are
 //! checked as if they were untrusted, since scripts make mistakes too.
@@ -15,8 +15,10 @@ mod failure;
 mod http;
 mod listen;
 mod lock;
+pub mod log;
 mod metrics;
 mod name;
+mod notify;
 mod server;
 mod socket;
 
@@ -30,8 +32,10 @@ pub use http::{
 };
 pub use listen::{AddressError, ListenError, MetricsAddress};
 pub use lock::Lock;
+pub use log::LogLevel;
 pub use metrics::{Metrics, Value, observe_process};
 pub use name::SocketName;
+pub use notify::Supervisor;
 pub use server::{Answer, Limits, Server};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,

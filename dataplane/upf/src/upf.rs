@@ -5,7 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_port::{Frame, Link, LinkState, Port, Receive, clock};
+use dray_port::{Frame, Link, LinkState, LinkStatus, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 use dray_wire::gtpu::Direction;
@@ -215,13 +215,13 @@ impl Upf {
         self.waiting.total()
     }
 
-    /// Returns the states of the links of N3 and N6 to their peers.
-    pub(crate) fn link_states(&self) -> [LinkState; 2] {
-        let state = |link: &Option<Arc<dyn Link>>| match link {
-            Some(link) => link.status().state,
-            None => LinkState::Running,
+    /// Returns the status of the links of N3 and N6 to their peers.
+    pub fn links(&self) -> [LinkStatus; 2] {
+        let status = |link: &Option<Arc<dyn Link>>| match link {
+            Some(link) => link.status(),
+            None => LinkStatus { state: LinkState::Running, ..LinkStatus::default() },
         };
-        self.links.each_ref().map(state)
+        self.links.each_ref().map(status)
     }
 
     /// Applies all of `operations`, or none if one of them is invalid. Each session changes as a

@@ -35,8 +35,8 @@ fn metrics(upf: &Upf) -> Metrics {
     metrics.gauge("dray_upf_sessions_max", help, [([], upf.sessions_max())]);
     let help = "Packets that wait for their session to forward them.";
     metrics.gauge("dray_upf_buffered_packets", help, [([], upf.buffered())]);
-    let links = || ["n3", "n6"].map(|name| [("port", name)]).into_iter().zip(upf.link_states());
-    let up = links().map(|(labels, state)| (labels, state == LinkState::Running));
+    let links = || ["n3", "n6"].map(|name| [("port", name)]).into_iter().zip(upf.links());
+    let up = links().map(|(labels, link)| (labels, link.state == LinkState::Running));
     metrics.gauge("dray_upf_port_up", "1 if frames can pass.", up);
     of_threads(&mut metrics, upf);
     of_directions(&mut metrics, &Stats::from(upf));

@@ -1,0 +1,160 @@
+//! Messages to the program that supervises this one: systemd's notification protocol (sd_notify(3)).
+//!
+//! The environment names the supervisor's socket (`NOTIFY_SOCKET`) and the time after which it
+//! restarts a service that it has not heard of (`WATCHDOG_USEC`). Without such a socket nothing is
+//! sent.
+
+use std::env;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::cmsg_space;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    connect, sendmsg, socket_with,
+};
+use rustix::process::getpid;
+use tracing::warn;
+
+use crate::SocketName;
+use crate::http::DESCRIPTORS_MAX;
+
+/// Supervisor of the process, if there is one.
+#[derive(Debug, Default)]
+pub struct Supervisor {
+    socket: Option<OwnedFd>,
+    /// Interval in which it wants a sign of life, and when the next one is due.
+    watchdog: Option<(Duration, Instant)>,
+}
+
+impl Supervisor {
+    /// Connects to the supervisor that the environment names. If that fails, the log says so and the
+    /// program continues without: the variable may be that of another program.
+    pub fn from_environment() -> Self {
+        let variable = |name| env::var(name).ok();
+        let Some(name) = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+            return Self::default();
+        };
+        let socket = match open(&name) {
+            Ok(socket) => socket,
+            Err(error) => {
+                warn!(socket = name, error = %error, "no connection to the supervisor");
+                return Self::default();
+            }
+        };
+        let own = getpid().to_string();
+        let is_own = variable("WATCHDOG_PID").is_none_or(|pid| pid == own);
+        let micros = variable("WATCHDOG_USEC").and_then(|micros| micros.parse().ok());
+        let micros = micros.filter(|micros| is_own && *micros > 0);
+        // Half the time, as sd_watchdog_enabled(3) recommends.
+        let watchdog = micros.map(|micros| (Duration::from_micros(micros) / 2, Instant::now()));
+        Self { socket: Some(socket), watchdog }
+    }
+
+    /// Reports that the program serves its clients, and what it does.
+    pub fn ready(&self, status: &str) {
+        // A supervisor that has gone away cannot be told so.
+        let _ = self.send(&format!("READY=1\nSTATUS={status}"), &[]);
+    }
+
+    /// Gives a watchdog its sign of life, if one is due and `check` finds the data threads well. To be
+    /// called many times a second.
+    ///
+    /// # Errors
+    /// That of `check`; it is repeated until the data threads are well or the watchdog acts.
+    pub fn tend(&mut self, check: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        let Some((interval, due)) = &mut self.watchdog else { return Ok(()) };
+        if Instant::now() < *due {
+            return Ok(());
+        }
+        check()?;
+        *due = Instant::now() + *interval;
+        // A supervisor that has gone away has no watchdog.
+        let _ = self.send("WATCHDOG=1", &[]);
+        Ok(())
+    }
+
+    /// Reports that the program ends.
+    pub fn stopping(&self) {
+        let _ = self.send("STOPPING=1", &[]);
+    }
+
+    /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors:
+    /// `FDSTORE=1` gives them to systemd's store. Does nothing without a supervisor.
+    pub fn send(&self, message: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        if descriptors.len() > DESCRIPTORS_MAX {
+            let count = descriptors.len();
+            let what = format!("{count} file descriptors: at most {DESCRIPTORS_MAX} are allowed");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() {
+            // There is space for them.
+            ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+        }
+        let parts = [IoSlice::new(message.as_bytes())];
+        sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+fn open(name: &str) -> io::Result<OwnedFd> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+    let address = SocketName::parse(name).map_err(wrong)?.address()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    connect(&socket, &address)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_reach_supervisor() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let there = UnixDatagram::bind(&path).unwrap();
+        let socket = Some(open(path.to_str().unwrap()).unwrap());
+        let watchdog = Some((Duration::from_secs(1000), Instant::now()));
+        let mut supervisor = Supervisor { socket, watchdog };
+        let received = || {
+            let mut bytes = [0; 64];
+            let length = there.recv(&mut bytes).unwrap();
+            String::from_utf8(bytes[..length].to_vec()).unwrap()
+        };
+        supervisor.ready("2 ports");
+        assert_eq!(received(), "READY=1\nSTATUS=2 ports");
+        let file = File::open("/dev/null").unwrap();
+        supervisor.send("FDSTORE=1\nFDNAME=a", &[file.as_fd()]).unwrap();
+        assert_eq!(received(), "FDSTORE=1\nFDNAME=a");
+        let many = vec![file.as_fd(); DESCRIPTORS_MAX + 1];
+        let error = supervisor.send("FDSTORE=1", &many).unwrap_err().to_string();
+        assert_eq!(error, "17 file descriptors: at most 16 are allowed");
+        // A sign of life is sent once data threads are well, and not before the next one is due.
+        assert_eq!(supervisor.tend(|| Err("stuck".to_owned())), Err("stuck".to_owned()));
+        supervisor.tend(|| Ok(())).unwrap();
+        assert_eq!(received(), "WATCHDOG=1");
+        supervisor.tend(|| Err("not asked".to_owned())).unwrap();
+        // Without a supervisor nothing happens, and one that is gone is no error of the program.
+        Supervisor::default().send("READY=1", &[]).unwrap();
+        drop(there);
+        supervisor.stopping();
+    }
+
+    #[test]
+    fn socket_that_is_not_there_is_an_error() {
+        for name in ["/nonexistent/notify", "@dray-test-no-such-supervisor", ""] {
+            assert!(open(name).is_err(), "{name}");
+        }
+    }
+}

@@ -9,13 +9,14 @@ LIBDRAY := target/release/libdray.so
 NS3 := $(CURDIR)/target/ns3
 # Where `make install` puts files: below $(DESTDIR)$(PREFIX).
 PREFIX := /usr/local
+LIBDIR := $(PREFIX)/lib
 DESTDIR :=
 # Containers need root; sudo is used only if the user is not root.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install build-k8s build-lib install-lib ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
+.PHONY: help demo build install build-k8s build-lib install-lib image release ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -38,10 +39,17 @@ build: ## Build the release
 	[ -x $(DRAY) ] || echo "Building dray: a few minutes the first time" >&2; \
 	cargo rustc --release --locked $$quiet --package dray --bin dray -- $(STATIC)
 
-install: ## Install the built program, completions and man pages (PREFIX=/usr/local DESTDIR=)
+install: ## Install the built program, completions, man pages and units (PREFIX=/usr/local DESTDIR=)
 	@[ -x $(DRAY) ] || { echo "$(DRAY) is missing: run make build first" >&2; exit 1; }
 	install -D -m 755 $(DRAY) $(DESTDIR)$(PREFIX)/bin/dray
 	$(DRAY) install-files $(DESTDIR)$(PREFIX)/share
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	for unit in dray-switch dray-upf; do \
+		sed 's|/usr/bin/|$(PREFIX)/bin/|' deploy/systemd/$$unit.service \
+			>$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit.service; \
+	done
+	install -D -m 644 deploy/systemd/dray.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/dray.conf
+	install -D -m 644 deploy/systemd/dray.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/dray.conf
 
 build-k8s: ## Build dray-k8s, the driver for Kubernetes' dynamic resource allocation
 	cargo rustc --release --locked --manifest-path k8s/Cargo.toml -- $(STATIC)
@@ -51,12 +59,24 @@ build-lib: ## Build libdray, the library for programs in C and C++
 
 install-lib: ## Install the built libdray, its header, pkg-config file and man page
 	@[ -e $(LIBDRAY) ] || { echo "$(LIBDRAY) is missing: run make build-lib first" >&2; exit 1; }
-	install -D -m 755 $(LIBDRAY) $(DESTDIR)$(PREFIX)/lib/libdray.so.0
-	ln -sf libdray.so.0 $(DESTDIR)$(PREFIX)/lib/libdray.so
+	install -D -m 644 $(LIBDRAY) $(DESTDIR)$(LIBDIR)/libdray.so.0
+	ln -sf libdray.so.0 $(DESTDIR)$(LIBDIR)/libdray.so
 	install -D -m 644 dataplane/capi/include/dray.h $(DESTDIR)$(PREFIX)/include/dray.h
 	install -D -m 644 dataplane/capi/libdray.3 $(DESTDIR)$(PREFIX)/share/man/man3/libdray.3
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|' dataplane/capi/dray.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/dray.pc
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' dataplane/capi/dray.pc.in \
+		>$(DESTDIR)$(LIBDIR)/pkgconfig/dray.pc
+
+image: ## Write an OCI image with the program to target/package/dray-image.tar
+	@$(MAKE) --no-print-directory build
+	@mkdir -p target/package
+	@strip -o target/package/dray-static $(DRAY)
+	@scripts/image.py target/package/dray-static target/package/dray-image.tar
+
+release: ## Make packages, image and list of components in target/release-VERSION, with their SHA-256 sums
+	@scripts/setup.sh release
+	@scripts/setup-packages.sh tools
+	@scripts/release.sh
 
 # Tests build the library otherwise.
 ns-3: $(if $(filter target/release/%,$(LIBDRAY)),build-lib) ## Build ns3::DrayNetDevice and dray-ns3, which `dray bench` runs (docs/ns-3.md)
@@ -78,6 +98,7 @@ check: ## Checks to run before every commit: format, lints, fast tests
 
 test: ## Run all checks and tests
 	@scripts/setup.sh test
+	@scripts/setup-packages.sh systems
 	@scripts/test.sh
 
 test-vm: ## Run only the tests in virtual machines

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs and lists the missing Debian packages for a purpose.
-# Usage: setup.sh build|demo|ns-3|test|bench|fuzz|profile
+# Usage: setup.sh build|demo|ns-3|release|test|bench|fuzz|profile
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|demo|ns-3|test|bench|fuzz|profile}
+purpose=${1:?usage: setup.sh build|demo|ns-3|release|test|bench|fuzz|profile}
 
 # COMMAND:PACKAGE pairs for needed commands.
 # rustc links with a C compiler; clang compiles XDP programs for the kernel's virtual machine.
@@ -12,16 +12,19 @@ build="cc:gcc clang:clang"
 peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
 # Container engines; netavark creates Podman's networks.
 engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/lib/podman/netavark:netavark"
+# dpkg-shlibdeps finds the libraries that a package needs.
+packages="dpkg-shlibdeps:dpkg-dev strip:binutils git:git"
 # Tests open reports in a browser.
 browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
-    test) needs="$build cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap promtool:prometheus $browser" ;;
+    release) needs="$build make:make $packages" ;;
+    test) needs="$build $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap promtool:prometheus $browser" ;;
     ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
     profile) needs="$build perf:linux-perf" ;;
-    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, ns-3, test, bench, fuzz or profile" >&2 && exit 2 ;;
+    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, ns-3, release, test, bench, fuzz or profile" >&2 && exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

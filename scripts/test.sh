@@ -75,6 +75,8 @@ step build --manifest-path k8s/Cargo.toml
 step run_programs '!vm'
 # The program as `make build` links it, in an empty root directory.
 step scripts/test-static.sh
+# Packages of these programs, in Debian 12 and 13.
+step scripts/test-packages.sh
 
 sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)

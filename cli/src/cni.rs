@@ -1,6 +1,8 @@
 //! `dray cni`: the plugin for container runtimes, and what an operator can do with its records.
 
+use std::fs;
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -45,6 +47,13 @@ Examples:
   dray cni restore
   dray cni restore --control /run/dray/tenant.sock")]
     Restore(Control),
+    /// Copy this program into a directory as the plugin `dray-cni`, in place of the one there, which
+    /// may be running: for an image without a shell.
+    #[command(after_help = "Examples:\n  dray cni install /opt/cni/bin")]
+    Install {
+        /// Directory of the runtime's plugins.
+        directory: PathBuf,
+    },
 }
 
 #[derive(clap::Args)]
@@ -100,6 +109,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             let all = store.all()?;
             if *json { print_json(&all) } else { print(&show(&all)) }
         }
+        Command::Install { directory } => Ok(install(directory)?),
         Command::Restore(control) => {
             let control = control.socket(CONTROL, "dray switch")?;
             let Restored { added, problems } = dray_cni::restore(&store, &control);
@@ -112,6 +122,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
         }
     }
+}
+
+/// Copies this program into `directory`. The plugin there is always a complete one.
+fn install(directory: &Path) -> anyhow::Result<()> {
+    let unfinished = directory.join(format!(".{PLUGIN}"));
+    let copy = || {
+        fs::copy("/proc/self/exe", &unfinished)?;
+        fs::rename(&unfinished, directory.join(PLUGIN))
+    };
+    copy().map_err(|error| {
+        let _ = fs::remove_file(&unfinished);
+        anyhow::anyhow!("{}: {error}", directory.display())
+    })
 }
 
 fn show(attachments: &[Attachment]) -> String {

@@ -116,10 +116,11 @@ fn services_start_and_end_in_order() {
     let _alone = alone();
     require_root!();
     for (name, config, look) in SERVICES {
-        let unit = fs::read_to_string(format!("{ROOT}/examples/dray-{name}.service")).unwrap();
+        let unit =
+            fs::read_to_string(format!("{ROOT}/deploy/systemd/dray-{name}.service")).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(format!("dray-{name}.service"));
-        fs::write(&path, unit.replace("/usr/local/bin/dray", DRAY)).unwrap();
+        fs::write(&path, unit.replace("/usr/bin/dray", DRAY)).unwrap();
         if let Some(checked) =
             run("systemd-analyze", &["verify", "--man=no", path.to_str().unwrap()])
         {
@@ -127,7 +128,7 @@ fn services_start_and_end_in_order() {
             assert!(!said.contains(&format!("dray-{name}")), "{said}");
         }
         let line = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key));
-        let command = line("ExecStart=/usr/local/bin/").unwrap();
+        let command = line("ExecStart=/usr/bin/").unwrap();
         let ports = line("Environment=").unwrap_or_default();
         // The folder of configurations is the script's own.
         let script = format!(

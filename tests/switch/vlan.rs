@@ -151,6 +151,24 @@ fn raw_port_drops_only_oversized_frames() {
     }
 }
 
+#[test]
+fn raw_port_tells_frames_missed_from_others() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[]);
+    add(&veths, "a", "b", 9000);
+    let (mut from, mut to) = (veths.open("raw:a?batch=64"), veths.open("raw:b?batch=64"));
+    // The socket's buffer holds some 8 MiB.
+    let long = frame(&[], 9000, 1);
+    let frames = vec![Frame::from(&long[..]); 64];
+    for _ in 0..40 {
+        assert_eq!(from.tx[0].transmit(&frames).unwrap(), frames.len());
+    }
+    let missed = to.rx[0].missed().unwrap();
+    assert!(missed > 0 && to.rx[0].dropped().unwrap() == missed, "{missed}");
+    assert_eq!(receive(&mut to, 2560 - missed as usize).len() as u64 + missed, 2560);
+}
+
 /// VLAN mode of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {

@@ -128,6 +128,11 @@ pub trait Receive: Send {
         Ok(0)
     }
 
+    /// Returns the number of those that were not received in time: the kernel had no room for more.
+    fn missed(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
     /// Returns how full the ring is that the peer fills, if the port has one and a peer.
     fn fill(&self) -> Option<Fill> {
         None

@@ -17,6 +17,8 @@ dray_datapath::counters! {
         /// tx: the kernel refused this one frame: the sender has unmapped the memory that it was
         /// in, or the interface does not accept such a frame.
         Undeliverable = "undeliverable",
+        /// rx: the kernel had no room for it, because the switch had not received those before it.
+        Missed = "missed",
         /// rx: shorter than an Ethernet header.
         TooShort = "too_short",
         /// rx: the peer handed over an invalid frame, such as one with a virtio-net header that

@@ -136,8 +136,12 @@ impl Receive for AfxdpReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
+        Ok(self.missed()? + self.oversized)
+    }
+
+    fn missed(&self) -> io::Result<u64> {
         let statistics = self.socket.statistics()?;
-        Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0) + self.oversized)
+        Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0))
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -91,6 +91,10 @@ impl Receive for Impaired {
         self.port.dropped()
     }
 
+    fn missed(&self) -> io::Result<u64> {
+        self.port.missed()
+    }
+
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.port.event()
     }

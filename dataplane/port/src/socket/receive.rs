@@ -167,7 +167,11 @@ impl Receive for SocketReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        Ok(calls::dropped(self.socket.as_fd())? + self.refused)
+        Ok(self.missed()? + self.refused)
+    }
+
+    fn missed(&self) -> io::Result<u64> {
+        calls::dropped(self.socket.as_fd())
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -123,8 +123,11 @@ impl Receive for TapReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        let by_kernel = self.drops.as_ref().map_or(Ok(0), Drops::count)?;
-        Ok(by_kernel + self.dropped)
+        Ok(self.missed()? + self.dropped)
+    }
+
+    fn missed(&self) -> io::Result<u64> {
+        self.drops.as_ref().map_or(Ok(0), Drops::count)
     }
 
     fn device(&self) -> Option<BorrowedFd<'_>> {

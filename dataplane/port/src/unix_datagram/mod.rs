@@ -170,6 +170,10 @@ impl Receive for UnixReceive {
         self.socket.dropped()
     }
 
+    fn missed(&self) -> io::Result<u64> {
+        self.socket.missed()
+    }
+
     fn event(&self) -> Option<BorrowedFd<'_>> {
         self.socket.event()
     }

@@ -165,7 +165,11 @@ impl Receive for VxlanReceive {
     }
 
     fn dropped(&self) -> io::Result<u64> {
-        Ok(dropped(self.socket.as_fd())? + self.refused)
+        Ok(self.missed()? + self.refused)
+    }
+
+    fn missed(&self) -> io::Result<u64> {
+        dropped(self.socket.as_fd())
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -43,7 +43,7 @@ pub(super) struct OpenPort {
     /// What was counted before the workers began to count: by a switch that handed over.
     before: Mutex<Counters>,
     /// Frames that the receiving halves had dropped by then, which `before` contains.
-    dropped_before: AtomicU64,
+    lost_before: [AtomicU64; 2],
     failure: Failure,
 }
 
@@ -139,7 +139,7 @@ impl OpenPort {
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
             counters: (0..worker_count).map(|_| Published::default()).collect(),
             before: Mutex::default(),
-            dropped_before: AtomicU64::new(0),
+            lost_before: Default::default(),
             failure: Failure::default(),
         })
     }
@@ -331,14 +331,22 @@ impl OpenPort {
         }
         if let Some(before) = before {
             *sum = before;
-            self.dropped_before.store(self.dropped(), Relaxed);
+            for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
+                before.store(frames, Relaxed);
+            }
         }
     }
 
-    /// Returns the number of frames that the receiving halves have dropped: they never reached a
-    /// worker.
-    fn dropped(&self) -> u64 {
-        self.rx.iter().map(|half| lock(&half.port).dropped().unwrap_or(0)).sum()
+    /// Returns the number of frames that never reached a worker, by reason.
+    fn lost(&self) -> [(DropReason, u64); 2] {
+        let (mut missed, mut malformed) = (0, 0);
+        for half in &self.rx {
+            let port = lock(&half.port);
+            let unread = port.missed().unwrap_or(0);
+            missed += unread;
+            malformed += port.dropped().map_or(0, |all| all.saturating_sub(unread));
+        }
+        [(DropReason::Missed, missed), (DropReason::Malformed, malformed)]
     }
 
     /// Stops the port's control thread, and describes the port for another process.
@@ -365,8 +373,10 @@ impl OpenPort {
         for counters in &self.counters {
             sum += &counters.read();
         }
-        let dropped = self.dropped().saturating_sub(self.dropped_before.load(Relaxed));
-        sum.drops.add(DropReason::Malformed, dropped);
+        let lost = self.lost().into_iter().zip(&self.lost_before);
+        for ((reason, frames), before) in lost {
+            sum.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
+        }
         sum
     }
 }
@@ -386,7 +396,9 @@ pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use dray_port::Transmit;
+    use std::os::fd::BorrowedFd;
+
+    use dray_port::{Receive, Take, Transmit};
 
     use super::*;
 
@@ -484,6 +496,35 @@ mod tests {
             (4, 7, [4, 4], false),
         ];
         assert_eq!(seen, expected);
+    }
+
+    /// Port that lost five frames, three of them for lack of room.
+    struct Losing;
+
+    impl Receive for Losing {
+        fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
+            Ok(0)
+        }
+
+        fn dropped(&self) -> io::Result<u64> {
+            Ok(5)
+        }
+
+        fn missed(&self) -> io::Result<u64> {
+            Ok(3)
+        }
+
+        fn event(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn frames_missed_are_not_malformed() {
+        let port = dray_port::Port { rx: vec![Box::new(Losing)], tx: Vec::new(), link: None };
+        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[0], 1).unwrap();
+        let drops = port.counted().drops;
+        assert_eq!((drops.get(DropReason::Missed), drops.get(DropReason::Malformed)), (3, 2));
     }
 
     #[test]

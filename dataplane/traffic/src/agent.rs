@@ -243,6 +243,7 @@ fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
     while signal.phase() != Phase::Stop {
         thread::sleep(Duration::from_millis(1));
     }
+    role.part();
 }
 
 /// Reports an event. If the reader is gone, the requests end as well, and with them the agent.

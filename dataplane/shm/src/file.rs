@@ -57,6 +57,12 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
+    /// Allocates all of its pages, so that no later access fails for lack of memory.
+    pub fn allocate(&self) -> Result<(), FileError> {
+        rustix::fs::fallocate(&self.fd, rustix::fs::FallocateFlags::empty(), 0, self.len)
+            .map_err(|errno| FileError::Create { len: self.len, error: errno.into() })
+    }
+
     /// Wraps memory that a peer passed to us, of whatever size it is now.
     pub fn from_peer(fd: OwnedFd) -> Result<Self, FileError> {
         // Only files of memory have seals. A page of any other file may have to come from a disk,

@@ -1,15 +1,19 @@
 //! Client of a control socket.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_netdev::peer_user;
 use rustix::cmsg_space;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 use serde::de::DeserializeOwned;
 
 use crate::http::DESCRIPTORS_MAX;
@@ -78,6 +82,11 @@ impl Client {
         })
     }
 
+    /// Returns the path of its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Sends a request, and parses the reply as JSON.
     pub fn json<T: DeserializeOwned>(
         &self,
@@ -105,6 +114,20 @@ impl Client {
         self.ask_with(method, target, body, &[])
     }
 
+    /// Sends a request; parses the reply as JSON, and returns the file descriptors that came with it,
+    /// and the connection, which the program keeps open.
+    pub fn keep<T: DeserializeOwned>(
+        &self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+    ) -> Result<(T, Vec<OwnedFd>, Connection), ClientError> {
+        let (bytes, received) = self.talk(method, target, body, &[])?;
+        let value = serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))?;
+        let Received { stream, descriptors } = received;
+        Ok((value, descriptors, Connection(stream)))
+    }
+
     fn ask_with(
         &self,
         method: &str,
@@ -112,8 +135,18 @@ impl Client {
         body: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Vec<u8>, ClientError> {
-        let mut stream = self.connect()?;
-        let answer = exchange(&mut stream, method, target, body, descriptors);
+        self.talk(method, target, body, descriptors).map(|(body, _)| body)
+    }
+
+    fn talk(
+        &self,
+        method: &str,
+        target: &str,
+        body: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, Received), ClientError> {
+        let mut received = Received { stream: self.connect()?, descriptors: Vec::new() };
+        let answer = exchange(&mut received, method, target, body, descriptors);
         let answer = answer.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 self.broken(&format_args!("no reply within {} s", PATIENCE.as_secs()))
@@ -122,7 +155,7 @@ impl Client {
         })?;
         let (status, body) = parse(&answer).map_err(|what| self.broken(&what))?;
         if (200..300).contains(&status) {
-            return Ok(body.to_vec());
+            return Ok((body.to_vec(), received));
         }
         #[derive(serde::Deserialize)]
         struct Wrong {
@@ -150,13 +183,50 @@ impl Client {
     }
 }
 
+/// A connection that a program keeps open; it is closed on drop.
+#[derive(Debug)]
+pub struct Connection(UnixStream);
+
+impl Connection {
+    /// Returns true if the program has closed its end, for example because it has ended.
+    pub fn is_closed(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // The program has shut down one direction only, so this needs an end of both.
+        poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    }
+}
+
+/// A stream, and the file descriptors that came with the bytes read so far.
+struct Received {
+    stream: UnixStream,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Read for Received {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(bytes)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = recvmsg(&self.stream, &mut parts, &mut ancillary, flags)?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        Ok(received.bytes)
+    }
+}
+
 fn exchange(
-    stream: &mut UnixStream,
+    received: &mut Received,
     method: &str,
     target: &str,
     body: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<Vec<u8>> {
+    let stream = &mut received.stream;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let length = body.len();
@@ -173,7 +243,7 @@ fn exchange(
     let sent = sendmsg(&*stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
     stream.write_all(&bytes[sent..])?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
+    received.take(ANSWER_MAX).read_to_end(&mut answer)?;
     Ok(answer)
 }
 

@@ -1,6 +1,8 @@
 //! HTTP/1.1 as far as a control socket needs it: one request per connection, a bounded head, and a
 //! body whose length is announced.
 
+use std::any::Any;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
@@ -223,7 +225,7 @@ fn parse_length(value: &str, body_max: usize) -> Result<usize, Refusal> {
 }
 
 /// A reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
@@ -232,19 +234,36 @@ pub struct Response {
     headers: Vec<(&'static str, String)>,
     /// Body in the content type.
     pub body: Vec<u8>,
+    /// File descriptor that goes with it (`SCM_RIGHTS`).
+    pub(crate) descriptor: Option<OwnedFd>,
+    /// Lives until the client closes its connection.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// What lives as long as a connection.
+pub(crate) struct Kept(#[expect(dead_code, reason = "it is only dropped")] Box<dyn Any + Send>);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
 }
 
 impl Response {
+    fn new(status: u16, content_type: &'static str, body: Vec<u8>) -> Self {
+        Self { status, content_type, headers: Vec::new(), body, descriptor: None, kept: None }
+    }
+
     /// Creates a reply with a value as JSON.
     pub fn json(status: u16, value: &impl serde::Serialize) -> Self {
         let mut body = serde_json::to_vec_pretty(value).expect("replies serialise to JSON");
         body.push(b'\n');
-        Self { status, content_type: "application/json", headers: Vec::new(), body }
+        Self::new(status, "application/json", body)
     }
 
     /// Creates a reply with text of a media type.
     pub fn text(status: u16, content_type: &'static str, text: String) -> Self {
-        Self { status, content_type, headers: Vec::new(), body: text.into_bytes() }
+        Self::new(status, content_type, text.into_bytes())
     }
 
     /// Creates the reply to a question whether the program is well: 503 with the reason if not.
@@ -258,7 +277,7 @@ impl Response {
 
     /// Creates an empty reply of success.
     pub fn done() -> Self {
-        Self { status: 204, content_type: "", headers: Vec::new(), body: Vec::new() }
+        Self::new(204, "", Vec::new())
     }
 
     /// Adds a header field.
@@ -268,8 +287,20 @@ impl Response {
         self
     }
 
+    /// Adds a file descriptor, which the client gets with the first byte.
+    #[must_use]
+    pub fn with_descriptor(self, descriptor: OwnedFd) -> Self {
+        Self { descriptor: Some(descriptor), ..self }
+    }
+
+    /// Keeps the connection open until the client closes it, and `kept` as long.
+    #[must_use]
+    pub fn until_closed(self, kept: impl Any + Send) -> Self {
+        Self { kept: Some(Kept(Box::new(kept))), ..self }
+    }
+
     pub(crate) fn write(&self, stream: &mut impl Write) -> io::Result<()> {
-        let Self { status, content_type, headers, body } = self;
+        let Self { status, content_type, headers, body, .. } = self;
         let mut head = format!("HTTP/1.1 {status} {}\r\nConnection: close\r\n", reason(*status));
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));

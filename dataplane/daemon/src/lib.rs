@@ -25,7 +25,7 @@ mod socket;
 pub use access::{Access, Account, read_accounts};
 pub use bound::{BoundSocket, SocketFile, borrow_files, may_make_folder};
 pub use channel::Channel;
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, Connection};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{
     BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,

@@ -1,7 +1,7 @@
 //! Connections: each has its own thread, a time limit, and one request.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,14 @@ use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, Shutdown,
-    SocketFlags, accept_with, recvmsg, send, shutdown,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, accept_with, recv, recvmsg, sendmsg,
+    shutdown,
 };
 
 use crate::failure::failure;
 use crate::http::{
-    BODY_MAX, DESCRIPTORS_MAX, Refusal, Request, RequestError, Response, read_request,
+    BODY_MAX, DESCRIPTORS_MAX, Kept, Refusal, Request, RequestError, Response, read_request,
 };
 
 /// Function that answers requests, called on the threads of connections.
@@ -58,10 +59,14 @@ impl Limits {
     }
 }
 
+/// Time for the threads of connections to end when the server does.
+const FAREWELL: Duration = Duration::from_millis(200);
+
 /// A running control interface. Dropping it stops it and closes its socket.
 pub struct Server {
     socket: Arc<dyn AsFd + Send + Sync>,
     thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
 }
 
 /// Connections that wait for their peer.
@@ -74,6 +79,8 @@ struct Shared {
     waiting: Mutex<Streams>,
     /// Connections whose response has not been read, the oldest first.
     answered: Mutex<Streams>,
+    /// Connections that stay open until their client closes them.
+    kept: Mutex<Streams>,
     /// Number of connections in all.
     connections: AtomicUsize,
 }
@@ -89,14 +96,14 @@ impl Server {
     ) -> Self {
         let socket: Arc<dyn AsFd + Send + Sync> = Arc::new(socket);
         let answer = Box::new(answer);
-        let (waiting, answered) = (Mutex::default(), Mutex::default());
+        let [waiting, answered, kept] = [(); 3].map(|()| Mutex::default());
         let connections = AtomicUsize::new(0);
-        let shared = Arc::new(Shared { answer, limits, waiting, answered, connections });
+        let shared = Arc::new(Shared { answer, limits, waiting, answered, kept, connections });
         let thread = thread::spawn({
-            let socket = socket.clone();
+            let (socket, shared) = (socket.clone(), shared.clone());
             move || accept(&*socket, &shared)
         });
-        Self { socket, thread: Some(thread) }
+        Self { socket, thread: Some(thread), shared }
     }
 }
 
@@ -106,6 +113,12 @@ impl Drop for Server {
         let _ = shutdown(&*self.socket, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        // What answers requests may own what its owner is about to close.
+        while close_oldest(&mut lock(&self.shared.kept)) {}
+        let until = Instant::now() + FAREWELL;
+        while Arc::strong_count(&self.shared) > 1 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -173,7 +186,7 @@ impl Shared {
             Ok(Request { descriptors: peer.take_descriptors()?, user, ..request })
         });
         forget(&self.waiting, stream);
-        let response = match (request, failure()) {
+        let mut response = match (request, failure()) {
             // A dead thread may hold something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
             (Ok(request), None) => (self.answer)(request),
@@ -181,12 +194,34 @@ impl Shared {
             (Err(RequestError::Gone(_)), _) => return,
         };
         peer.until = Instant::now() + self.limits.time;
+        peer.outgoing = response.descriptor.take();
         lock(&self.answered).push_back(stream.clone());
         if response.write(&mut peer).is_ok() {
+            if let Some(kept) = response.kept {
+                return self.keep(stream, kept);
+            }
             // The rest of a refused request must be read, or the reply is lost with the connection.
             let _ = shutdown(stream, Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
+    }
+}
+
+impl Shared {
+    /// Waits until the client closes its connection, then drops `kept`.
+    fn keep(&self, stream: &Arc<OwnedFd>, kept: Kept) {
+        forget(&self.answered, stream);
+        lock(&self.kept).push_back(stream.clone());
+        // The client reads to the end of the reply.
+        let _ = shutdown(stream, Shutdown::Write);
+        if set_socket_timeout(stream, Timeout::Recv, None).is_ok() {
+            while matches!(
+                recv(stream, &mut [0; 64], RecvFlags::empty()),
+                Ok((1.., _)) | Err(Errno::INTR)
+            ) {}
+        }
+        drop(kept);
+        forget(&self.kept, stream);
     }
 }
 
@@ -206,11 +241,13 @@ struct Patient<'a> {
     descriptors: Vec<OwnedFd>,
     /// True if there were more than are allowed; these are closed already.
     too_many: bool,
+    /// Goes with the next bytes that are written.
+    outgoing: Option<OwnedFd>,
 }
 
 impl<'a> Patient<'a> {
     fn new(stream: &'a OwnedFd, until: Instant) -> Self {
-        Self { stream, until, descriptors: Vec::new(), too_many: false }
+        Self { stream, until, descriptors: Vec::new(), too_many: false, outgoing: None }
     }
 
     fn take_descriptors(&mut self) -> Result<Vec<OwnedFd>, Refusal> {
@@ -254,7 +291,16 @@ impl Read for Patient<'_> {
 impl Write for Patient<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         set_socket_timeout(self.stream, Timeout::Send, self.rest()?)?;
-        Ok(send(self.stream, bytes, SendFlags::NOSIGNAL)?)
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let outgoing = self.outgoing.as_ref().map(|descriptor| [descriptor.as_fd()]);
+        if let Some(outgoing) = &outgoing {
+            ancillary.push(SendAncillaryMessage::ScmRights(outgoing));
+        }
+        let parts = [IoSlice::new(bytes)];
+        let sent = sendmsg(self.stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+        self.outgoing = None;
+        Ok(sent)
     }
 
     fn flush(&mut self) -> io::Result<()> {

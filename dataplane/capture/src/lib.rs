@@ -1,0 +1,25 @@
+//! Captures: copies of the frames that data threads move, for a local user.
+//!
+//! * [`Tap`]: where a data thread shows its frames. It costs one branch per batch while no capture
+//!   runs.
+//! * [`Captures`]: starts and ends captures at the request of clients of the control socket.
+//! * [`Session`]: such a client, which receives the copies.
+//! * [`filter`]: programs of the Berkeley Packet Filter, which a data thread runs on each frame.
+//! * [`pcapng`]: the file format.
+//!
+//! Each data thread copies the frames that a capture wants into a [ring](dray_ring::records) of
+//! shared memory, which the client reads. A frame that finds no room there is counted and left out:
+//! no data thread waits for a client. The capture ends with the client's connection.
+#![forbid(unsafe_code)]
+
+mod captures;
+pub mod filter;
+pub mod pcapng;
+mod record;
+mod session;
+mod tap;
+
+pub use captures::{CAPTURES_MAX, Captures, Direction, PATH, Reply, Want};
+pub use record::{Kind, Record};
+pub use session::{Counts, Session, SessionError, ask_ports};
+pub use tap::{Side, Tap};

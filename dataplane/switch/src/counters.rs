@@ -1,5 +1,7 @@
 //! Counters of each port: frames, bytes, and drops by reason.
 
+use dray_capture::Side;
+
 dray_datapath::counters! {
     /// Reason for dropping a frame, and the port that counts the drop: the one that received the
     /// frame (rx) or the one that was to transmit it (tx).
@@ -60,5 +62,12 @@ dray_datapath::counters! {
         /// Source addresses not learned because the port has reached its `storm` limit. Their
         /// frames were still forwarded.
         addresses_limited,
+    }
+}
+
+impl DropReason {
+    /// Returns the side of the port that counts a drop for this reason.
+    pub(crate) fn side(self) -> Side {
+        if self.meaning().starts_with("tx:") { Side::Out } else { Side::In }
     }
 }

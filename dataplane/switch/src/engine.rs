@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
+use dray_capture::Captures;
 use dray_port::Fill;
 use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,8 @@ pub trait Engine: Send + Sync {
     fn ports(&self) -> Vec<PortStatus>;
     /// Returns the stations of learning mode, learned or pinned, ordered by VLAN and address.
     fn table(&self) -> Vec<TableEntry>;
+    /// Returns the captures of the ports' frames.
+    fn captures(&self) -> Arc<Captures>;
     /// Forgets all learned stations.
     fn flush_table(&self);
     /// Returns the counters since the last [`reset_stats`](Self::reset_stats), in the order of
@@ -59,6 +63,9 @@ pub enum EngineError {
         /// Name of the port that uses it.
         other: String,
     },
+    /// The port cannot mirror what it names: the message says why.
+    #[error("{0}")]
+    Mirror(String),
     /// The requested pair is not possible.
     #[error(transparent)]
     Pair(#[from] PairError),

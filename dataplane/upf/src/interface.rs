@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use dray_capture::{Kind, Tap};
 use dray_datapath::TransmitQueues;
 use dray_port::{Batch, Frame, Transmit};
 use dray_wire::arp::Arp;
@@ -16,6 +17,8 @@ use crate::neighbours::{HOPS_MAX, Neighbours};
 
 /// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
 pub(crate) struct Interface {
+    /// Its number in captures.
+    number: u16,
     pub(crate) mac: MacAddr,
     pub(crate) v4: Option<Ipv4Addr>,
     pub(crate) v6: Option<Ipv6Addr>,
@@ -45,10 +48,10 @@ fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
 }
 
 impl Interface {
-    /// Creates an interface. `name` is used in error messages; `ours` are the addresses of both
-    /// interfaces.
+    /// Creates an interface. `name` is used in error messages, `number` in captures; `ours` are the
+    /// addresses of both interfaces.
     pub(crate) fn new(
-        name: &str,
+        (name, number): (&str, u16),
         config: &InterfaceConfig,
         ours: Vec<IpAddr>,
         tx: Vec<Box<dyn Transmit>>,
@@ -91,6 +94,7 @@ impl Interface {
             suspects_v4[octet as usize / 64] |= 1 << (octet % 64);
         }
         let mut interface = Self {
+            number,
             mac: config.mac,
             announced: AtomicBool::new(false),
             v4: config.addresses.iter().find_map(|address| match address {
@@ -243,11 +247,11 @@ impl Interface {
 
     /// Announces the interface's own addresses as soon as a peer is connected. A learning switch
     /// would otherwise flood all frames to an address that has only ever received.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn announce(&self, tap: &Tap) {
         let frames = self.announcements();
         let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
         let done = self.is_ready(0)
-            && (self.announced.load(Relaxed) || self.transmit(0, &frames) == frames.len());
+            && (self.announced.load(Relaxed) || self.transmit(tap, 0, &frames) == frames.len());
         self.announced.store(done, Relaxed);
     }
 
@@ -386,10 +390,20 @@ impl Interface {
     }
 
     /// Transmits `frames` for a worker and returns how many were taken. A port that fails takes
-    /// none.
+    /// none. `tap` is that of the calling thread.
     #[inline]
-    pub(crate) fn transmit(&self, worker: usize, frames: &[Frame<'_>]) -> usize {
-        self.tx.of(worker).transmit(frames).unwrap_or(0)
+    pub(crate) fn transmit(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> usize {
+        let taken = self.tx.of(worker).transmit(frames).unwrap_or(0);
+        self.show(tap, Kind::Out, &frames[..taken.min(frames.len())]);
+        taken
+    }
+
+    /// Shows frames to captures.
+    #[inline]
+    pub(crate) fn show(&self, tap: &Tap, kind: Kind, frames: &[Frame<'_>]) {
+        if tap.is_on() {
+            tap.show(self.number, kind, frames);
+        }
     }
 
     /// Returns true if a peer is connected that takes what a worker transmits.

@@ -5,6 +5,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dray_capture::{Captures, Tap};
 use dray_port::{Frame, Link, LinkState, LinkStatus, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
@@ -13,7 +14,7 @@ use dray_wire::gtpu::Direction;
 use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
-use crate::counters::{Counters, Published};
+use crate::counters::{Counters, DropReason, Published};
 use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::Interface;
 use crate::meter::Sharing;
@@ -46,6 +47,9 @@ pub struct Upf {
     links: [Option<Arc<dyn Link>>; 2],
     /// CPU of each data thread, and what it tells of itself; empty if it does not run on threads.
     threads: Vec<(usize, Arc<Activity>)>,
+    /// Tap of control threads.
+    tap: Arc<Tap>,
+    captures: Arc<Captures>,
 }
 
 impl Upf {
@@ -112,8 +116,18 @@ impl Upf {
         let Port { rx: n3_rx, tx: n3_tx, link: n3_link } = n3;
         let Port { rx: n6_rx, tx: n6_tx, link: n6_link } = n6;
         let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
-        let n3 = Arc::new(Interface::new("n3", &config.n3, ours.clone(), n3_tx)?);
-        let n6 = Arc::new(Interface::new("n6", &config.n6, ours, n6_tx)?);
+        // One tap for each worker of both directions, and one for control threads.
+        let taps: Vec<Arc<Tap>> = (0..=2 * workers).map(|_| Arc::default()).collect();
+        let reasons = DropReason::ALL.iter().map(|reason| reason.name());
+        let captures = Arc::new(Captures::new(taps.clone(), reasons));
+        let n3 = Arc::new(Interface::new(
+            ("n3", captures.add_port("n3")),
+            &config.n3,
+            ours.clone(),
+            n3_tx,
+        )?);
+        let n6 =
+            Arc::new(Interface::new(("n6", captures.add_port("n6")), &config.n6, ours, n6_tx)?);
         if !config.n6.gnbs.is_empty() {
             return wrong("n6.gnbs", "gNBs are only on N3: leave gnbs out".to_owned());
         }
@@ -143,8 +157,9 @@ impl Upf {
                 Direction::Downlink => (n6.clone(), n3.clone()),
             };
             let sessions = Sessions::new(numbers, keys, accounts.clone());
-            let lane =
+            let mut lane =
                 Lane::new(direction, (worker, sharing), ends, sessions, changes, teller.clone());
+            lane.tap = taps[direction as usize * workers + worker].clone();
             wires[direction as usize].push(wire);
             counters[direction as usize].push(lane.published.clone());
             lane
@@ -179,6 +194,8 @@ impl Upf {
             waiting,
             links: [n3_link, n6_link],
             threads: Vec::new(),
+            tap: taps[taps.len() - 1].clone(),
+            captures,
         };
         for session in config.all_sessions() {
             let nothing_leaves = || 0;
@@ -213,6 +230,11 @@ impl Upf {
     /// Returns the number of packets that are buffered now.
     pub(crate) fn buffered(&self) -> usize {
         self.waiting.total()
+    }
+
+    /// Returns the captures of its frames.
+    pub(crate) fn captures(&self) -> &Arc<Captures> {
+        &self.captures
     }
 
     /// Returns the status of the links of N3 and N6 to their peers.
@@ -317,8 +339,8 @@ impl Upf {
 
     /// Announces the addresses of its interfaces to peers that have connected since the last call.
     pub fn announce(&self) {
-        self.n3.announce();
-        self.n6.announce();
+        self.n3.announce(&self.tap);
+        self.n6.announce(&self.tap);
     }
 
     /// Sends questions for neighbours whose Ethernet address is unknown, and at longer intervals for
@@ -327,7 +349,7 @@ impl Upf {
         self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {
             for question in interface.questions() {
-                interface.transmit(0, &[Frame::from(&question[..])]);
+                interface.transmit(&self.tap, 0, &[Frame::from(&question[..])]);
             }
         }
     }

@@ -13,6 +13,8 @@
 //! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
+//! | `GET /capture` | ports that can be captured ([`Reply`](dray_capture::Reply)) |
+//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //!
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |

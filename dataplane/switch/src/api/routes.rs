@@ -69,6 +69,7 @@ fn route(
             Ok(Response::done())
         }
         (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
+        ([dray_capture::PATH], _) => engine.captures().answer(request),
         (["config"], "GET") => {
             // The program that passed descriptors must pass them again.
             let ports = engine.ports().into_iter().map(|port| port.config);
@@ -78,7 +79,8 @@ fn route(
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
         _ => {
-            let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /config";
+            let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /capture, \
+                         /config";
             let path = &request.path;
             let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
             Err(Refusal::new(404, what))
@@ -143,7 +145,7 @@ impl From<EngineError> for Refusal {
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
             EngineError::Sandboxed { .. } => 403,
-            EngineError::Descriptors(_) => 400,
+            EngineError::Descriptors(_) | EngineError::Mirror(_) => 400,
             EngineError::Open(_) => 500,
         };
         Self::new(status, error.to_string())

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use dray_capture::Captures;
 use dray_port::Fill;
 use dray_wire::MacAddr;
 use tempfile::TempDir;
@@ -40,6 +41,10 @@ struct State {
 }
 
 impl Engine for Fake {
+    fn captures(&self) -> Arc<Captures> {
+        Arc::new(Captures::new(Vec::new(), []))
+    }
+
     fn add_port(&self, port: &PortConfig, _: Vec<OwnedFd>) -> Result<(), EngineError> {
         let mut state = self.0.lock().unwrap();
         if state.ports.iter().any(|other| other.name == port.name) {

@@ -70,6 +70,7 @@ impl SwitchConfig {
     fn check_ports(&self) -> Result<(), ConfigError> {
         let mut pairs = Pairs::default();
         let mut owners = BTreeMap::new();
+        let all: Vec<_> = self.ports.iter().collect();
         for (number, port) in self.ports.iter().enumerate() {
             let at =
                 |key, what| ConfigError { line: None, subject: Subject::Port(number, key), what };
@@ -97,7 +98,10 @@ impl SwitchConfig {
             }
             self.check_port(port)
                 .map_err(|error| ConfigError { subject: error.subject.in_port(number), ..error })?;
-            if self.mode == Mode::Patch {
+            if let Some(what) = wrong_mirror(port, &all) {
+                return Err(at("mirror", what));
+            }
+            if self.mode == Mode::Patch && port.mirror.is_empty() {
                 pairs.add(port).map_err(|error| at("pair", error.to_string()))?;
             }
         }
@@ -139,6 +143,24 @@ impl SwitchConfig {
         let what = format!("port {:?}: {key}: only in mode {mode:?}", port.name.as_str());
         Err(ConfigError { line: None, subject: Subject::Key(key), what })
     }
+}
+
+/// Returns what is wrong with the ports that `port` mirrors, if anything.
+pub(crate) fn wrong_mirror(port: &PortConfig, others: &[&PortConfig]) -> Option<String> {
+    let name = port.name.as_str();
+    port.mirror.iter().find_map(|source| {
+        let source = source.as_str();
+        match others.iter().find(|other| other.name.as_str() == source) {
+            Some(other) if other.mirror.is_empty() => None,
+            Some(_) => Some(format!("port {name:?}: mirror: {source:?} is a mirror itself")),
+            None => {
+                let names = others.iter().map(|other| other.name.as_str());
+                let names: Vec<_> = names.filter(|other| *other != name).collect();
+                let names = names.join(", ");
+                Some(format!("port {name:?}: mirror: no such port: {source:?}; there are: {names}"))
+            }
+        }
+    })
 }
 
 impl Subject {

@@ -92,6 +92,9 @@ keys! {
     group: Name = "NAME", Name::from_str;
     /// Port to exchange frames with, in patch mode; without it, the next free one.
     pair: Name = "NAME", Name::from_str;
+    /// Ports, such as a+b: this port gets copies of what they receive and send, and takes no part in
+    /// switching.
+    mirror: Vec<Name> = "PORTS", parse_names;
     /// Addresses, as MAC or MAC+MAC, that are pinned to the port: frames from other ports that
     /// claim them are dropped.
     mac: Vec<MacAddr> = "MACS", parse_macs;
@@ -117,6 +120,12 @@ fn is_zero(number: &u16) -> bool {
 /// with commas where a comma has no other meaning.
 fn parse_macs(text: &str) -> Result<Vec<MacAddr>, ParseMacError> {
     text.split(['+', ',']).map(str::parse).collect()
+}
+
+/// Parses a list of names: `a+b`.
+fn parse_names(text: &str) -> Result<Vec<Name>, String> {
+    let name = |name: &str| name.parse().map_err(|error| format!("{error}"));
+    text.split('+').map(name).collect()
 }
 
 fn parse_bool(text: &str) -> Result<bool, &'static str> {

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::table;
 
 pub use check::ConfigError;
+pub(crate) use check::wrong_mirror;
 pub use idle::{Idle, IdleError};
 pub use keys::{KEYS, Key, Keys};
 pub use name::{Name, NameError};

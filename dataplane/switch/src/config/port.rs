@@ -32,6 +32,9 @@ pub struct PortConfig {
     /// Port to exchange frames with (patch mode). Without this key: the next port that names none
     /// either.
     pub pair: Option<Name>,
+    /// Ports that this one mirrors: its peer is sent copies of what these receive and send. The port
+    /// takes no part in switching, and takes nothing from its peer.
+    pub mirror: Vec<Name>,
     /// Addresses pinned to the port (learning mode), in all its VLANs: the switch never learns them
     /// at another port, never forgets them, and drops frames of other ports that claim them.
     pub macs: Vec<MacAddr>,
@@ -72,7 +75,7 @@ impl TryFrom<Keys> for PortConfig {
 
     fn try_from(keys: Keys) -> Result<Self, PortError> {
         let Keys { name, uri, fd, vlan, trunk, native, group, pair, .. } = keys;
-        let Keys { mac, spoof_check, rate_in, rate_out, storm, burst, .. } = keys;
+        let Keys { mirror, mac, spoof_check, rate_in, rate_out, storm, burst, .. } = keys;
         let error = |what: &str| {
             Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
         };
@@ -104,6 +107,25 @@ impl TryFrom<Keys> for PortConfig {
         if burst.is_some() && rate_in.is_none() && rate_out.is_none() && storm.is_none() {
             return error("burst: applies to rate_in, rate_out or storm; give one of them as well");
         }
+        let others = [
+            ("vlan", vlan != Vlan::Unaware),
+            ("group", group.is_some()),
+            ("pair", pair.is_some()),
+            ("mac", mac.is_some()),
+            ("rate_in", rate_in.is_some()),
+            ("storm", storm.is_some()),
+        ];
+        if let (Some(_), Some((key, _))) = (&mirror, others.iter().find(|(_, is_given)| *is_given))
+        {
+            return error(&format!("mirror and {key}: give only one of them"));
+        }
+        let mirror = match mirror {
+            Some(ports) if ports.is_empty() => return error("mirror: give at least one port"),
+            Some(ports) if ports.contains(&name) => {
+                return error("mirror: a port cannot mirror itself; give other ports");
+            }
+            ports => ports.unwrap_or_default(),
+        };
         let spoof_check = spoof_check.unwrap_or(mac.is_some());
         let macs = mac.unwrap_or_default();
         Ok(Self {
@@ -113,6 +135,7 @@ impl TryFrom<Keys> for PortConfig {
             vlan,
             group,
             pair,
+            mirror,
             macs,
             spoof_check,
             rate_in,
@@ -144,7 +167,7 @@ fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
 impl From<PortConfig> for Keys {
     fn from(port: PortConfig) -> Self {
         let PortConfig { name, uri, fd, vlan, group, pair, .. } = port;
-        let PortConfig { macs, spoof_check, rate_in, rate_out, storm, burst, .. } = port;
+        let PortConfig { mirror, macs, spoof_check, rate_in, rate_out, storm, burst, .. } = port;
         let (vlan, trunk, native) = match vlan {
             Vlan::Unaware => (None, None, None),
             Vlan::Access(vlan) => (Some(vlan), None, None),
@@ -157,6 +180,7 @@ impl From<PortConfig> for Keys {
         // True is the default, so the key is left out.
         let spoof_check = (!macs.is_empty() && !spoof_check).then_some(false);
         let mac = (!macs.is_empty()).then_some(macs);
+        let mirror = (!mirror.is_empty()).then_some(mirror);
         Self {
             name,
             uri,
@@ -166,6 +190,7 @@ impl From<PortConfig> for Keys {
             native,
             group,
             pair,
+            mirror,
             mac,
             spoof_check,
             rate_in,
@@ -176,8 +201,8 @@ impl From<PortConfig> for Keys {
     }
 }
 
-/// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME][,mac=MAC+MAC]
-/// [,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
+/// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]
+/// [,mirror=NAME+NAME][,mac=MAC+MAC][,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
 impl FromStr for PortConfig {
     type Err = PortError;
 
@@ -226,6 +251,7 @@ mod tests {
                 "a=null:,trunk=10+20,native=1,pair=b",
                 r#"{"name":"a","uri":"null:","trunk":[10,20,1],"native":1,"pair":"b"}"#,
             ),
+            ("a=null:,mirror=b+c", r#"{"name":"a","uri":"null:","mirror":["b","c"]}"#),
             ("a=null:,trunk=1,native=1", r#"{"name":"a","uri":"null:","trunk":[1],"native":1}"#),
             (
                 "a=null:,mac=52:54:00:00:00:01+02:00:00:00:00:02,storm=1000pps",
@@ -282,6 +308,9 @@ mod tests {
             ("a=null:,vlan", ["\"vlan\"", "key=value"]),
             ("a=null:,colour=red", ["\"colour\"", "vlan, trunk"]),
             ("a=null:,pair=.", ["pair=.", "1 to 64"]),
+            ("a=null:,mirror=", ["mirror=", "1 to 64"]),
+            ("a=null:,mirror=b+a", ["mirror", "other ports"]),
+            ("a=null:,mirror=b,vlan=1", ["mirror and vlan", "only one"]),
             ("a=null:,mac=", ["mac=", "six hexadecimal"]),
             ("a=null:,mac=52:54:00:00:00:01+x", ["mac=52", "\"x\""]),
             ("a=null:,mac=ff:ff:ff:ff:ff:ff", ["mac: ff:ff", "a group address"]),

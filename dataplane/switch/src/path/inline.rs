@@ -37,12 +37,13 @@ impl InlineSwitch {
             let workers = vec![0; port.rx.len()];
             let open = OpenPort::new(index as u16, config.clone(), port, &workers, 1)?;
             view.ports.push(Some(Arc::new(open)));
-            if setting.mode == Mode::Patch {
+            if setting.mode == Mode::Patch && config.mirror.is_empty() {
                 pairs.add(config).map_err(io::Error::other)?;
             }
         }
         view.pair(&pairs);
         view.pin();
+        view.mirror();
         let view = Arc::new(view);
         let shared = Arc::new(Shared::new(Arc::new(setting), 0)?);
         shared.publish(view.clone());

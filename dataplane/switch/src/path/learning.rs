@@ -8,8 +8,8 @@ use dray_port::{BATCH_MAX, Batch, Frame, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 
 use super::head::Head;
-use super::port::{OpenPort, bytes};
-use super::worker::Tally;
+use super::port::OpenPort;
+use super::tally::Tally;
 use super::{Setting, View};
 use crate::counters::DropReason;
 use crate::table::Learned;
@@ -47,13 +47,12 @@ impl Learner {
         tally: &mut Tally,
     ) {
         let now = setting.now.load(Ordering::Relaxed);
-        tally.received(from.index, frames.len(), bytes(frames));
+        tally.received(from, frames);
         let frames = match &from.rate_in {
             None => frames,
             Some(rate) => {
                 let passed = rate.pass(frames);
-                let beyond = (frames.len() - passed) as u64;
-                tally.of(from.index).drops.add(DropReason::PolicedIn, beyond);
+                tally.dropped(from, DropReason::PolicedIn, &frames[passed..]);
                 &frames[..passed]
             }
         };
@@ -99,14 +98,21 @@ impl Learner {
             deliver(to, worker, frames, tally);
             return;
         }
-        self.sort(view, from, plain, &ways, tally);
+        self.sort(view, from, plain, (frames, &ways), tally);
         for to in view.all() {
             self.emit(to, worker, plain, frames, tally);
         }
     }
 
     /// Puts each frame on the lists of the ports that it goes to.
-    fn sort(&mut self, view: &View, from: &OpenPort, plain: bool, ways: &[Way], tally: &mut Tally) {
+    fn sort(
+        &mut self,
+        view: &View,
+        from: &OpenPort,
+        plain: bool,
+        (frames, ways): (&[Frame<'_>], &[Way]),
+        tally: &mut Tally,
+    ) {
         if self.lists.len() < view.ports.len() {
             self.lists.resize_with(view.ports.len(), ArrayVec::new);
         }
@@ -118,9 +124,10 @@ impl Learner {
             }
         };
         for (index, (way, head)) in ways.iter().zip(&self.heads).enumerate() {
+            let frame = &frames[index..=index];
             match way {
                 Way::To(to) => self.lists[usize::from(*to)].push(index as u8),
-                Way::Flood if floods == 0 => tally.of(from.index).drops.add(DropReason::Storm, 1),
+                Way::Flood if floods == 0 => tally.dropped(from, DropReason::Storm, frame),
                 Way::Flood => {
                     floods -= 1;
                     let vlan = if plain { 0 } else { head.vlan };
@@ -130,10 +137,10 @@ impl Learner {
                         nobody = false;
                     }
                     if nobody {
-                        tally.of(from.index).drops.add(DropReason::NoReceiver, 1);
+                        tally.dropped(from, DropReason::NoReceiver, frame);
                     }
                 }
-                Way::Drop(reason) => tally.of(from.index).drops.add(*reason, 1),
+                Way::Drop(reason) => tally.dropped(from, *reason, frame),
             }
         }
     }
@@ -161,7 +168,7 @@ impl Learner {
             let egress = to.vlans.egress(head.vlan).ok_or(DropReason::VlanNotAllowed);
             match egress.and_then(|egress| head.leave(&frames[index], egress)) {
                 Ok(frame) => batch.push(frame),
-                Err(reason) => tally.of(to.index).drops.add(reason, 1),
+                Err(reason) => tally.dropped(to, reason, &frames[index..=index]),
             }
         }
         deliver(to, worker, &batch, tally);
@@ -171,10 +178,9 @@ impl Learner {
 /// Transmits `frames`; drops those that a full receiver does not take.
 #[inline]
 fn deliver(to: &OpenPort, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) {
-    let counters = tally.of(to.index);
-    let taken = to.transmit(worker, frames, counters);
+    let taken = to.transmit(worker, frames, tally);
     if taken < frames.len() {
-        to.refused(worker, frames.len() - taken, counters);
+        to.refused(worker, &frames[taken..], tally);
     }
 }
 
@@ -224,7 +230,10 @@ fn way(
 }
 
 fn may_flood(from: &OpenPort, to: &OpenPort, vlan: u16) -> bool {
-    to.index != from.index && to.vlans.egress(vlan).is_some() && !isolated(from, to)
+    to.index != from.index
+        && to.config.mirror.is_empty()
+        && to.vlans.egress(vlan).is_some()
+        && !isolated(from, to)
 }
 
 fn isolated(from: &OpenPort, to: &OpenPort) -> bool {

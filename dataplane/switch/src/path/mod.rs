@@ -14,6 +14,7 @@ mod port;
 mod ready;
 mod switch;
 mod takeover;
+mod tally;
 mod vlans;
 mod worker;
 
@@ -31,6 +32,7 @@ use crate::table::Table;
 
 use pins::Pins;
 use port::OpenPort;
+use tally::Mirrors;
 
 /// Settings that never change while a switch runs, and state that all workers share.
 struct Setting {
@@ -49,6 +51,7 @@ struct View {
     ports: Vec<Option<Arc<OpenPort>>>,
     /// By index: the partner of each port (patch mode).
     partners: Vec<Option<u16>>,
+    mirrors: Mirrors,
     /// The addresses pinned to ports, if there are any.
     pins: Option<Arc<Pins>>,
 }
@@ -88,6 +91,19 @@ impl View {
     fn pin(&mut self) {
         let pinned = self.all().map(|port| (port.index, &port.config.macs[..]));
         self.pins = Pins::new(pinned).map(Arc::new);
+    }
+
+    /// Recomputes which ports mirror which.
+    fn mirror(&mut self) {
+        let of = |source: &Option<Arc<OpenPort>>| {
+            let name = source.as_ref().map(|source| &source.config.name);
+            let is_one =
+                |port: &&Arc<OpenPort>| name.is_some_and(|name| port.config.mirror.contains(name));
+            self.all().filter(is_one).cloned().collect::<Arc<[_]>>()
+        };
+        let mirrors: Vec<_> = self.ports.iter().map(of).collect();
+        let is_any = mirrors.iter().any(|mirrors| !mirrors.is_empty());
+        self.mirrors = if is_any { mirrors } else { Vec::new() };
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<OpenPort>> {

@@ -3,8 +3,8 @@
 use dray_port::Frame;
 
 use super::View;
-use super::port::{OpenPort, bytes};
-use super::worker::Tally;
+use super::port::OpenPort;
+use super::tally::Tally;
 use crate::config::Flow;
 use crate::counters::DropReason;
 
@@ -19,12 +19,12 @@ pub(super) fn forward(
     tally: &mut Tally,
 ) -> usize {
     let Some(rate) = &from.rate_in else {
-        return pass(view, flow, worker, from.index, frames, tally);
+        return pass(view, flow, worker, from, frames, tally);
     };
     let passed = rate.pass(frames);
     let done = match passed {
         0 => 0,
-        passed => pass(view, flow, worker, from.index, &frames[..passed], tally),
+        passed => pass(view, flow, worker, from, &frames[..passed], tally),
     };
     if done < passed {
         // These frames wait, so it is not the turn of the ones behind them yet.
@@ -32,8 +32,8 @@ pub(super) fn forward(
         return done;
     }
     let beyond = &frames[passed..];
-    tally.received(from.index, beyond.len(), bytes(beyond));
-    tally.of(from.index).drops.add(DropReason::PolicedIn, beyond.len() as u64);
+    tally.received(from, beyond);
+    tally.dropped(from, DropReason::PolicedIn, beyond);
     frames.len()
 }
 
@@ -42,27 +42,28 @@ fn pass(
     view: &View,
     flow: Flow,
     worker: usize,
-    from: u16,
+    from: &OpenPort,
     frames: &[Frame<'_>],
     tally: &mut Tally,
 ) -> usize {
     let count = frames.len();
-    let Some(to) = view.partner(from) else {
-        tally.received(from, count, bytes(frames));
-        tally.of(from).drops.add(DropReason::NoReceiver, count as u64);
+    let Some(to) = view.partner(from.index) else {
+        tally.received(from, frames);
+        tally.dropped(from, DropReason::NoReceiver, frames);
         return count;
     };
-    let counters = tally.of(to.index);
-    let taken = to.transmit(worker, frames, counters);
+    let taken = to.transmit(worker, frames, tally);
     let done = match flow {
         Flow::Backpressure => taken,
         Flow::Drop => {
             if taken < count {
-                to.refused(worker, count - taken, counters);
+                to.refused(worker, &frames[taken..], tally);
             }
             count
         }
     };
-    tally.received(from, done, bytes(&frames[..done]));
+    // Only now is it known how many frames are done with: a capture shows a frame as sent before it
+    // shows it as received.
+    tally.received(from, &frames[..done]);
     done
 }

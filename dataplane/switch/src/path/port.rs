@@ -5,10 +5,12 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
 use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive, Words};
 
 use super::police::{Bucket, Police};
+use super::tally::Tally;
 use super::vlans::Vlans;
 use crate::config::{PortConfig, Rate};
 use crate::counters::{Counters, DropReason, Published};
@@ -17,6 +19,8 @@ use crate::counters::{Counters, DropReason, Published};
 /// locked for the duration of a batch.
 pub(super) struct OpenPort {
     pub(super) index: u16,
+    /// Its number in captures.
+    pub(super) number: u16,
     pub(super) config: PortConfig,
     pub(super) vlans: Vlans,
     pub(super) rx: Vec<ReceiveHalf>,
@@ -124,6 +128,7 @@ impl OpenPort {
         let storm = || config.storm.map(|rate| Bucket::of_frames(rate, burst));
         Ok(Self {
             index,
+            number: 0,
             is_plain: frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
             spoof_check: config.spoof_check,
             rate_in: police(config.rate_in),
@@ -146,40 +151,35 @@ impl OpenPort {
 
     /// Transmits `frames` for the worker `worker`; returns how many were taken, or can never be.
     #[inline]
-    pub(super) fn transmit(
-        &self,
-        worker: usize,
-        frames: &[Frame<'_>],
-        counters: &mut Counters,
-    ) -> usize {
+    pub(super) fn transmit(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         if self.is_plain && !have_offloads(frames) {
-            return self.transmit_all(worker, frames, counters);
+            return self.transmit_all(worker, frames, tally);
         }
         let Some(rate) = &self.rate_out else {
-            return self.transmit_short(worker, frames, counters);
+            return self.transmit_short(worker, frames, tally);
         };
         let passed = rate.pass(frames);
-        let taken = self.transmit_short(worker, &frames[..passed], counters);
+        let taken = self.transmit_short(worker, &frames[..passed], tally);
         if taken < passed {
             // The frames behind have not been tried yet.
             rate.give_back(&frames[taken..passed]);
             return taken;
         }
-        counters.drops.add(DropReason::PolicedOut, (frames.len() - passed) as u64);
+        tally.dropped(self, DropReason::PolicedOut, &frames[passed..]);
         frames.len()
     }
 
     #[inline]
-    fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
-        match self.tx.of(worker).transmit(frames) {
+    fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
+        let result = self.tx.of(worker).transmit(frames);
+        match result {
             Ok(taken) => {
-                counters.tx_frames += taken as u64;
-                counters.tx_bytes += bytes(&frames[..taken]);
+                tally.transmitted(self, &frames[..taken]);
                 taken
             }
             Err(error) => {
                 self.failed(&error);
-                counters.drops.add(DropReason::ReceiverNotReady, frames.len() as u64);
+                tally.dropped(self, DropReason::ReceiverNotReady, frames);
                 frames.len()
             }
         }
@@ -187,14 +187,9 @@ impl OpenPort {
 
     /// Like [`transmit`](Self::transmit), for a port that may not take frames of every length.
     #[cold]
-    fn transmit_short(
-        &self,
-        worker: usize,
-        frames: &[Frame<'_>],
-        counters: &mut Counters,
-    ) -> usize {
+    fn transmit_short(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         if self.frame_max >= FRAME_LIMIT && !have_offloads(frames) {
-            return self.transmit_all(worker, frames, counters);
+            return self.transmit_all(worker, frames, tally);
         }
         let passage = |frame: &Frame<'_>| match frame.has_offload() {
             true => Passage::Offloaded,
@@ -206,10 +201,10 @@ impl OpenPort {
         let mut done = 0;
         for run in frames.chunk_by(|a, b| passage(a) == passage(b)) {
             let taken = match passage(&run[0]) {
-                Passage::Fits => self.transmit_some(worker, run, counters),
-                Passage::Offloaded => self.transmit_offloaded(worker, run, counters),
+                Passage::Fits => self.transmit_some(worker, run, tally),
+                Passage::Offloaded => self.transmit_offloaded(worker, run, tally),
                 Passage::TooLong => {
-                    counters.drops.add(DropReason::TooLong, run.len() as u64);
+                    tally.dropped(self, DropReason::TooLong, run);
                     run.len()
                 }
             };
@@ -222,19 +217,14 @@ impl OpenPort {
     }
 
     /// Transmits frames that have an offload: as they are, if the port takes it over.
-    fn transmit_offloaded(
-        &self,
-        worker: usize,
-        frames: &[Frame<'_>],
-        counters: &mut Counters,
-    ) -> usize {
+    fn transmit_offloaded(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         let offloads = self.tx.of(worker).offloads();
         let carried = |frame: &Frame<'_>| offloads.always_handle(frame.offload());
         let mut done = 0;
         for run in frames.chunk_by(|a, b| carried(a) == carried(b)) {
             let taken = match carried(&run[0]) {
-                true => self.transmit_some(worker, run, counters),
-                false => self.finish(worker, run, counters),
+                true => self.transmit_some(worker, run, tally),
+                false => self.finish(worker, run, tally),
             };
             done += taken;
             if taken < run.len() {
@@ -246,19 +236,20 @@ impl OpenPort {
 
     /// Segments frames, writes their checksums, and transmits what they become.
     #[cold]
-    fn finish(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
+    fn finish(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         let mut finishing = lock(&self.finishing[worker]);
         let Finishing { finisher, taken: before } = &mut *finishing;
         for (done, frame) in frames.iter().enumerate() {
-            let take = |segments: &[Frame<'_>]| self.transmit_some(worker, segments, counters);
+            let one = &frames[done..=done];
+            let take = |segments: &[Frame<'_>]| self.transmit_some(worker, segments, tally);
             match finisher.finish(frame, std::mem::take(before), self.frame_max, take) {
                 Finished::All => {}
                 Finished::Some { taken, .. } => {
                     *before = taken;
                     return done;
                 }
-                Finished::Invalid => counters.drops.add(DropReason::Undeliverable, 1),
-                Finished::TooLong => counters.drops.add(DropReason::TooLong, 1),
+                Finished::Invalid => tally.dropped(self, DropReason::Undeliverable, one),
+                Finished::TooLong => tally.dropped(self, DropReason::TooLong, one),
             }
         }
         frames.len()
@@ -266,12 +257,13 @@ impl OpenPort {
 
     /// Like [`transmit_all`](Self::transmit_all), for a port whose kernel may refuse a single
     /// frame: that frame is lost, without effect on the rest of the batch or on the port.
-    fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], counters: &mut Counters) -> usize {
+    fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         let mut queue = self.tx.of(worker);
         let before = queue.dropped();
         let result = queue.transmit(frames);
         let lost = queue.dropped() - before;
         drop(queue);
+        let counters = tally.of(self.index);
         counters.drops.add(DropReason::Undeliverable, lost);
         match result {
             Ok(taken) => {
@@ -279,6 +271,7 @@ impl OpenPort {
                 if lost < taken as u64 {
                     // It is not known which frames were lost; they are few, or an attack.
                     counters.tx_bytes += bytes(&frames[..taken]);
+                    tally.show(self, Kind::Out, &frames[..taken]);
                     self.recovered();
                 }
                 taken
@@ -314,11 +307,11 @@ impl OpenPort {
     }
 
     /// Counts frames that the receiver did not take, and that are not transmitted again.
-    pub(super) fn refused(&self, worker: usize, frames: usize, counters: &mut Counters) {
+    pub(super) fn refused(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) {
         lock(&self.finishing[worker]).taken = 0;
         let ready = self.tx.of(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
-        counters.drops.add(reason, frames as u64);
+        tally.dropped(self, reason, frames);
     }
 
     /// Makes the workers, none of which uses the port, count from zero, on top of `before`; without it,
@@ -435,12 +428,12 @@ mod tests {
         let port = dray_port::Port { rx: Vec::new(), tx, link: None };
         let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 4).unwrap();
         let frame = Frame::from(&[0; 60][..]);
-        let mut counters = Counters::default();
+        let mut tally = Tally::new(1, 0, Arc::default());
         for worker in 0..4 {
-            let taken = port.transmit(worker, &[frame; 2], &mut counters);
-            port.refused(worker, 2 - taken, &mut counters);
+            let taken = port.transmit(worker, &[frame; 2], &mut tally);
+            port.refused(worker, &[frame; 2][taken..], &mut tally);
         }
-        let dropped = counters.drops.iter().filter(|(_, frames)| *frames > 0);
+        let dropped = tally.of(0).drops.iter().filter(|(_, frames)| *frames > 0);
         (taken.map(|taken| *lock(&taken)), dropped.map(|(reason, _)| reason).collect())
     }
 
@@ -479,10 +472,11 @@ mod tests {
         let tx: Vec<Box<dyn Transmit>> = vec![Box::new(Kernel { results, lost: 0 })];
         let port = dray_port::Port { rx: Vec::new(), tx, link: None };
         let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 1).unwrap();
-        let mut counters = Counters::default();
+        let mut tally = Tally::new(1, 0, Arc::default());
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let taken = port.transmit(0, &[Frame::from(&[0; 60][..]); 4], &mut counters);
+            let taken = port.transmit(0, &[Frame::from(&[0; 60][..]); 4], &mut tally);
+            let counters = tally.of(0);
             let drops = [DropReason::Undeliverable, DropReason::ReceiverNotReady]
                 .map(|reason| counters.drops.get(reason));
             seen.push((taken, counters.tx_frames, drops, port.failure().is_some()));

@@ -8,6 +8,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use dray_capture::Captures;
 use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -15,7 +16,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
-use crate::config::{Mode, Pairs, PortConfig, SwitchConfig};
+use crate::config::{Mode, Pairs, PortConfig, SwitchConfig, wrong_mirror};
+use crate::counters::DropReason;
 use crate::engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
@@ -31,6 +33,7 @@ pub struct Switch {
     /// CPUs that the process may use and that have no worker.
     spare: CpuSet,
     pub(super) ports: Mutex<Ports>,
+    captures: Arc<Captures>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -62,6 +65,7 @@ impl Ports {
     pub(super) fn resolve(&mut self) {
         self.view.pair(&self.pairs);
         self.view.pin();
+        self.view.mirror();
     }
 
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
@@ -115,6 +119,13 @@ impl Switch {
             table: config.table(),
             now: AtomicU32::new(started.elapsed().as_secs() as u32),
         });
+        let shared = (0..config.cpus.len()).map(|number| Shared::new(setting.clone(), number));
+        let shared: Vec<_> = shared
+            .map(|shared| shared.map(Arc::new))
+            .collect::<Result<_, _>>()
+            .map_err(|error| fail("worker", error))?;
+        let taps = shared.iter().map(|shared| shared.tap().clone()).collect();
+        let reasons = DropReason::ALL.iter().map(|reason| reason.name());
         let mut switch = Self {
             setting,
             age_s: config.age_s,
@@ -122,12 +133,10 @@ impl Switch {
             workers: Vec::new(),
             spare: spare_cpus(&config.cpus),
             ports: Mutex::default(),
+            captures: Arc::new(Captures::new(taps, reasons)),
             housekeeper: None,
         };
-        for (number, cpu) in config.cpus.iter().copied().enumerate() {
-            let shared = Shared::new(switch.setting.clone(), number)
-                .map_err(|error| fail("worker", error))?;
-            let shared = Arc::new(shared);
+        for (cpu, shared) in config.cpus.iter().copied().zip(shared) {
             let (name, worker) = (format!("dray-worker-{cpu}"), shared.clone());
             let thread = dray_datapath::spawn(&name, cpu as usize, move || worker::run(&worker))
                 .map_err(|error| fail(&format!("worker on CPU {cpu}"), error))?;
@@ -272,13 +281,17 @@ impl Switch {
         if let Some(error) = EngineError::shared(config, others) {
             return Err(error);
         }
+        let others: Vec<_> = ports.in_order().map(|port| &port.config).collect();
+        if let Some(what) = wrong_mirror(config, &others) {
+            return Err(EngineError::Mirror(what));
+        }
         let free = ports.view.ports.iter().position(Option::is_none);
         let index = free.unwrap_or(ports.view.ports.len());
         if index >= PORTS_MAX {
             return Err(EngineError::TooManyPorts(name, PORTS_MAX));
         }
         let mut pairs = ports.pairs.clone();
-        if self.setting.mode == Mode::Patch {
+        if self.setting.mode == Mode::Patch && config.mirror.is_empty() {
             pairs.add(config)?;
         }
         let mut port = match opened {
@@ -291,9 +304,11 @@ impl Switch {
         if let Some(link) = &port.link {
             link.move_control(&self.control_cpus(&workers));
         }
-        let open = OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
-            .map_err(|error| OpenError::new(&config.uri, "event", error))
-            .map_err(|error| EngineError::Open(error.to_string()))?;
+        let mut open =
+            OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
+                .map_err(|error| OpenError::new(&config.uri, "event", error))
+                .map_err(|error| EngineError::Open(error.to_string()))?;
+        open.number = self.captures.add_port(&name);
         if index == ports.view.ports.len() {
             ports.view.ports.push(None);
         }
@@ -337,6 +352,7 @@ impl Engine for Switch {
         }
         ports.resolve();
         self.publish(&ports);
+        self.captures.remove_port(port.number);
         // No worker learns addresses from the removed port any more.
         self.setting.table.forget_port(index);
         // This is the last reference: the port is closed here, before anything else may use its
@@ -420,6 +436,10 @@ impl Engine for Switch {
         let mut entries: Vec<_> = learned.chain(pinned).collect();
         entries.sort_by_key(|entry| (entry.vlan, entry.mac));
         entries
+    }
+
+    fn captures(&self) -> Arc<Captures> {
+        self.captures.clone()
     }
 
     fn flush_table(&self) {

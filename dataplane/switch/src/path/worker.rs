@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use dray_capture::Tap;
 use dray_datapath::{self as datapath, Activity, Pace, Round, lock};
 use dray_port::clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
 use super::ready::{Mine, ReadySet};
+use super::tally::Tally;
 use super::{Setting, View, patch};
 use crate::config::{Idle, Mode};
 use crate::counters::Counters;
@@ -35,6 +37,7 @@ pub(super) struct Shared {
     /// Share of the last second with frames to move, in units of 1/1000.
     load: AtomicU32,
     activity: Activity,
+    tap: Arc<Tap>,
 }
 
 impl Shared {
@@ -49,6 +52,7 @@ impl Shared {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU32::new(0),
             activity: Activity::default(),
+            tap: Arc::default(),
         })
     }
 
@@ -81,6 +85,10 @@ impl Shared {
         f64::from(self.load.load(Ordering::Relaxed)) / 1000.0
     }
 
+    pub(super) fn tap(&self) -> &Arc<Tap> {
+        &self.tap
+    }
+
     pub(super) fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -89,31 +97,6 @@ impl Shared {
         // A write to a full counter fails, but then the worker has not read it yet and wakes
         // anyway.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-}
-
-/// Counts of a worker that are not yet published, by port.
-#[derive(Default)]
-pub(super) struct Tally(Vec<Counters>);
-
-impl Tally {
-    /// Returns the counters of the port `index`.
-    #[inline]
-    pub(super) fn of(&mut self, index: u16) -> &mut Counters {
-        &mut self.0[usize::from(index)]
-    }
-
-    #[inline]
-    pub(super) fn received(&mut self, index: u16, frames: usize, bytes: u64) {
-        let counters = self.of(index);
-        counters.rx_frames += frames as u64;
-        counters.rx_bytes += bytes;
-    }
-
-    fn publish(&self, view: &View, worker: usize) {
-        for port in view.all() {
-            port.counters[worker].publish(&self.0[usize::from(port.index)]);
-        }
     }
 }
 
@@ -142,12 +125,13 @@ pub(super) fn run(shared: &Shared) {
 
 impl<S: Deref<Target = Shared>> Worker<S> {
     pub(super) fn new(shared: S) -> Self {
+        let tally = Tally::new(0, shared.number, shared.tap.clone());
         Self {
             shared,
             view: Arc::default(),
             adopted: 0,
             mine: ReadySet::default(),
-            tally: Tally::default(),
+            tally,
             learner: Learner::new(),
         }
     }
@@ -157,12 +141,12 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         self.adopt();
         self.mine.all_may_have_frames();
         self.round(0);
-        self.tally.publish(&self.view, self.shared.number);
+        self.tally.publish(self.view.all());
     }
 
     /// Publishes the counters and finds the silent ports.
     pub(super) fn publish(&mut self) {
-        self.tally.publish(&self.view, self.shared.number);
+        self.tally.publish(self.view.all());
         self.mine.sort();
     }
 
@@ -200,7 +184,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 pace.woke();
             }
         }
-        self.tally.publish(&self.view, self.shared.number);
+        self.tally.publish(self.view.all());
     }
 
     /// Adopts the present view if it is new.
@@ -214,10 +198,10 @@ impl<S: Deref<Target = Shared>> Worker<S> {
 
     #[cold]
     fn adopt_new(&mut self, published: u64) {
-        self.tally.publish(&self.view, self.shared.number);
+        self.tally.publish(self.view.all());
         let before = std::mem::replace(&mut self.view, lock(&self.shared.view).clone());
         // An index may be given to another port later, whose counters must begin at zero.
-        self.tally.0.resize(self.view.ports.len().max(self.tally.0.len()), Counters::default());
+        self.tally.adopt(self.view.ports.len(), &self.view.mirrors);
         for index in 0..self.view.ports.len() as u16 {
             let same = match (before.port(index), self.view.port(index)) {
                 (Some(before), Some(after)) => Arc::ptr_eq(before, after),
@@ -228,7 +212,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             }
         }
         self.mine.clear();
-        for port in self.view.all() {
+        for port in self.view.all().filter(|port| port.config.mirror.is_empty()) {
             for (queue, half) in port.rx.iter().enumerate() {
                 if half.worker == self.shared.number {
                     self.mine.add(port.clone(), queue);

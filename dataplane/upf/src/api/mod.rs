@@ -7,6 +7,8 @@
 //! | `GET /sessions/SEID` | the same of one session, with its configuration |
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
+//! | `GET /capture` | ports that can be captured, n3 and n6 ([`Reply`](dray_capture::Reply)) |
+//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all data threads publish, or 503 with the reason |
 //! | `GET /readyz` | 200 once both ports are open |
@@ -155,9 +157,10 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
             upf.apply(&Vec::from(transaction))?;
             Ok(Response::done())
         }
+        ([dray_capture::PATH], _) => upf.captures().answer(request),
         (["sessions"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         _ => {
-            let there = "/, /sessions, /sessions/SEID, /stats";
+            let there = "/, /sessions, /sessions/SEID, /stats, /capture";
             let path = &request.path;
             let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
             Err(Refusal::new(404, what))

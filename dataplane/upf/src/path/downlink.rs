@@ -102,7 +102,7 @@ impl Passes for Downlink {
                     items.push(Item { frame: index as u16, slot: home, key });
                 }
                 Ok(None) => self.other(lane, frame),
-                Err(reason) => lane.counters.drops.add(reason, 1),
+                Err(reason) => lane.dropped(reason, frame),
             }
         }
         items
@@ -111,10 +111,10 @@ impl Passes for Downlink {
     #[cold]
     fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Item) {
         match self.packet(lane, item.frame, frame) {
-            Err(Unread::Invalid) => lane.counters.drops.add(DropReason::InnerIp, 1),
+            Err(Unread::Invalid) => lane.dropped(DropReason::InnerIp, frame),
             Ok(packet) if ip::is_group(packet.destination()) => self.other(lane, frame),
             Ok(_) | Err(Unread::MayChange) => {
-                lane.counters.drops.add(DropReason::NoSession, 1);
+                lane.dropped(DropReason::NoSession, frame);
                 self.tell(lane, frame, Problem::Unreachable);
             }
         }
@@ -217,10 +217,10 @@ impl Passes for Downlink {
     #[inline(always)]
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item, stop: Stop) {
         match stop {
-            Stop::Drop(reason) => lane.counters.drops.add(reason, 1),
+            Stop::Drop(reason) => lane.dropped(reason, frame),
             Stop::Kept => lane.counters.buffered += 1,
             Stop::Tell(reason, problem) => {
-                lane.counters.drops.add(reason, 1);
+                lane.dropped(reason, frame);
                 self.tell(lane, frame, problem);
             }
             Stop::Divide | Stop::Copy => {}
@@ -231,7 +231,7 @@ impl Passes for Downlink {
     fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         // Buffered packets are forwarded below, so the end markers have to be sent first.
         for frame in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
-            lane.to.transmit(lane.worker, &[Frame::from(&frame[..])]);
+            lane.to.transmit(&lane.tap, lane.worker, &[Frame::from(&frame[..])]);
         }
         lane.sessions.apply(change);
         let session = &mut lane.sessions.slots[change.slot as usize];
@@ -254,7 +254,7 @@ impl Passes for Downlink {
         // All buffered packets of a flow leave before any newer one is processed, so the flow stays
         // in order.
         let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
-        frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(lane, chunk));
+        frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(lane, chunk, false));
         store.forget(change.slot, &mut leaving);
         self.store = store;
     }
@@ -266,7 +266,7 @@ impl Downlink {
         match message {
             ForUser::Frame(frame) => {
                 self.is_of_uplink = true;
-                self.chunk(lane, &[Frame::from(&frame[..])]);
+                self.chunk(lane, &[Frame::from(&frame[..])], false);
                 self.is_of_uplink = false;
             }
             ForUser::Advertisement { prefix, to } => {

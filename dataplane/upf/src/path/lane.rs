@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use dray_capture::{Side, Tap};
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::{Fragments, IPV4_HEADER_MAX};
@@ -45,6 +46,7 @@ pub(crate) struct Lane {
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
     pub(super) teller: Teller,
+    pub(crate) tap: Arc<Tap>,
     pub(super) heads: Box<[Head]>,
     /// Heads for the fragments of a packet.
     pieces: Box<[Head]>,
@@ -84,12 +86,12 @@ impl Leaving {
 #[inline(always)]
 fn send(
     batch: &[Frame<'_>],
-    (to, worker): (&Interface, usize),
+    (to, worker, tap): (&Interface, usize, &Tap),
     held: &mut Held,
     counters: &mut Counters,
     moved: &mut u64,
 ) {
-    let taken = if held.is_empty() { to.transmit(worker, batch) } else { 0 };
+    let taken = if held.is_empty() { to.transmit(tap, worker, batch) } else { 0 };
     counters.tx_packets += taken as u64;
     counters.tx_bytes += batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
     if taken < batch.len() {
@@ -120,6 +122,7 @@ impl Lane {
             counters: Counters::default(),
             published: Arc::default(),
             teller,
+            tap: Arc::default(),
             heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             pieces: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             scratch: scratch(),
@@ -136,6 +139,14 @@ impl Lane {
         self.counters.rx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
     }
 
+    /// Counts the packet of a frame that is dropped.
+    #[inline]
+    pub(super) fn dropped(&mut self, reason: DropReason, frame: &Frame<'_>) {
+        self.counters.drops.add(reason, 1);
+        let kind = Side::In.dropped(reason as u8);
+        self.from.show(&self.tap, kind, std::slice::from_ref(frame));
+    }
+
     /// Returns true if packets wait for the egress port, so that no more should be taken.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
@@ -145,8 +156,8 @@ impl Lane {
     /// Transmits packets that wait for the egress port; returns true if any were taken.
     #[cold]
     pub(crate) fn release(&mut self) -> bool {
-        let Self { held, to, worker, .. } = self;
-        let (taken, bytes) = held.release(|frames| to.transmit(*worker, frames));
+        let Self { held, to, worker, tap, .. } = self;
+        let (taken, bytes) = held.release(|frames| to.transmit(tap, *worker, frames));
         self.counters.tx_packets += taken as u64;
         self.counters.tx_bytes += bytes as u64;
         let now = clock::ticks();
@@ -171,10 +182,10 @@ impl Lane {
             return;
         }
         self.make_room(departures.len());
-        let Self { heads, to, worker, held, counters, moved, .. } = self;
+        let Self { heads, to, worker, tap, held, counters, moved, .. } = self;
         let frame = |leaving: &Leaving| leaving.frame(&frames[usize::from(leaving.frame)], heads);
         let batch: Batch<'_> = departures.iter().map(frame).collect();
-        send(&batch, (to, *worker), held, counters, moved);
+        send(&batch, (to, *worker, tap), held, counters, moved);
     }
 
     /// Transmits the IPv4 packet at `at` in `frame` in fragments of up to `mtu` bytes; returns
@@ -211,9 +222,9 @@ impl Lane {
         }
         self.counters.fragmented += 1;
         self.make_room(leaving.len());
-        let Self { pieces, to, worker, held, counters, moved, .. } = self;
+        let Self { pieces, to, worker, tap, held, counters, moved, .. } = self;
         let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
-        send(&batch, (to, *worker), held, counters, moved);
+        send(&batch, (to, *worker, tap), held, counters, moved);
         true
     }
 
@@ -230,7 +241,7 @@ impl Lane {
 
     /// Sends a reply on the interface that packets come from.
     pub(super) fn answer(&mut self, frame: &[u8]) {
-        self.from.transmit(self.worker, &[Frame::from(frame)]);
+        self.from.transmit(&self.tap, self.worker, &[Frame::from(frame)]);
     }
 
     /// Returns an error message, if there is one and the rate limit is not exceeded.
@@ -280,7 +291,7 @@ impl Lane {
                 }
             }
             Err(reason) => {
-                self.counters.drops.add(reason, 1);
+                self.dropped(reason, &Frame::from(frame));
                 if reason == DropReason::NotForUs && asks_a_port(frame) {
                     self.tell(Problem::NoPort, || frame.to_vec());
                 }

@@ -2,6 +2,7 @@
 //! the session and prefetch it; prefetch what it points to; check and rewrite; transmit.
 
 use arrayvec::ArrayVec;
+use dray_capture::Kind;
 use dray_port::{Frame, clock};
 use dray_wire::icmp::Problem;
 
@@ -101,18 +102,22 @@ pub(crate) trait Passes {
         let mut taken = 0;
         while taken < frames.len() && !lane.is_full() {
             let rest = &frames[taken..];
-            taken += self.chunk(lane, &rest[..rest.len().min(CHUNK)]);
+            taken += self.chunk(lane, &rest[..rest.len().min(CHUNK)], true);
             self.complete(lane);
         }
         lane.received(&frames[..taken]);
         taken
     }
 
-    /// Processes at most [`CHUNK`] frames; returns how many were processed.
+    /// Processes at most [`CHUNK`] frames, which `arrived` from the port or were made here; returns
+    /// how many were processed.
     #[inline(always)]
-    fn chunk(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
+    fn chunk(&mut self, lane: &mut Lane, frames: &[Frame<'_>], arrived: bool) -> usize {
         let mut looked = frames.len();
         let mut items = self.look(lane, frames, &mut looked);
+        if arrived {
+            lane.from.show(&lane.tap, Kind::In, &frames[..looked]);
+        }
         self.find(lane, frames, &mut items);
         lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
@@ -172,6 +177,6 @@ pub(crate) trait Passes {
         lane.transmit(frames, departures);
         departures.clear();
         // The copy uses the first head, whose own packet has been transmitted or dropped.
-        self.chunk(lane, &[Frame::from(&whole[..])]);
+        self.chunk(lane, &[Frame::from(&whole[..])], false);
     }
 }

@@ -212,7 +212,7 @@ impl Passes for Uplink {
     /// Tells a gNB that its tunnel does not exist.
     #[cold]
     fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item) {
-        lane.counters.drops.add(DropReason::UnknownTeid, 1);
+        lane.dropped(DropReason::UnknownTeid, frame);
         let from = lane.from.clone();
         lane.complain(|| {
             let whole = lane::copy_of(frame);
@@ -251,7 +251,7 @@ impl Uplink {
     fn take_complete(&mut self, lane: &mut Lane) {
         let Some(whole) = self.fragments.complete() else { return };
         lane.counters.reassembled += 1;
-        self.chunk(lane, &[Frame::from(whole.frame())]);
+        self.chunk(lane, &[Frame::from(whole.frame())], false);
         self.fragments.give_back(whole);
     }
 
@@ -266,7 +266,7 @@ impl Uplink {
             },
             other => other,
         };
-        lane.counters.drops.add(reason, 1);
+        lane.dropped(reason, frame);
         let to = lane.to.clone();
         let problem = match reason {
             DropReason::TtlExpired => Problem::TimeExceeded,
@@ -353,7 +353,7 @@ impl Uplink {
                 Some(item)
             }
             Err(Odd::Drop(reason)) => {
-                lane.counters.drops.add(reason, 1);
+                lane.dropped(reason, frame);
                 None
             }
             Err(Odd::Fragment(part)) => self.keep_fragment(lane, &part, frame),
@@ -377,13 +377,13 @@ impl Uplink {
                 self.sources[index] = source;
                 return Some(item);
             }
-            Err(Odd::Drop(reason)) => lane.counters.drops.add(reason, 1),
+            Err(Odd::Drop(reason)) => lane.dropped(reason, frame),
             Err(Odd::Fragment(part)) => return self.keep_fragment(lane, &part, frame),
             Err(Odd::Other) => match outer(&whole, whole.len(), &lane.from) {
                 Err(_) => lane.hear(&whole),
                 Ok(outer) => match self.message(lane, &whole, &outer) {
                     Ok(()) => lane.counters.control += 1,
-                    Err(reason) => lane.counters.drops.add(reason, 1),
+                    Err(reason) => lane.dropped(reason, frame),
                 },
             },
         }

@@ -23,7 +23,7 @@ fn own() -> Interface {
         neighbours: Vec::new(),
     };
     let ours = config.addresses.clone();
-    Interface::new("n3", &config, ours, Peer::default().port().tx).unwrap()
+    Interface::new(("n3", 0), &config, ours, Peer::default().port().tx).unwrap()
 }
 
 /// The headers around a user's packet.

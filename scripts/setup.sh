@@ -19,7 +19,7 @@ browser="chromium:chromium chromedriver:chromium-driver"
 case $purpose in
     build | demo) needs=$build ;;
     release) needs="$build make:make $packages" ;;
-    test) needs="$build $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark newuidmap:uidmap promtool:prometheus $browser" ;;
+    test) needs="$build $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark tcpdump:tcpdump newuidmap:uidmap promtool:prometheus $browser" ;;
     ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
     fuzz) needs="$build c++:g++" ;;
     bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;

@@ -2,6 +2,7 @@
 //! (`scripts/test-static.sh`).
 #![forbid(unsafe_code)]
 
+mod capture;
 mod cdi;
 mod cni;
 mod common;
@@ -64,6 +65,7 @@ enum Command {
     Echo(role::EchoArguments),
     Ping(role::PingArguments),
     Switch(switch::Arguments),
+    Capture(capture::Arguments),
     Cni(cni::Arguments),
     Cdi(cdi::Arguments),
     DockerPlugin(engines::DockerArguments),
@@ -95,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Echo(arguments) => role::echo(arguments),
         Command::Ping(arguments) => role::ping(arguments),
         Command::Switch(arguments) => switch::run(arguments),
+        Command::Capture(arguments) => capture::run(arguments),
         Command::Cni(arguments) => cni::run(&arguments),
         Command::Cdi(arguments) => cdi::run(&arguments),
         Command::DockerPlugin(arguments) => engines::docker(arguments),

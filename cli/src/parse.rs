@@ -68,6 +68,14 @@ fn above_zero(text: &str) -> Option<f64> {
     number.filter(|number| number.is_finite() && *number > 0.0)
 }
 
+/// Parses a size in bytes, such as 4096, 64k, 100M or 1G, in powers of 1000.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    above_zero(text)
+        .filter(|size| *size >= 1.0 && *size < 1e18)
+        .map(|size| size as u64)
+        .ok_or_else(|| "give a number of bytes, such as 64k, 100M or 1G".to_owned())
+}
+
 /// Time between two lines; `None`: no lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval(pub(crate) Option<Duration>);

@@ -7,6 +7,7 @@ mod common;
 mod ends;
 
 mod afxdp;
+mod capture;
 mod console;
 mod interop;
 mod liar;

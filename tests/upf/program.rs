@@ -1,7 +1,8 @@
 //! The programs by hand: start, sessions, errors, end.
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dray_lab::placement;
@@ -85,6 +86,41 @@ fn sessions_change_at_run_time() {
     assert!(!Path::new(&files.at("upf.sock")).exists());
     let message = files.refused(&["stats"]);
     assert!(message.contains("dray upf") && message.contains("--control"), "{message}");
+}
+
+/// Frames of N3 with what becomes of them; an unknown interface is refused.
+#[test]
+fn capture_shows_frames_and_drops_of_n3() {
+    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let n3 = format!("unix:{}", files.at("n3"));
+    let upf = files.start("upf", &n3, "null:", &[]).unwrap();
+    assert!(eventually(|| listens(files.at("upf.sock")) && Path::new(&files.at("n3")).exists()));
+    let capture = |words: &[&str]| {
+        let mut command = common::command();
+        command.args(["capture", "--control", &files.at("upf.sock"), "-w"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let refused = capture(&["/dev/null", "n9"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(said, "dray: no such port: \"n9\"; there are n3, n6\n");
+    let mut frame = vec![7; 60];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 3, 9, 2, 0, 0, 0, 3, 2, 8, 0]);
+    let socket = UnixDatagram::unbound().unwrap();
+    for (words, expected) in [(&["n3"][..], "n3,\n"), (&["--all", "--drops"], "n3,other_host\n")] {
+        let file = files.at("some.pcapng");
+        let mut process = capture(&[&[file.as_str(), "--count", "1"], words].concat());
+        let mut process = Started(process.spawn().unwrap());
+        assert!(eventually(|| {
+            socket.send_to(&frame, files.at("n3")).unwrap();
+            process.0.try_wait().unwrap().is_some()
+        }));
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-n", "-r", &file, "-T", "fields", "-E", "separator=,"]);
+        let output = tshark.args(["-e", "frame.interface_name", "-e", "frame.comment"]).output();
+        assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), expected, "{words:?}");
+    }
+    interrupted(upf);
 }
 
 #[test]

@@ -132,6 +132,30 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
+/// Returns true if standard output is a terminal and the user wants colours there.
+#[cfg(feature = "top")]
+pub(crate) fn has_colour() -> bool {
+    use std::io::IsTerminal;
+    std::io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Formats a rate with three digits and `k`, `M` or `G`.
+pub(crate) fn scaled(rate: f64) -> String {
+    let (number, unit) = match rate {
+        _ if rate >= 999.5e6 => (rate / 1e9, "G"),
+        _ if rate >= 999.5e3 => (rate / 1e6, "M"),
+        _ if rate >= 999.5 => (rate / 1e3, "k"),
+        _ => return format!("{rate:.0}"),
+    };
+    let decimals = match number {
+        _ if number >= 99.95 => 0,
+        _ if number >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{number:.decimals$}{unit}")
+}
+
 /// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -140,4 +164,24 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
         signal_hook::flag::register(signal, cancel.flag())?;
     }
     Ok(cancel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits() {
+        for (rate, text) in [
+            (0.0, "0"),
+            (999.0, "999"),
+            (999.9, "1.00k"),
+            (12_345.0, "12.3k"),
+            (123_456.0, "123k"),
+            (999_999.0, "1.00M"),
+            (1.5e9, "1.50G"),
+        ] {
+            assert_eq!(scaled(rate), text);
+        }
+    }
 }

@@ -17,6 +17,8 @@ mod parse;
 mod role;
 mod sandbox;
 mod switch;
+#[cfg(feature = "top")]
+mod top;
 mod upf;
 
 use std::io::Write;
@@ -70,6 +72,8 @@ enum Command {
     Cdi(cdi::Arguments),
     DockerPlugin(engines::DockerArguments),
     Netavark(engines::NetavarkArguments),
+    #[cfg(feature = "top")]
+    Top(top::Arguments),
     Upf(Box<upf::Arguments>),
     UpfLoad(upf::LoadArguments),
     #[cfg(feature = "install")]
@@ -102,6 +106,8 @@ pub fn main() -> ExitCode {
         Command::Cdi(arguments) => cdi::run(&arguments),
         Command::DockerPlugin(arguments) => engines::docker(arguments),
         Command::Netavark(arguments) => return engines::netavark(arguments),
+        #[cfg(feature = "top")]
+        Command::Top(arguments) => top::run(&arguments),
         Command::Upf(arguments) => upf::run(*arguments),
         Command::UpfLoad(arguments) => upf::load(arguments),
         #[cfg(feature = "install")]

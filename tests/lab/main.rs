@@ -3,6 +3,10 @@
 #[macro_use]
 #[path = "../common/mod.rs"]
 mod common;
+#[macro_use]
+#[expect(dead_code, reason = "the tests of reports use all of it")]
+#[path = "../report/browser.rs"]
+mod browser;
 mod cleanup;
 mod control;
 mod links;
@@ -11,4 +15,5 @@ mod peers;
 mod results;
 mod runtimes;
 mod standing;
+mod top;
 mod up;

@@ -17,5 +17,6 @@ mod metrics;
 mod offload;
 mod safety;
 mod takeover;
+mod top;
 mod vlan;
 mod vxlan;

@@ -1,20 +1,18 @@
 //! Destinations of a command's result: a file is replaced as a whole, or stays as it was.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tempfile::NamedTempFile;
 
-use crate::common::{Failure, print, usage};
+use crate::common::{Failure, has_colour, print, usage};
 
 /// Colours a table if standard output is a terminal that supports colours: the lines above a rule
 /// are bold, and marked figures are highlighted.
 pub(crate) fn colour(table: &str) -> String {
-    let wanted =
-        io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
-    if wanted { coloured(table) } else { table.to_owned() }
+    if has_colour() { coloured(table) } else { table.to_owned() }
 }
 
 fn coloured(table: &str) -> String {

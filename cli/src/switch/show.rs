@@ -7,6 +7,8 @@ use dray_switch::config::CONTROL;
 use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
 use dray_text::table;
 
+use crate::common::scaled;
+
 /// Returns what a switch says at its start.
 pub(super) fn started(config: &SwitchConfig) -> String {
     let cpus: Vec<_> = config.cpus.iter().map(u32::to_string).collect();
@@ -158,22 +160,6 @@ pub(super) fn rates(now: &[PortStats], before: &[PortStats], time: Duration) -> 
     text
 }
 
-/// Formats a rate with three digits and `k`, `M` or `G`.
-fn scaled(rate: f64) -> String {
-    let (number, unit) = match rate {
-        _ if rate >= 999.5e6 => (rate / 1e9, "G"),
-        _ if rate >= 999.5e3 => (rate / 1e6, "M"),
-        _ if rate >= 999.5 => (rate / 1e3, "k"),
-        _ => return format!("{rate:.0}"),
-    };
-    let decimals = match number {
-        _ if number >= 99.95 => 0,
-        _ if number >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{number:.decimals$}{unit}")
-}
-
 pub(super) fn stations(stations: &[TableEntry]) -> String {
     let rows = stations.iter().map(|station| {
         let TableEntry { vlan, mac, port, age_s, pinned } = station;
@@ -220,6 +206,7 @@ mod tests {
             stations: 3,
             unreachable: None,
             last_disconnect: None,
+            last_disconnect_at: None,
             disconnects: [("invalid ring index".to_owned(), 2)].into(),
             receive_ring: None,
             transmit_ring: None,
@@ -278,21 +265,6 @@ next, from another terminal: dray switch stats --watch --control /tmp/s
         let line: Vec<_> = text.lines().nth(2).unwrap().split_whitespace().collect();
         assert_eq!(line, ["a", "1.50M", "1.20G", "0", "0", "5"]);
         assert!(text.ends_with("a: dropped per second: receiver_full 5\n"), "{text}");
-    }
-
-    #[test]
-    fn rates_have_three_digits() {
-        for (rate, text) in [
-            (0.0, "0"),
-            (999.0, "999"),
-            (999.9, "1.00k"),
-            (12_345.0, "12.3k"),
-            (123_456.0, "123k"),
-            (999_999.0, "1.00M"),
-            (1.5e9, "1.50G"),
-        ] {
-            assert_eq!(scaled(rate), text);
-        }
     }
 
     #[test]

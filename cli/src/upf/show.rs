@@ -61,7 +61,7 @@ pub(super) fn ended(counted: &Stats, uptime: Duration) -> String {
 
 /// Returns uptime and number of sessions.
 pub(super) fn status(status: &Status) -> String {
-    let Status { version, uptime_s, sessions, sessions_max } = status;
+    let Status { version, uptime_s, sessions, sessions_max, .. } = status;
     format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub struct LinkStatus {
     pub ends: BTreeMap<String, u64>,
     /// The reason for which the last peer was disconnected.
     pub last_end: Option<String>,
+    /// Time of the last end, in seconds of the Unix epoch.
+    #[serde(default)]
+    pub last_end_at: Option<u64>,
     /// Why the last attempt to reach a peer failed; `None` for a port that listens, and once a peer
     /// was reached.
     pub unreachable: Option<String>,
@@ -54,6 +58,8 @@ impl LinkStatus {
 
     pub(crate) fn ended(&mut self, why: &str) {
         self.last_end = Some(why.to_owned());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.last_end_at = now.ok().map(|now| now.as_secs());
         let key = if self.ends.len() < Self::ENDS_MAX || self.ends.contains_key(why) {
             why
         } else {
@@ -92,6 +98,7 @@ mod tests {
         status.state = LinkState::Waiting;
         status.ended("the peer disconnected");
         assert_eq!(status.reason().as_deref(), Some("the peer disconnected"));
+        assert!(status.last_end_at.is_some_and(|at| at > 1_700_000_000));
         status.unreachable = Some("nothing listens there".to_owned());
         assert_eq!(status.reason().as_deref(), Some("nothing listens there"));
         status.state = LinkState::Running;

@@ -181,6 +181,9 @@ pub struct PortStatus {
     pub unreachable: Option<String>,
     /// Reason for the last disconnect.
     pub last_disconnect: Option<String>,
+    /// Time of the last disconnect, in seconds of the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_disconnect_at: Option<u64>,
     /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
     /// Fill of the rings on which the peer sends, for transports with rings that have a peer.

@@ -54,6 +54,8 @@ pub struct Interface {
     pub is_running: bool,
     /// Counters of the interface.
     pub counters: InterfaceCounters,
+    /// Bytes received and transmitted.
+    pub bytes: [u64; 2],
 }
 
 /// The kernel's counters of an interface (`struct rtnl_link_stats64`), in frames.
@@ -354,6 +356,7 @@ impl From<LinkMessage> for Interface {
             link: None,
             is_running: false,
             counters: InterfaceCounters::default(),
+            bytes: [0; 2],
         };
         for attribute in link.attributes {
             match attribute {
@@ -370,6 +373,7 @@ impl From<LinkMessage> for Interface {
                     interface.is_running |= link.header.flags.contains(LinkFlags::LowerUp);
                 }
                 LinkAttribute::Stats64(stats) => {
+                    interface.bytes = [stats.rx_bytes, stats.tx_bytes];
                     interface.counters = InterfaceCounters {
                         rx_packets: stats.rx_packets,
                         tx_packets: stats.tx_packets,

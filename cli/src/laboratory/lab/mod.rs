@@ -4,6 +4,7 @@ mod exec;
 mod find;
 mod logs;
 mod show;
+mod top;
 mod up;
 
 use std::fs;
@@ -28,6 +29,7 @@ Examples:
   dray lab exec sender -- dray send --port raw:eth0 --rate 10k --duration 1
   dray lab logs receiver
   dray lab graph --output chain.svg
+  dray lab top --web 127.0.0.1:8080
   dray lab down")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -70,6 +72,14 @@ Examples:
   dray lab graph examples/casoni2013-fan.toml > fan.svg
   dray lab graph ara2019 --output ara2019.svg")]
     Graph(Graph),
+    /// Watch the rates at the ends of a lab's links, on a terminal or in a browser.
+    #[command(after_help = "\
+Examples:
+  dray lab top
+  dray lab top casoni2013-fan --once --json
+  dray lab top --web 127.0.0.1:8080      a page with the picture of the lab, and rates on its links
+Keys: see dray top --help")]
+    Top(top::Arguments),
     /// Remove what a killed dray left behind, and only that. Every start of a lab does the same.
     #[command(after_help = "Example:\n  dray lab clean")]
     Clean,
@@ -114,6 +124,7 @@ pub(crate) fn run(arguments: Arguments, check: CheckCommand) -> Result<ExitCode,
         Command::Exec(arguments) => return exec::run(&arguments),
         Command::Logs(arguments) => logs::run(&arguments),
         Command::Graph(arguments) => graph(&arguments, check),
+        Command::Top(arguments) => top::run(arguments),
         Command::Clean => clean(),
         Command::Keep(arguments) => up::keep(&arguments),
     }

@@ -97,6 +97,7 @@ mod tests {
             mac: "02:00:00:00:00:01".to_owned(),
             address: address.map(str::to_owned),
             running,
+            traffic: None,
             environment: Default::default(),
         };
         let container = |name: &str, ports| ContainerState {

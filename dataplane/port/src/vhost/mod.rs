@@ -70,7 +70,7 @@ enum Peers {
     /// They listen in this directory.
     In(OwnedFd),
     /// The first one is connected to another process, which hands the session over.
-    Live { peer: Option<(UnixStream, Resumed)>, origin: Option<Handed>, past: LinkStatus },
+    Live { peer: Option<(UnixStream, Resumed)>, origin: Option<Handed>, past: Box<LinkStatus> },
 }
 
 impl VhostUri {
@@ -119,7 +119,7 @@ impl VhostUri {
                 let converse = converse(resumed);
                 let connection =
                     Connection::resume(&self.socket, origin, peer, attention, converse)?;
-                connection.remember(past);
+                connection.remember(*past);
                 connection
             }
         };
@@ -171,7 +171,7 @@ impl Scheme for VhostUri {
         let (resumption, resumed) = Resumption::new(conversation);
         let resumption = peer.is_some().then_some(resumption);
         let peer = peer.map(|peer| (peer, resumed));
-        let port = self.try_open(Peers::Live { peer, origin, past }, self.offload)?;
+        let port = self.try_open(Peers::Live { peer, origin, past: past.into() }, self.offload)?;
         Ok((port, resumption))
     }
 

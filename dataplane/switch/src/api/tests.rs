@@ -111,6 +111,7 @@ impl Engine for Fake {
             stations: 0,
             unreachable: None,
             last_disconnect: Some("the peer closed its socket".to_owned()),
+            last_disconnect_at: Some(1_700_000_000),
             disconnects: BTreeMap::from([("the peer closed its socket".to_owned(), 1)]),
             receive_ring: Some(Fill { used: 3, size: 256 }),
             transmit_ring: None,

@@ -229,6 +229,7 @@ impl Switch {
             features: link.features,
             stations: self.setting.table.learned_on(port.index),
             unreachable: link.unreachable,
+            last_disconnect_at: link.last_end_at.filter(|_| failure.is_none()),
             last_disconnect: failure.or(link.last_end),
             disconnects: link.ends,
             receive_ring,

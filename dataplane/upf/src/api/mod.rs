@@ -2,7 +2,7 @@
 //!
 //! | request | response |
 //! |---|---|
-//! | `GET /` | version, uptime, number of sessions ([`Status`]) |
+//! | `GET /` | version, uptime, number of sessions, data threads, ports ([`Status`]) |
 //! | `GET /sessions` | sessions, their tunnels, and what they have used ([`SessionStatus`]) |
 //! | `GET /sessions/SEID` | the same of one session, with its configuration |
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response, Server};
+use dray_datapath::Activity;
+use dray_port::LinkStatus;
 use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,58 @@ pub struct Status {
     pub sessions: usize,
     /// Maximum number of sessions.
     pub sessions_max: usize,
+    /// Data threads.
+    #[serde(default)]
+    pub workers: Vec<WorkerStatus>,
+    /// N3 and N6.
+    #[serde(default)]
+    pub ports: Vec<PortStatus>,
+}
+
+/// Status of a data thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// CPU that the thread is pinned to.
+    pub cpu: u32,
+    /// Time since its start in which the thread had packets to move, in seconds.
+    pub work_s: f64,
+    /// Number of times that the thread went to sleep.
+    pub sleeps: u64,
+    /// Number of batches that the thread has received.
+    pub batches: u64,
+    /// Number of packets in these batches.
+    pub packets: u64,
+}
+
+/// Status of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Name of the port: `n3` or `n6`.
+    pub name: String,
+    /// Its link to its peer; the keys are at the top level of the object.
+    #[serde(flatten)]
+    pub link: LinkStatus,
+}
+
+impl Status {
+    fn new(upf: &Upf, started: Instant) -> Self {
+        let worker = |(cpu, activity): (usize, &Activity)| WorkerStatus {
+            cpu: cpu as u32,
+            work_s: activity.work().as_secs_f64(),
+            sleeps: activity.sleeps(),
+            batches: activity.moved().batches,
+            packets: activity.moved().frames,
+        };
+        let names = ["n3", "n6"].map(str::to_owned).into_iter();
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: started.elapsed().as_secs_f64(),
+            sessions: upf.session_count(),
+            sessions_max: upf.sessions_max(),
+            workers: upf.threads().map(worker).collect(),
+            ports: names.zip(upf.links()).map(|(name, link)| PortStatus { name, link }).collect(),
+        }
+    }
 }
 
 /// Counters of a user plane function.
@@ -133,15 +187,7 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
     }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     match (segments.as_slice(), request.method.as_str()) {
-        ([""], "GET") => Ok(Response::json(
-            200,
-            &Status {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                uptime_s: started.elapsed().as_secs_f64(),
-                sessions: upf.session_count(),
-                sessions_max: upf.sessions_max(),
-            },
-        )),
+        ([""], "GET") => Ok(Response::json(200, &Status::new(upf, started))),
         ([""] | ["stats"] | ["sessions", _], method) if method != "GET" => {
             Err(Refusal::not_allowed(request, "GET"))
         }

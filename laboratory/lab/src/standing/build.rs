@@ -9,7 +9,7 @@ use std::process::Command;
 use dray_daemon::CONTROL_DIR;
 
 use super::program::{self, Program};
-use super::{CommandEnd, ContainerState, LabState, PortState, end};
+use super::{CommandEnd, ContainerState, LabState, PortState, PortTraffic, end};
 use crate::lab::HOST as HOST_ID;
 use crate::link::{Attachment, LinkOptions, netmap_uri};
 use crate::peer::SWITCH_CONTROL;
@@ -190,7 +190,16 @@ impl Built {
             link: number + 1,
             mac: end.mac.to_string(),
             address: address(link, plan, end),
-            running: end.interface().map(|_| interface.is_some_and(|found| found.is_running)),
+            running: end
+                .interface()
+                .map(|_| interface.as_ref().is_some_and(|found| found.is_running)),
+            traffic: interface.map(|found| PortTraffic {
+                rx_packets: found.counters.rx_packets,
+                rx_bytes: found.bytes[0],
+                tx_packets: found.counters.tx_packets,
+                tx_bytes: found.bytes[1],
+                tx_dropped: found.counters.tx_dropped,
+            }),
             environment: self.variables(number, plan, end),
         }
     }

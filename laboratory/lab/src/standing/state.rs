@@ -60,8 +60,22 @@ pub struct PortState {
     /// True if the interface carries frames; `None` if the port is not an interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
+    /// What the interface has counted; `None` if the port is not an interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<PortTraffic>,
     /// Environment variables about this port for commands in the container.
     pub environment: BTreeMap<String, String>,
+}
+
+/// Frames and bytes that an interface has received and transmitted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names are the kernel's own")]
+pub struct PortTraffic {
+    pub rx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+    pub tx_dropped: u64,
 }
 
 /// Program started in a container.

@@ -15,7 +15,7 @@ use std::path::Path;
 
 pub use check::check_name;
 pub use network::{Network, NetworkError};
-pub use svg::draw;
+pub use svg::{draw, draw_live};
 
 use crate::LinkKind;
 use crate::link::Functions;

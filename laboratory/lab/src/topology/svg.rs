@@ -13,6 +13,8 @@ const CHARACTER: f64 = 7.25;
 /// Space inside boxes, between columns, between boxes of a column, and around the picture.
 const PADDING: usize = 10;
 const COLUMN_GAP: usize = 44;
+/// Space between columns with rates on the lines.
+const LIVE_COLUMN_GAP: usize = 96;
 const ROW_GAP: usize = 18;
 const MARGIN: usize = 20;
 
@@ -55,8 +57,59 @@ impl Node {
 
 /// Draws a topology as SVG, for a browser or a document.
 pub fn draw(topology: &Topology) -> String {
+    let line = |edge: &Edge<'_>| edge.line();
+    draw_with(topology, COLUMN_GAP, STYLE, &line)
+}
+
+/// Draws a topology as SVG for a page that has its own style, and that shows rates on the lines: a
+/// line is in a group of class `edge`, whose `data-end` is what `end` returns for the container and
+/// the number of its port, and whose `data-side` says on which side the container is. Its texts of
+/// the classes `right`, `left` and `lost` are empty.
+pub fn draw_live(topology: &Topology, end: &dyn Fn(&str, usize) -> String) -> String {
+    let line = |edge: &Edge<'_>| {
+        // Near the link: the lines of a container may meet at its side.
+        let (container, link) = match edge.side {
+            "left" => (edge.from, edge.to),
+            _ => (edge.to, edge.from),
+        };
+        let (x, y) = ((container.0 + 2 * link.0) / 3, (container.1 + 2 * link.1) / 3);
+        let text =
+            |class: &str, y: usize| format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\"></text>");
+        let texts = text("right", y - 6) + &text("left", y + 15) + &text("lost", y + 30);
+        let (end, side) = (escape(&end(edge.container, edge.port)), edge.side);
+        let line = edge.line();
+        format!("<g class=\"edge\" data-end=\"{end}\" data-side=\"{side}\">{line}{texts}</g>")
+    };
+    draw_with(topology, LIVE_COLUMN_GAP, "", &line)
+}
+
+/// A line between a container and a link.
+struct Edge<'t> {
+    container: &'t str,
+    /// Number of the container's port.
+    port: usize,
+    /// Side of the link that the container is on.
+    side: &'static str,
+    from: (usize, usize),
+    to: (usize, usize),
+}
+
+impl Edge<'_> {
+    fn line(&self) -> String {
+        let Self { from: (x1, y1), to: (x2, y2), .. } = self;
+        format!("<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>")
+    }
+}
+
+fn draw_with(
+    topology: &Topology,
+    column_gap: usize,
+    style: &str,
+    line: &dyn Fn(&Edge<'_>) -> String,
+) -> String {
     let mut nodes = nodes(topology);
-    let (width, height) = place(&mut nodes);
+    let containers = nodes.len() - topology.links.len();
+    let (width, height) = place(&mut nodes, column_gap);
     let title = topology.name.chars().count() * 10 + 2 * MARGIN;
     let mut svg = String::new();
     let mut add = |text: std::fmt::Arguments<'_>| {
@@ -68,20 +121,32 @@ pub fn draw(topology: &Topology) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\">"
     ));
-    add(format_args!("<style>\n{STYLE}</style>"));
-    add(format_args!("<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>"));
+    if style.is_empty() {
+        add(format_args!("<rect class=\"back\" width=\"{width}\" height=\"{height}\"/>"));
+    } else {
+        add(format_args!("<style>\n{style}</style>"));
+        add(format_args!("<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>"));
+    }
     let (x, y) = (MARGIN, MARGIN + FONT);
     add(format_args!(
         "<text class=\"title\" x=\"{x}\" y=\"{y}\">{}</text>",
         escape(&topology.name)
     ));
-    for node in &nodes {
-        for other in node.neighbours.iter().map(|&other| &nodes[other]) {
-            if other.column > node.column {
-                let (x1, y1) = (node.x + node.width(), node.y + node.height() / 2);
-                let (x2, y2) = (other.x, other.y + other.height() / 2);
-                add(format_args!("<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>"));
-            }
+    for (link, node) in topology.links.iter().zip(&nodes[containers..]) {
+        for (end, &other) in link.ends.iter().zip(&node.neighbours) {
+            let container = &nodes[other];
+            let (side, left, right) = match container.column < node.column {
+                true => ("left", container, node),
+                false => ("right", node, container),
+            };
+            let edge = Edge {
+                container: &end.container,
+                port: end.port,
+                side,
+                from: (left.x + left.width(), left.y + left.height() / 2),
+                to: (right.x, right.y + right.height() / 2),
+            };
+            add(format_args!("{}", line(&edge)));
         }
     }
     for node in &nodes {
@@ -149,7 +214,7 @@ fn link_node(link: &LinkPlan) -> Node {
 }
 
 /// Places every node and returns the size of the picture.
-fn place(nodes: &mut [Node]) -> (usize, usize) {
+fn place(nodes: &mut [Node], column_gap: usize) -> (usize, usize) {
     let groups = groups(nodes);
     let columns = nodes.iter().map(|node| node.column + 1).max().unwrap_or(0);
     let mut x = MARGIN;
@@ -157,7 +222,7 @@ fn place(nodes: &mut [Node]) -> (usize, usize) {
     for column in 0..columns {
         let width = nodes.iter().filter(|node| node.column == column).map(Node::width).max();
         left.push((x, width.unwrap_or(0)));
-        x += width.unwrap_or(0) + COLUMN_GAP;
+        x += width.unwrap_or(0) + column_gap;
     }
     let mut top = 2 * MARGIN + LINE;
     for group in groups {
@@ -181,7 +246,7 @@ fn place(nodes: &mut [Node]) -> (usize, usize) {
         }
         top += tallest + 2 * ROW_GAP;
     }
-    (x - COLUMN_GAP + MARGIN, top - 2 * ROW_GAP + MARGIN)
+    (x - column_gap + MARGIN, top - 2 * ROW_GAP + MARGIN)
 }
 
 /// Assigns columns to all nodes, breadth first, and returns the connected groups, each in the order

@@ -335,6 +335,7 @@ mod tests {
         screen.press(ratatui::crossterm::event::KeyCode::Down.into());
         screen.press(ratatui::crossterm::event::KeyCode::Enter.into());
         let lines = lines(&screen, 200, 30);
+        assert!(lines.iter().any(|line| line.starts_with("settings")));
     }
 
     #[test]

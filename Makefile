@@ -92,6 +92,7 @@ check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build
 	cargo fmt --all --check
 	scripts/import-cycles.py
+	scripts/plain-comments.sh
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --lib --locked --quiet

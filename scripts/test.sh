@@ -56,6 +56,7 @@ step cargo fmt --all --check
 step cargo fmt --manifest-path k8s/Cargo.toml --check
 step scripts/import-cycles.py
 step scripts/import-cycles.py k8s
+step scripts/plain-comments.sh
 step build
 # Simulations at the ends of links.
 step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY

@@ -30,7 +30,7 @@ pub(super) struct Options {
     fifo: Option<PathBuf>,
 }
 
-/// What Wireshark asks for.
+/// Request of Wireshark.
 pub(super) enum Request {
     Print(String),
     Capture { client: Client, ports: Vec<String>, fifo: PathBuf, filter: Option<String> },

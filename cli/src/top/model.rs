@@ -1,4 +1,4 @@
-//! What a program reported at a moment, and the rates between two such moments.
+//! Report of a program at one moment, and the rates between two such moments.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use dray_port::{Fill, clock};
 use serde::Serialize;
 
-/// What a program reported at a moment.
+/// Report of a program at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) at: Instant,
@@ -106,9 +106,9 @@ pub(crate) struct WorkerRates {
 pub(crate) struct PortRates {
     #[serde(flatten)]
     pub(crate) about: About,
-    /// What its peer sent.
+    /// Frames and bytes that its peer sent.
     pub(crate) rx: TrafficRates,
-    /// What its peer was sent.
+    /// Frames and bytes that its peer was sent.
     pub(crate) tx: TrafficRates,
     pub(crate) drops_per_s: f64,
     /// Drops per second, by reason.

@@ -37,7 +37,7 @@ pub enum FilterError {
     Text(String),
 }
 
-/// What an instruction does.
+/// Effect of an instruction.
 #[derive(Clone, Copy)]
 enum Step {
     /// To the accumulator: a constant, the frame's length, a word of memory, or 4, 2 or 1 bytes of

@@ -1,4 +1,4 @@
-//! What a ring holds of a frame: 16 bytes about it, then its bytes.
+//! Record of a frame in a ring: 16 bytes about it, then its bytes.
 //!
 //! ```text
 //!  0  tick u64 | length of the frame u32 | port u16 | kind u8 | reason u8
@@ -7,7 +7,7 @@
 /// Length of the part before the frame's bytes.
 pub(crate) const HEAD_LEN: usize = 16;
 
-/// What a port did with a frame.
+/// Fate of a frame at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The port received it.
@@ -44,7 +44,7 @@ pub struct Record<'a> {
     pub len: u32,
     /// Number of the port.
     pub port: u16,
-    /// What the port did with it.
+    /// Its fate at the port.
     pub kind: Kind,
     /// Its first bytes.
     pub bytes: &'a [u8],

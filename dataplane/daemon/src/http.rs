@@ -240,7 +240,7 @@ pub struct Response {
     pub(crate) kept: Option<Kept>,
 }
 
-/// What lives as long as a connection.
+/// Values that live as long as a connection.
 pub(crate) struct Kept(#[expect(dead_code, reason = "it is only dropped")] Box<dyn Any + Send>);
 
 impl fmt::Debug for Kept {

@@ -56,7 +56,7 @@ pub(crate) struct Said {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// What a peer has said.
+/// Messages of a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Conversation {
     pub(crate) said: Vec<Said>,

@@ -68,7 +68,7 @@ impl Hello {
     }
 }
 
-/// What a switch hands over.
+/// State that a switch hands over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Offer {

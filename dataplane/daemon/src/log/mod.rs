@@ -1,7 +1,7 @@
 //! The log of a daemon: events of `tracing`, each one line on standard error, or an entry with
 //! fields in systemd's journal if that is where standard error goes.
 //!
-//! What peers do causes events, so events of one kind (one place in the code) are limited to
+//! Peers can cause events, so events of one kind (one place in the code) are limited to
 //! [`BURST`] in [`WINDOW`]; a later line says how many were left out. Data threads log nothing:
 //! control threads look at what they publish.
 

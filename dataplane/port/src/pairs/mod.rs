@@ -138,7 +138,7 @@ pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
     /// Number of malformed frames, and of frames that could never fit the peer's buffers.
     pub(crate) malformed: Arc<AtomicU64>,
-    /// What the peer has said, if another process can continue the port.
+    /// Messages of the peer, if another process can continue the port.
     pub(crate) said: Option<Mutex<Conversation>>,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct OpenPort {
     finishing: Vec<Mutex<Finishing>>,
     /// Counters by worker.
     pub(super) counters: Vec<Published>,
-    /// What was counted before the workers began to count: by a switch that handed over.
+    /// Counters from before the workers began to count: by a switch that handed over.
     before: Mutex<Counters>,
     /// Frames that the receiving halves had dropped by then, which `before` contains.
     lost_before: [AtomicU64; 2],

@@ -60,7 +60,7 @@ pub struct PortState {
     /// True if the interface carries frames; `None` if the port is not an interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running: Option<bool>,
-    /// What the interface has counted; `None` if the port is not an interface.
+    /// Counters of the interface; `None` if the port is not an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<PortTraffic>,
     /// Environment variables about this port for commands in the container.

@@ -58,7 +58,7 @@ fn greet(socket: BorrowedFd<'_>, Terms { queues, regions }: Terms) -> io::Result
     hello.send(socket, None)
 }
 
-/// What another process hands over: the session with a client, and the ends of those before.
+/// State that another process hands over: the session with a client, and the ends of those before.
 pub(super) struct Past {
     pub(super) peer: Option<(UnixStream, Resumed)>,
     pub(super) past: LinkStatus,

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -62,6 +62,13 @@ impl OnTerminal {
         self.script.stdin.as_mut().expect("a pipe").write_all(keys.as_bytes()).expect("a terminal");
     }
 
+    /// Returns the process of `dray top`.
+    fn child(&self) -> Pid {
+        let children = format!("/proc/{}/task/{0}/children", self.script.id());
+        let child = fs::read_to_string(children).expect("a process");
+        child.trim().parse().ok().and_then(Pid::from_raw).expect("dray")
+    }
+
     /// Waits for the end; the terminal has to be left as it was.
     fn ends(mut self) {
         assert!(self.script.wait().expect("our child").success());
@@ -107,11 +114,15 @@ fn terminal_shows_ports_waits_for_switch_and_is_restored() {
     top.ends();
     let top = OnTerminal::start(&folder, "cols 80 rows 24", "NO_COLOR=1");
     assert!(top.shows("drops/s") && !top.seen.lock().unwrap().contains("\x1b[38;5;"));
-    let pid = format!("/proc/{}/task/{0}/children", top.script.id());
-    let child = fs::read_to_string(pid).expect("a process");
-    let child = child.trim().parse().ok().and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(child.expect("dray"), Signal::TERM).expect("a process");
+    kill_process(top.child(), Signal::TERM).expect("a process");
     top.ends();
+
+    // A terminal that goes away, where its signal is ignored, as nohup(1) leaves it.
+    let top = OnTerminal::start(&folder, "cols 80 rows 24", "trap '' HUP;");
+    assert!(top.shows("drops/s"));
+    let words = format!("/proc/{}/cmdline", top.child().as_raw_nonzero());
+    drop(top);
+    assert!(eventually(|| fs::read(&words).map_or(true, |words| words.is_empty())));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::model::Reading;
 use super::screen::Screen;
@@ -34,6 +36,23 @@ impl Drop for Raw {
         // The terminal may be gone.
         let _ = ratatui::try_restore();
     }
+}
+
+/// Waits for a key, at most for a [`TICK`].
+///
+/// # Errors
+/// The other end of the terminal is closed. crossterm would read its end again and again.
+fn wait() -> anyhow::Result<()> {
+    let stdin = stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    let tick = Timespec { tv_sec: 0, tv_nsec: TICK.subsec_nanos().into() };
+    match poll(&mut input, Some(&tick)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let is_gone = input[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+    anyhow::ensure!(!is_gone, "the terminal is gone");
+    Ok(())
 }
 
 /// Shows what `read` returns, once per `interval`, until the user quits; `first` is the first
@@ -67,7 +86,8 @@ pub(crate) fn watch(
         if is_new {
             terminal.draw(|frame| screen.draw(frame))?;
         }
-        is_new = event::poll(TICK)?;
+        wait()?;
+        is_new = event::poll(Duration::ZERO)?;
         if is_new
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press

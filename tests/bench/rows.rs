@@ -497,7 +497,9 @@ fn switch_with_many_ports_serves_each() {
         let (load, measured) = (row.ports.unwrap(), row.measured().unwrap());
         // Frames to stations that the switch does not know are flooded, and counted twice.
         assert_eq!(measured.counters_agree, Some(true), "{load}");
-        assert!(measured.switch_work_ns().is_some(), "{load}");
+        // On a busy machine all frames of a short trial may arrive outside its samples.
+        let has_work = measured.switch_work_ns().is_some();
+        assert_eq!(has_work, measured.received_pps > 0.0, "{load}: {measured:?}");
         let lowest = measured.lowest_share.unwrap();
         assert!((0.1..=1.0).contains(&lowest), "{load}: {lowest}");
     }

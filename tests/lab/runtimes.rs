@@ -318,11 +318,8 @@ fn killed_runtime_ends_trial_and_is_named() {
             let what = format!("{runtime} without {program}: {reason}");
             assert!(reason.starts_with("container "), "{what}");
             // The container of a runtime that is killed may die with it, and be noticed first.
-            let names_it = [
-                "which runs it, ended",
-                "its runtime process ended",
-                "its first process ended",
-            ];
+            let names_it =
+                ["which runs it, ended", "its runtime process ended", "its first process ended"];
             assert!(names_it.iter().any(|text| reason.contains(text)), "{what}");
             assert_eq!(Everything::now(), before, "{what}");
         }

@@ -505,7 +505,9 @@ fn switch_with_many_ports_serves_each() {
     }
     let of = |link: &str| results.results.iter().filter(|row| row.link == link).count();
     assert_eq!((of("switch/patch"), of("switch/learning")), (6, 11));
-    assert!(table.contains("62 silent ports cost"), "{table}");
+    let all_work =
+        results.results.iter().all(|row| row.measured().unwrap().switch_work_ns().is_some());
+    assert!(!all_work || table.contains("62 silent ports cost"), "{table}");
 }
 
 #[test]

@@ -135,8 +135,8 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "switch a=raw:eth0,valn=10",
         "invalid value 'a=raw:eth0,valn=10' for '[NAME=URI]...': unknown key \"valn\": did you mean \
-         vlan? a port takes vlan, trunk, native, group, pair, mac, spoof_check, rate_in, rate_out, \
-         storm, burst",
+         vlan? a port takes vlan, trunk, native, group, pair, mirror, mac, spoof_check, rate_in, \
+         rate_out, storm, burst",
     ),
     (
         "switch --mode ptach",

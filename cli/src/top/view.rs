@@ -14,7 +14,7 @@ use super::screen::{History, Screen, Sort, worker_key};
 use crate::common::scaled;
 
 /// Smallest terminal on which all columns fit.
-const LEAST: (u16, u16) = (78, 12);
+const LEAST: (u16, u16) = (80, 12);
 
 /// Titles of the columns that every terminal shows.
 pub(super) const PORT_TITLES: [&str; 9] =
@@ -341,9 +341,9 @@ mod tests {
     #[test]
     fn small_terminal_is_told_what_is_needed() {
         let lines = lines(&screen(), 60, 8);
-        assert!(lines.join(" ").contains("has 60 columns and 8 lines; dray top needs 78 and 12"));
+        assert!(lines.join(" ").contains("has 60 columns and 8 lines; dray top needs 80 and 12"));
         // No size makes it panic.
-        for (width, height) in [(1, 1), (78, 12), (79, 13), (500, 200)] {
+        for (width, height) in [(1, 1), (80, 12), (81, 13), (500, 200)] {
             let mut screen = screen();
             super::tests::lines(&screen, width, height);
             screen.press(ratatui::crossterm::event::KeyCode::Enter.into());

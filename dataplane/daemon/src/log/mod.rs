@@ -2,7 +2,7 @@
 //! fields in systemd's journal if that is where standard error goes.
 //!
 //! Peers can cause events, so events of one kind (one place in the code) are limited to
-//! [`BURST`] in [`WINDOW`]; a later line says how many were left out. Data threads log nothing:
+//! `BURST` in `WINDOW`; a later line says how many were left out. Data threads log nothing:
 //! control threads look at what they publish.
 
 mod journal;

@@ -12,7 +12,7 @@ use dray_capture::filter::Program;
 
 use crate::common::{Failure, usage};
 
-/// Where tcpdump may be; some systems have it in a directory that is not in a user's `PATH`.
+/// Paths of tcpdump; some systems have it in a directory that is not in a user's `PATH`.
 const TCPDUMP: [&str; 3] = ["tcpdump", "/usr/sbin/tcpdump", "/sbin/tcpdump"];
 
 /// Compiles an expression for Ethernet.

@@ -102,7 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Show {
-    /// Returns an error if a terminal is needed and there is none.
+    /// Returns an error if standard input or output is no terminal, unless `--once` is given.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.once { Ok(()) } else { terminal::check() }
     }

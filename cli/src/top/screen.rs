@@ -91,7 +91,7 @@ impl Screen {
         Self { colours: has_colour(), ..Self::default() }
     }
 
-    /// Takes a reading, or why there is none.
+    /// Takes a reading, or the reason for which the program gave no reply.
     pub(crate) fn take(&mut self, reading: Result<Reading, String>) {
         let reading = match reading {
             Ok(reading) => reading,

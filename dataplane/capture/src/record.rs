@@ -68,7 +68,7 @@ pub(crate) fn head(tick: u64, len: u32, port: u16, kind: Kind) -> [u8; HEAD_LEN]
 }
 
 impl<'a> Record<'a> {
-    /// Reads a record; `None` if it is none.
+    /// Reads a record; `None` if the bytes are invalid.
     pub(crate) fn read(record: &'a [u8]) -> Option<Self> {
         let (head, bytes) = record.split_first_chunk::<HEAD_LEN>()?;
         let [.., kind, reason] = *head;

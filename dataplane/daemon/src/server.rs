@@ -114,7 +114,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // What answers requests may own what its owner is about to close.
+        // The handler of requests may own values that the server's owner is about to close.
         while close_oldest(&mut lock(&self.shared.kept)) {}
         let until = Instant::now() + FAREWELL;
         while Arc::strong_count(&self.shared) > 1 && Instant::now() < until {

@@ -53,7 +53,7 @@ pub(crate) struct Control {
     /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles
     /// a message, so whoever else holds it knows that nothing changes.
     peer: Mutex<Option<OwnedFd>>,
-    /// Where peers come from: a socket that listens, or a directory.
+    /// Source of peers: a socket that listens, or a directory.
     origin: Option<OwnedFd>,
     /// True if this process has bound that socket itself.
     owns_origin: bool,

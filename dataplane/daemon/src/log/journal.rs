@@ -13,7 +13,7 @@ use super::text::Text;
 pub(super) struct Journal(UnixDatagram);
 
 impl Journal {
-    /// Where it listens.
+    /// Address of the journal's socket.
     const SOCKET: &str = "/run/systemd/journal/socket";
 
     /// Connects to the journal if standard error of the process goes there, as the variable
@@ -38,9 +38,9 @@ impl Journal {
         self.0.send(&entry(level, text)).map(drop)
     }
 
-    /// Returns a connection that nobody reads.
+    /// Returns a connection without a reader.
     #[cfg(test)]
-    pub(super) fn to_nobody() -> Self {
+    pub(super) fn unread() -> Self {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
         std::thread::spawn(move || while theirs.recv(&mut [0; 1]).is_ok() {});
         Self(ours)

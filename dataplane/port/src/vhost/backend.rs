@@ -444,7 +444,7 @@ impl Backend {
     }
 }
 
-/// In the message with a kick: there is none, and the ring is polled.
+/// Bit of the message with a kick: the message has no descriptor, and the ring is polled.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
 /// Returns the words of a message of two 32-bit numbers.

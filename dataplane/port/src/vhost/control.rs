@@ -147,7 +147,7 @@ fn resume(
     resumed: Resumed,
 ) -> Result<Option<Handler>, String> {
     let broken = |error: io::Error| error.to_string();
-    // What the driver has said is said again, over a connection of our own.
+    // The driver's messages are sent again, over a connection of our own.
     let (ours, says) = UnixStream::pair().map_err(broken)?;
     let mut handler = BackendReqHandler::from_stream(ours, backend.clone());
     let goes_on = resumed.restate(|said| {

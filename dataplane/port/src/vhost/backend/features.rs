@@ -1,0 +1,109 @@
+//! Features that the device offers, and what was negotiated of them.
+
+use dray_wire::offload::Offloads;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use virtio_bindings::virtio_config::{
+    VIRTIO_F_ANY_LAYOUT, VIRTIO_F_IN_ORDER, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
+};
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_HOST_TSO4,
+    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
+};
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+
+use super::super::device::comes_from_driver;
+use super::Backend;
+
+/// vhost-user's own feature bit: protocol features are supported.
+pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
+pub(super) const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures =
+    VhostUserProtocolFeatures::MQ
+        .union(VhostUserProtocolFeatures::REPLY_ACK)
+        .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
+/// Features by which a driver leaves work on its frames to us (`HOST`), or takes it over (`GUEST`).
+const OFFLOADS: u64 = bit(VIRTIO_NET_F_CSUM)
+    | bit(VIRTIO_NET_F_HOST_TSO4)
+    | bit(VIRTIO_NET_F_HOST_TSO6)
+    | bit(VIRTIO_NET_F_HOST_USO)
+    | bit(VIRTIO_NET_F_GUEST_CSUM)
+    | bit(VIRTIO_NET_F_GUEST_TSO4)
+    | bit(VIRTIO_NET_F_GUEST_TSO6)
+    | bit(VIRTIO_NET_F_GUEST_USO4)
+    | bit(VIRTIO_NET_F_GUEST_USO6);
+
+impl Backend {
+    pub(super) fn offered(&self) -> u64 {
+        let several = if self.device.vrings() > 2 { bit(VIRTIO_NET_F_MQ) } else { 0 };
+        bit(VIRTIO_F_VERSION_1)
+            | bit(VIRTIO_F_ANY_LAYOUT)
+            | bit(VIRTIO_F_IN_ORDER)
+            | bit(VIRTIO_F_RING_PACKED)
+            | bit(VIRTIO_RING_F_INDIRECT_DESC)
+            | bit(VIRTIO_RING_F_EVENT_IDX)
+            | bit(VIRTIO_NET_F_MRG_RXBUF)
+            | if self.device.offloads { OFFLOADS } else { 0 }
+            | several
+            | PROTOCOL_FEATURES
+    }
+
+    pub(super) fn has(&self, feature: u32) -> bool {
+        self.features.is_some_and(|features| features & bit(feature) != 0)
+    }
+
+    /// Returns what was negotiated for virtqueue `index`: what the driver may leave to us on its
+    /// frames, or takes over on ours.
+    pub(super) fn offloads(&self, index: usize) -> Offloads {
+        let has = |feature| self.has(feature);
+        if comes_from_driver(index) {
+            let udp = has(VIRTIO_NET_F_HOST_USO);
+            Offloads {
+                checksum: has(VIRTIO_NET_F_CSUM),
+                tcp4: has(VIRTIO_NET_F_HOST_TSO4),
+                tcp6: has(VIRTIO_NET_F_HOST_TSO6),
+                udp4: udp,
+                udp6: udp,
+            }
+        } else {
+            Offloads {
+                checksum: has(VIRTIO_NET_F_GUEST_CSUM),
+                tcp4: has(VIRTIO_NET_F_GUEST_TSO4),
+                tcp6: has(VIRTIO_NET_F_GUEST_TSO6),
+                udp4: has(VIRTIO_NET_F_GUEST_USO4),
+                udp6: has(VIRTIO_NET_F_GUEST_USO6),
+            }
+        }
+    }
+
+    /// Returns true if the driver has chosen its features.
+    pub(in crate::vhost) fn has_features(&self) -> bool {
+        self.features.is_some()
+    }
+
+    /// Returns the names of the negotiated features, for people.
+    pub(in crate::vhost) fn negotiated(&self) -> Vec<String> {
+        let names = [
+            (VIRTIO_F_VERSION_1, "version_1"),
+            (VIRTIO_F_RING_PACKED, "packed"),
+            (VIRTIO_F_IN_ORDER, "in_order"),
+            (VIRTIO_NET_F_MRG_RXBUF, "mrg_rxbuf"),
+            (VIRTIO_RING_F_INDIRECT_DESC, "indirect_desc"),
+            (VIRTIO_RING_F_EVENT_IDX, "event_idx"),
+            (VIRTIO_NET_F_MQ, "mq"),
+            (VIRTIO_NET_F_CSUM, "csum"),
+            (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),
+            (VIRTIO_NET_F_HOST_TSO6, "host_tso6"),
+            (VIRTIO_NET_F_HOST_USO, "host_uso"),
+            (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
+            (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),
+            (VIRTIO_NET_F_GUEST_TSO6, "guest_tso6"),
+            (VIRTIO_NET_F_GUEST_USO4, "guest_uso4"),
+            (VIRTIO_NET_F_GUEST_USO6, "guest_uso6"),
+        ];
+        names.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
+    }
+}
+
+const fn bit(feature: u32) -> u64 {
+    1 << feature
+}

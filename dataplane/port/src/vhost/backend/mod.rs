@@ -1,0 +1,221 @@
+//! The effect of a driver's messages on the device. The `vhost` crate reads and checks the
+//! messages; this module implements them.
+//!
+//! Nothing in this module touches a frame. It collects what the driver announces, and when a queue
+//! has everything it needs, puts a ready [`Running`] into its slot.
+
+mod features;
+mod memory;
+mod messages;
+mod session;
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dray_ring::QueueSize;
+use dray_ring::packed::{PackedDevice, PackedLayout};
+use dray_ring::split::{SplitDevice, SplitLayout};
+use dray_shm::GuestMemory;
+use vhost::vhost_user::{Error, Result};
+use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
+use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
+use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
+
+use self::features::PROTOCOL_FEATURES;
+use self::memory::UserRegion;
+use super::device::Device;
+use super::queue::{Headers, Queue, Running};
+use crate::event::PeerEvent;
+use crate::slot::State;
+
+/// One connected driver, as far as its setup has come.
+pub(super) struct Backend {
+    device: Arc<Device>,
+    features: Option<u64>,
+    protocol_features: Option<u64>,
+    regions: Vec<UserRegion>,
+    memory: Arc<GuestMemory>,
+    vrings: Vec<Vring>,
+    /// The reason for which the last message was refused.
+    pub(super) refusal: Option<String>,
+}
+
+/// State of one virtqueue, as announced by the driver.
+#[derive(Default)]
+struct Vring {
+    size: Option<QueueSize>,
+    addresses: Option<Addresses>,
+    base: u16,
+    kick: Option<PeerEvent>,
+    call: Option<PeerEvent>,
+    started: bool,
+    enabled: bool,
+}
+
+/// Addresses of a ring in the driver's process.
+#[derive(Clone, Copy)]
+struct Addresses {
+    descriptors: u64,
+    /// Available ring, or driver event suppression.
+    driver: u64,
+    /// Used ring, or device event suppression.
+    device: u64,
+}
+
+impl Backend {
+    pub(super) fn new(device: Arc<Device>) -> Self {
+        let vrings = (0..device.vrings()).map(|_| Vring::default()).collect();
+        Self {
+            device,
+            features: None,
+            protocol_features: None,
+            regions: Vec::new(),
+            memory: Arc::default(),
+            vrings,
+            refusal: None,
+        }
+    }
+
+    /// Refuses a message, which disconnects the driver.
+    fn refuse<T>(&mut self, why: String) -> Result<T> {
+        self.refusal = Some(why);
+        Err(Error::InvalidParam)
+    }
+
+    fn vring(&mut self, index: u32) -> Result<&mut Vring> {
+        let count = self.vrings.len();
+        if index as usize >= count {
+            return self.refuse(format!("no virtqueue {index}: the device has {count}"));
+        }
+        Ok(&mut self.vrings[index as usize])
+    }
+
+    /// Hands the queue to the data thread, if it has everything it needs.
+    fn start(&mut self, index: usize) -> Result<()> {
+        let needs_enabling = self.features.is_none_or(|f| f & PROTOCOL_FEATURES != 0);
+        let vring = &self.vrings[index];
+        let (Some(size), Some(addresses)) = (vring.size, vring.addresses) else { return Ok(()) };
+        let ready = self.features.is_some()
+            && !self.regions.is_empty()
+            && vring.started
+            && (vring.enabled || !needs_enabling);
+        if !ready {
+            return Ok(());
+        }
+        let queue = match self.queue(size, addresses, vring.base) {
+            Ok(queue) => queue,
+            Err(why) => return self.refuse(format!("virtqueue {index}: {why}")),
+        };
+        let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
+        let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
+        let headers = Headers {
+            len: if modern { 12 } else { 10 },
+            mergeable,
+            offloads: self.offloads(index),
+        };
+        let vring = &mut self.vrings[index];
+        let running = Running {
+            queue,
+            memory: self.memory.clone(),
+            call: vring.call.take(),
+            headers,
+            malformed: self.device.malformed_counter(),
+        };
+        self.device.slot(index).replace(State::Running(running));
+        if let Some(kick) = &vring.kick
+            && let Err(error) = self.device.watch_kick(index, kick.as_fd())
+        {
+            return self.refuse(format!("virtqueue {index}: kick: {error}"));
+        }
+        self.device.wake(index);
+        Ok(())
+    }
+
+    /// Starts a queue that was missing something.
+    fn restart(&mut self, index: usize) -> Result<()> {
+        if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
+    }
+
+    /// Creates a queue from rings in the driver's memory.
+    fn queue(
+        &self,
+        size: QueueSize,
+        addresses: Addresses,
+        base: u16,
+    ) -> std::result::Result<Queue, String> {
+        let find = |part: &str, user: u64, len: usize| {
+            self.translate(user, len as u64).ok_or_else(|| {
+                format!("{part}, {len} bytes at {user:#x}, is outside the shared memory")
+            })
+        };
+        let (indirect, event_index) =
+            (self.has(VIRTIO_RING_F_INDIRECT_DESC), self.has(VIRTIO_RING_F_EVENT_IDX));
+        let Addresses { descriptors, driver, device } = addresses;
+        if self.has(VIRTIO_F_RING_PACKED) {
+            let len = PackedLayout::descriptors_len(size);
+            let descriptors = find("descriptor ring", descriptors, len)?;
+            let driver = find("driver event suppression", driver, PackedLayout::EVENT_LEN)?;
+            let device = find("device event suppression", device, PackedLayout::EVENT_LEN)?;
+            // SAFETY: all parts were just found mapped, and the memory outlives the queue: the
+            // holder of the queue holds the memory too.
+            let layout = unsafe { PackedLayout::new(size, descriptors, driver, device) };
+            let layout = layout.map_err(|error| error.to_string())?;
+            PackedDevice::new(layout, base, indirect, event_index)
+                .map(Queue::Packed)
+                .map_err(|error| error.to_string())
+        } else {
+            let len = SplitLayout::descriptors_len(size);
+            let descriptors = find("descriptor table", descriptors, len)?;
+            let driver = find("available ring", driver, SplitLayout::available_len(size))?;
+            let device = find("used ring", device, SplitLayout::used_len(size))?;
+            // SAFETY: as above.
+            let layout = unsafe { SplitLayout::new(size, descriptors, driver, device) };
+            let layout = layout.map_err(|error| error.to_string())?;
+            // All buffers are returned in order, so the used index is the position that any device
+            // before us, or this program before a crash, had reached.
+            let base = SplitDevice::used_in_ring(&layout);
+            Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
+        }
+    }
+
+    /// Takes all queues from the data threads.
+    fn stop_all(&mut self) {
+        (0..self.vrings.len()).for_each(|index| self.stop(index));
+    }
+
+    /// Takes the queue from the data thread, waiting until it is not in use, and keeps what is
+    /// needed to start it again.
+    fn stop(&mut self, index: usize) {
+        if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
+            self.vrings[index].base = running.base();
+            self.vrings[index].call = running.call;
+        }
+        if let Some(kick) = &self.vrings[index].kick {
+            self.device.forget_kick(index, kick.as_fd());
+        }
+    }
+
+    fn must_be_stopped(&mut self, index: u32, what: &str) -> Result<&mut Vring> {
+        self.vring(index)?;
+        if self.device.slot(index as usize).is_running() {
+            return self.refuse(format!("{what} of virtqueue {index} changed while it runs"));
+        }
+        self.vring(index)
+    }
+
+    fn event(&mut self, what: &str, index: u8, fd: Option<File>) -> Result<Option<PeerEvent>> {
+        self.vring(index.into())?;
+        let attention = self.device.attention();
+        match fd.map(|fd| PeerEvent::from_peer(fd.into(), attention)).transpose() {
+            Ok(event) => Ok(event),
+            Err(error) => self.refuse(format!("{what} of virtqueue {index}: {error}")),
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}

@@ -1,0 +1,105 @@
+//! The session, for another process that continues it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
+
+use super::super::message;
+use super::super::queue::Running;
+use super::memory::UserRegion;
+use super::{Addresses, Backend, Vring};
+use crate::live::{Conversation, Words};
+use crate::slot::State;
+
+/// Bit of the message with a kick: the message has no descriptor, and the ring is polled.
+const NO_DESCRIPTOR: u64 = 1 << 8;
+
+impl Backend {
+    /// Returns the messages that lead to the present state.
+    pub(in crate::vhost) fn said(&self) -> io::Result<Conversation> {
+        let mut said = Vec::new();
+        let mut say = |request, body: &[u64], descriptors: &[BorrowedFd<'_>]| {
+            let body: Vec<u8> = body.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            said.push(message::say(request, &body, descriptors)?);
+            io::Result::Ok(())
+        };
+        if let Some(features) = self.protocol_features {
+            say(FrontendReq::SET_PROTOCOL_FEATURES, &[features], &[])?;
+        }
+        if let Some(features) = self.features {
+            say(FrontendReq::SET_FEATURES, &[features], &[])?;
+        }
+        let has_slots = VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS.bits();
+        let words = |r: &UserRegion| [r.guest, r.len, r.user, r.offset];
+        if self.protocol_features.is_some_and(|features| features & has_slots != 0) {
+            for region in &self.regions {
+                let [guest, len, user, offset] = words(region);
+                let body = [0, guest, len, user, offset];
+                say(FrontendReq::ADD_MEM_REG, &body, &[region.file.as_fd()])?;
+            }
+        } else if !self.regions.is_empty() {
+            let count = std::iter::once(self.regions.len() as u64);
+            let body: Vec<_> = count.chain(self.regions.iter().flat_map(words)).collect();
+            let files: Vec<_> = self.regions.iter().map(|region| region.file.as_fd()).collect();
+            say(FrontendReq::SET_MEM_TABLE, &body, &files)?;
+        }
+        let mut starts = Vec::new();
+        for (index, vring) in self.vrings.iter().enumerate() {
+            let number = index as u64;
+            if let Some(size) = vring.size {
+                say(FrontendReq::SET_VRING_NUM, &[pair(number, size.get().into())], &[])?;
+            }
+            if let Some(Addresses { descriptors, driver, device }) = vring.addresses {
+                let body = [number, descriptors, device, driver, 0];
+                say(FrontendReq::SET_VRING_ADDR, &body, &[])?;
+            }
+            let slot = self.device.slot(index).lock();
+            let call = match &*slot {
+                State::Running(queue) | State::Failed(_, queue) => &queue.call,
+                State::Stopped => &vring.call,
+            };
+            if let Some(call) = call {
+                say(FrontendReq::SET_VRING_CALL, &[number], &[call.as_fd()])?;
+            }
+            if vring.enabled {
+                say(FrontendReq::SET_VRING_ENABLE, &[pair(number, 1)], &[])?;
+            }
+            if vring.started {
+                let kick: Vec<_> = vring.kick.iter().map(AsFd::as_fd).collect();
+                let body = number | if kick.is_empty() { NO_DESCRIPTOR } else { 0 };
+                starts.push(message::say(FrontendReq::SET_VRING_KICK, &body.to_ne_bytes(), &kick)?);
+            }
+        }
+        Ok(Conversation { said, starts })
+    }
+
+    /// Returns the messages that tell where the queues stand, which no data thread uses any more.
+    pub(in crate::vhost) fn bases(&self) -> Vec<Words> {
+        let base = |(index, vring): (usize, &Vring)| {
+            let running = self.device.slot(index).look(Running::base);
+            let base = pair(index as u64, running.unwrap_or(vring.base).into());
+            message::words(FrontendReq::SET_VRING_BASE, &base.to_ne_bytes())
+        };
+        self.vrings.iter().enumerate().map(base).collect()
+    }
+
+    /// Signals all running queues: whoever used buffers before may not have done so.
+    pub(in crate::vhost) fn call_all(&self) {
+        for index in 0..self.vrings.len() {
+            if let State::Running(running) = &*self.device.slot(index).lock()
+                && let Some(call) = &running.call
+            {
+                call.signal();
+            }
+        }
+    }
+}
+
+/// Returns the words of a message of two 32-bit numbers.
+fn pair(index: u64, number: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&(index as u32).to_ne_bytes());
+    bytes[4..].copy_from_slice(&number.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}

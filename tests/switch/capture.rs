@@ -522,3 +522,46 @@ fn filters_agree_with_tcpdump() {
         "{number} expressions, of which {kept} keep some frames"
     );
 }
+
+/// The frames of a role, by its own control socket.
+#[test]
+fn frames_of_a_role_are_captured_at_both_ports() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let from = format!("unix:{}", at("a"));
+    let words =
+        ["forward", "--from", &from, "--to", "null:", "--control", &at("control"), "-i", "0"];
+    let mut role = common::command();
+    role.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let _role = Started(role.spawn().unwrap());
+    assert!(eventually(|| listens(at("control")) && Path::new(&at("a")).exists()));
+    let file = at("role.pcapng");
+    let mut capture = common::command();
+    capture.args(["capture", "--control", &at("control"), "--all", "--count", "20", "-w", &file]);
+    capture.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut capture = Started(capture.spawn().unwrap());
+    let socket = UnixDatagram::unbound().unwrap();
+    assert!(eventually(|| {
+        socket.send_to(&udp(7, 100), at("a")).unwrap();
+        capture.0.try_wait().unwrap().is_some()
+    }));
+    let (status, said) = end(capture);
+    assert_eq!((status, said.as_str()), (Some(0), "captured 20 frames, missed none\n"));
+    let mut command = Command::new("tshark");
+    command.args([
+        "-n",
+        "-r",
+        &file,
+        "-T",
+        "fields",
+        "-e",
+        "frame.interface_name",
+        "-e",
+        "frame.len",
+    ]);
+    let output = command.output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let ports: BTreeSet<_> = lines.lines().collect();
+    assert_eq!(ports, BTreeSet::from([&*format!("{from}\t100"), "null:\t100"]));
+}

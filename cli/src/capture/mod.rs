@@ -1,4 +1,4 @@
-//! `dray capture`: frames at the ports of a running switch or user plane function, as pcapng.
+//! `dray capture`: frames at the ports of a running switch, user plane function or role, as pcapng.
 
 mod extcap;
 mod filter;
@@ -21,11 +21,11 @@ use output::{Ended, Output, Rotation};
 /// Time without frames after which it looks again.
 const NAP: Duration = Duration::from_millis(1);
 
-/// Capture frames at ports of a running switch or user plane function, as pcapng.
+/// Capture frames at ports of a running switch, user plane function or role, as pcapng.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Ports: names of ports of the switch; `n3` and `n6` of a user plane function.
+    /// Ports: names of ports of the switch; `n3` and `n6` of a user plane function; URIs of a role's.
     #[arg(value_name = "PORT")]
     ports: Vec<String>,
     /// All ports, also those that are added later.
@@ -90,6 +90,7 @@ Examples:
   dray capture --all --drops | tshark -r - -T fields -e frame.interface_name -e frame.comment
   dray capture a --direction in --snaplen 96 -w a.pcapng --rotate 100M --keep 10
   dray capture --upf n3 -w n3.pcapng
+  dray capture --control /run/dray/send.sock --all -w send.pcapng     of a role with the same --control
   ssh host dray capture a | wireshark -k -i -   of another host";
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {

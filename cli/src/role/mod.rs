@@ -1,5 +1,6 @@
 //! `dray send`, `receive`, `forward`, `echo`, `ping`: one role, by hand, on any ports.
 
+mod captured;
 pub(crate) mod describe;
 mod run;
 mod waiting;
@@ -7,6 +8,7 @@ mod waiting;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use dray_daemon::ControlAddress;
 use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::{
     Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
@@ -45,6 +47,9 @@ struct Common {
     /// Run on this CPU.
     #[arg(long)]
     cpu: Option<usize>,
+    /// Control socket, at which `dray capture --control PATH --all` gets copies of the frames.
+    #[arg(long, value_name = "PATH")]
+    control: Option<ControlAddress>,
     /// Write the report as JSON.
     #[arg(short = 'J', long)]
     json: bool,

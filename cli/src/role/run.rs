@@ -7,10 +7,12 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use dray_datapath::{Cancel, Placement};
+use dray_port::PortUri;
 use dray_traffic::agent::Role;
 use dray_traffic::{Job, Report, RoleError, Signal};
 
 use super::Common;
+use super::captured::Captured;
 use super::describe::{describe, nothing_came, rates, too_few};
 use super::waiting::{Waiting, frames_of};
 use crate::common::{Failure, cancel_on_signals, print, print_json};
@@ -29,7 +31,13 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
     let keeps_time = matches!(job, Job::Send(_) | Job::Ping(_) | Job::StreamSend(_));
     let frames = frames_of(&job);
     let expected = expected(&job);
-    let mut role = Role::open(job).map_err(|error| match error {
+    let captured = common.control.as_ref().map(|address| Captured::serve(address, &job));
+    let captured = captured.transpose()?;
+    let open = |uri: &PortUri| match &captured {
+        Some(captured) => captured.open(uri),
+        None => uri.open(),
+    };
+    let mut role = Role::open(job, &open).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
     })?;

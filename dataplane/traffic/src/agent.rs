@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use dray_port::Transmit;
+use dray_port::{PortUri, Transmit};
 use serde::{Deserialize, Serialize};
 
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
-use crate::links::{Awaited, Links, Watch};
+use crate::links::{Awaited, Links, OpenPort, Watch};
 use crate::memory_lock;
 use crate::neighbour::Neighbour;
 use crate::ping::Ping;
@@ -82,17 +82,17 @@ pub enum Role {
 }
 
 impl Role {
-    /// Opens the ports of `job`.
-    pub fn open(job: Job) -> Result<Self, RoleError> {
+    /// Opens the ports of `job` by `open`.
+    pub fn open(job: Job, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         // The first use calibrates the clock, which takes time that a running role does not have.
         dray_port::clock::ticks_per_second();
         Ok(match job {
-            Job::Send(job) => Self::Send(Sender::open(job)?),
-            Job::Receive(job) => Self::Receive(Receiver::open(&job)?),
-            Job::Forward(job) => Self::Forward(Forwarder::open(job)?),
-            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job)?)),
-            Job::Echo(job) => Self::Echo(Echo::open(job)?),
-            Job::Ping(job) => Self::Ping(Box::new(Ping::open(job)?)),
+            Job::Send(job) => Self::Send(Sender::open(job, open)?),
+            Job::Receive(job) => Self::Receive(Receiver::open(&job, open)?),
+            Job::Forward(job) => Self::Forward(Forwarder::open(job, open)?),
+            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job, open)?)),
+            Job::Echo(job) => Self::Echo(Echo::open(job, open)?),
+            Job::Ping(job) => Self::Ping(Box::new(Ping::open(job, open)?)),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
             Job::StreamReceive(job) => Self::StreamReceive(StreamReceiver::open(job)?),
             Job::Neighbour(job) => Self::Neighbour(Neighbour::open(&job)?),
@@ -224,7 +224,7 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
 }
 
 fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
-    let mut role = match Role::open(job) {
+    let mut role = match Role::open(job, &PortUri::open) {
         Ok(role) => role,
         Err(error) => return say(events, &Event::Failed { message: error.to_string() }),
     };
@@ -256,7 +256,7 @@ fn say(events: &Mutex<impl Write>, event: &Event) {
 
 #[cfg(test)]
 mod tests {
-    use dray_port::{LinkState, PortUri, clock};
+    use dray_port::{LinkState, clock};
     use dray_wire::Flow;
 
     use super::*;
@@ -283,7 +283,7 @@ mod tests {
             interval: Duration::from_millis(10),
         };
         clock::ticks_per_second();
-        let mut role = Role::open(Job::Send(job)).unwrap();
+        let mut role = Role::open(Job::Send(job), &PortUri::open).unwrap();
         let signal = Signal::default();
         role.connect(&signal).unwrap();
         let link = back_end.link.take().unwrap();

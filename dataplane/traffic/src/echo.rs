@@ -4,7 +4,7 @@ use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, flow};
 
 use crate::intake::{Intake, Progress};
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// An echo with its port open.
@@ -17,11 +17,10 @@ pub struct Echo {
 
 impl Echo {
     /// Opens the port.
-    pub fn open(job: EchoJob) -> Result<Self, RoleError> {
+    pub fn open(job: EchoJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         RoleError::check_transmits(&job.port)?;
-        let port = job.port.open()?;
         let mut links = Links::default();
-        links.add(&job.port, &port);
+        let port = links.open(&job.port, open)?;
         Ok(Self {
             intake: Intake::new(vec![(job.port.clone(), port.rx)], job.yielding),
             out: port.tx,

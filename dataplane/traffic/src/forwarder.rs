@@ -3,7 +3,7 @@
 use dray_port::{Batch, PortUri, Transmit};
 
 use crate::intake::{Intake, Progress};
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// A forwarder with its ports open: frames that arrive at one port leave at the other.
@@ -25,16 +25,14 @@ struct Out {
 
 impl Forwarder {
     /// Opens both ports.
-    pub fn open(job: ForwardJob) -> Result<Self, RoleError> {
+    pub fn open(job: ForwardJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let (left_uri, right_uri) = &job.ports;
         RoleError::check_transmits(right_uri)?;
         if job.both_ways {
             RoleError::check_transmits(left_uri)?;
         }
-        let (left, right) = (left_uri.open()?, right_uri.open()?);
         let mut links = Links::default();
-        links.add(left_uri, &left);
-        links.add(right_uri, &right);
+        let (left, right) = (links.open(left_uri, open)?, links.open(right_uri, open)?);
         let out = |uri: &PortUri, tx, from: &[_]| Out { uri: uri.clone(), tx, queues: from.len() };
         let mut outs = vec![out(right_uri, right.tx, &left.rx)];
         let mut intake = vec![(left_uri.clone(), left.rx)];

@@ -39,7 +39,7 @@ pub use job::{
     StreamReport, StreamSendJob, UpfJob,
 };
 pub use latency::Latency;
-pub use links::Watch;
+pub use links::{OpenPort, Watch};
 pub use sample::{OnSample, Sample};
 pub use signal::{Phase, Signal};
 pub use stream::{StreamReceiveReport, StreamSendReport, StreamUri};

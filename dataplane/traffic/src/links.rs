@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dray_port::{Link, LinkState, LinkStatus, Port, PortUri};
+use dray_port::{Link, LinkState, LinkStatus, OpenError, Port, PortUri};
 use dray_results::Agreement;
 
 use crate::{Phase, RoleError, Signal};
@@ -11,13 +11,19 @@ use crate::{Phase, RoleError, Signal};
 /// Time that a peer may take to connect.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// Opens a port for a role: [`PortUri::open`], or something that returns the port with more to it.
+pub type OpenPort<'a> = dyn Fn(&PortUri) -> Result<Port, OpenError> + 'a;
+
 /// Ports of a role that have a peer.
 #[derive(Clone, Default)]
 pub(crate) struct Links(Vec<(PortUri, Arc<dyn Link>)>);
 
 impl Links {
-    pub(crate) fn add(&mut self, uri: &PortUri, port: &Port) {
+    /// Opens a port of the role by `open`.
+    pub(crate) fn open(&mut self, uri: &PortUri, open: &OpenPort<'_>) -> Result<Port, OpenError> {
+        let port = open(uri)?;
         self.0.extend(port.link.iter().map(|link| (uri.clone(), link.clone())));
+        Ok(port)
     }
 
     /// Returns the outcome of the negotiation for each connected port.

@@ -10,7 +10,7 @@ use dray_wire::test_frame::{self, Stamp, Verdict};
 use crate::counts::Counts;
 use crate::intake::Intake;
 use crate::latency::Latency;
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::pacer::Pacer;
 use crate::sample::Sampler;
 use crate::sender::{Late, OpenLane};
@@ -30,12 +30,11 @@ pub struct Ping {
 
 impl Ping {
     /// Opens the port.
-    pub fn open(job: PingJob) -> Result<Self, RoleError> {
+    pub fn open(job: PingJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let uri = &job.lane.port;
         RoleError::check_transmits(uri)?;
-        let port = uri.open()?;
         let mut links = Links::default();
-        links.add(uri, &port);
+        let port = links.open(uri, open)?;
         let tx = port.tx.into_iter().next().expect("a port has a queue");
         let lane = OpenLane::over(tx, &job.lane, job.size, job.burst, (1, 1))?;
         let intake = Intake::new(vec![(uri.clone(), port.rx)], job.yielding);
@@ -263,7 +262,7 @@ mod tests {
             yielding: true,
             interval,
         };
-        let mut echo = Echo::open(echo).unwrap();
+        let mut echo = Echo::open(echo, &PortUri::open).unwrap();
         let ping = PingJob {
             lane: Lane {
                 port: port(&format!("udp:{net}.2:9000-{net}.1:9000")),
@@ -281,7 +280,7 @@ mod tests {
         let signal = Signal::default();
         let report = std::thread::scope(|scope| {
             let echo = scope.spawn(|| echo.run(&signal, None).unwrap());
-            let mut role = Role::open(Job::Ping(ping)).unwrap();
+            let mut role = Role::open(Job::Ping(ping), &PortUri::open).unwrap();
             let report = role.run(&Signal::default(), None).unwrap();
             signal.stop();
             echo.join().unwrap();

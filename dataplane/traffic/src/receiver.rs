@@ -7,7 +7,7 @@ use dray_wire::test_frame::{self, Burst, FRAME_MIN, Verdict, Words};
 
 use crate::counts::Counts;
 use crate::intake::{Intake, Progress};
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::sample::ticks_at;
 use crate::users::{self, TUNNEL_LEN};
 use crate::{Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Signal};
@@ -37,12 +37,11 @@ struct Announcement {
 
 impl Receiver {
     /// Opens the ports.
-    pub fn open(job: &ReceiveJob) -> Result<Self, RoleError> {
+    pub fn open(job: &ReceiveJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let (mut ports, mut announcements) = (Vec::new(), Vec::new());
         let mut links = Links::default();
         for uri in &job.ports {
-            let port = uri.open()?;
-            links.add(uri, &port);
+            let port = links.open(uri, open)?;
             if !job.announce.is_empty() {
                 let tx = port.tx.into_iter().next().expect("a port has a queue");
                 let frames = job.announce.iter().map(|flow| test_frame::build(flow, FRAME_MIN));

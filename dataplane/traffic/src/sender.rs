@@ -3,7 +3,7 @@
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::Sampler;
 use crate::users::{self, Turn, Users};
@@ -37,10 +37,10 @@ pub(crate) struct OpenLane {
 
 impl Sender {
     /// Opens the ports and builds all frames.
-    pub fn open(job: SendJob) -> Result<Self, RoleError> {
+    pub fn open(job: SendJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let mut links = Links::default();
         let lanes = 0..job.lanes.len();
-        let lanes = lanes.map(|index| OpenLane::open(&job, index, &mut links));
+        let lanes = lanes.map(|index| OpenLane::open(&job, index, &mut links, open));
         Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, job, links })
     }
 
@@ -161,15 +161,19 @@ impl Late {
 }
 
 impl OpenLane {
-    fn open(job: &SendJob, index: usize, links: &mut Links) -> Result<Self, RoleError> {
+    fn open(
+        job: &SendJob,
+        index: usize,
+        links: &mut Links,
+        open: &OpenPort<'_>,
+    ) -> Result<Self, RoleError> {
         let lane = &job.lanes[index];
         RoleError::check_transmits(&lane.port)?;
         let flows = job.flows.max(job.stations);
         if flows > 1 && lane.port.is_one_flow() {
             return Err(RoleError::OneFlow { port: lane.port.to_string(), flows });
         }
-        let port = lane.port.open()?;
-        links.add(&lane.port, &port);
+        let port = links.open(&lane.port, open)?;
         let tx = port.tx.into_iter().next().expect("a port has a queue");
         let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
         let first_stream = (index * flows) as u16;
@@ -348,7 +352,7 @@ mod tests {
 
     #[test]
     fn sender_never_exceeds_offered_load() {
-        let mut sender = Sender::open(job(Some(10_000.0))).unwrap();
+        let mut sender = Sender::open(job(Some(10_000.0)), &PortUri::open).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert_eq!(report.offered, Some(500));
         assert!(report.sent <= 500);
@@ -361,10 +365,11 @@ mod tests {
 
     #[test]
     fn sender_reports_less_than_offered() {
-        let mut sender = Sender::open(job(Some(1e12))).unwrap();
+        let mut sender = Sender::open(job(Some(1e12)), &PortUri::open).unwrap();
         let report = sender.run(&Signal::default(), None).unwrap();
         assert!(report.sent_less_than_offered());
-        let unpaced = Sender::open(job(None)).unwrap().run(&Signal::default(), None).unwrap();
+        let unpaced =
+            Sender::open(job(None), &PortUri::open).unwrap().run(&Signal::default(), None).unwrap();
         assert!(unpaced.offered.is_none() && !unpaced.sent_less_than_offered());
     }
 
@@ -375,7 +380,8 @@ mod tests {
             [(None, 1000, 0), (Some(10_000.0), 200, 19), (Some(1e12), 500, 0)]
         {
             let job = SendJob { count: Some(count), duration: 60 * second, ..job(rate) };
-            let report = Sender::open(job).unwrap().run(&Signal::default(), None).unwrap();
+            let report =
+                Sender::open(job, &PortUri::open).unwrap().run(&Signal::default(), None).unwrap();
             assert_eq!(report.sent, count, "{report:?}");
             assert!(report.elapsed_ns >= shortest * 1_000_000, "{report:?}");
             assert!(report.offered.is_none_or(|offered| offered <= count), "{report:?}");
@@ -387,7 +393,10 @@ mod tests {
         let signal = Signal::default();
         signal.stop();
         let forever = SendJob { duration: Duration::from_secs(3600), ..job(None) };
-        assert_eq!(Sender::open(forever).unwrap().run(&signal, None).unwrap().sent, 0);
+        assert_eq!(
+            Sender::open(forever, &PortUri::open).unwrap().run(&signal, None).unwrap().sent,
+            0
+        );
     }
 
     /// Accepts at most two frames of each burst and records their stamps.
@@ -418,7 +427,8 @@ mod tests {
         let timed = Some(Duration::from_millis(20));
         let one = SendJob { flows: 1, size: 1500, timed, ..job(Some(20_000.0)) };
         let mut sender =
-            Sender::open(SendJob { lanes: vec![one.lanes[0].clone()], ..one }).unwrap();
+            Sender::open(SendJob { lanes: vec![one.lanes[0].clone()], ..one }, &PortUri::open)
+                .unwrap();
         sender.lanes[0].tx = Box::new(Picky(taken.clone()));
         let report = sender.run(&Signal::default(), None).unwrap();
         let taken = taken.lock().unwrap();
@@ -439,7 +449,8 @@ mod tests {
     #[test]
     fn streams_have_consecutive_sequence_numbers() {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let mut lane = OpenLane::open(&job(None), 1, &mut Links::default()).unwrap();
+        let mut lane =
+            OpenLane::open(&job(None), 1, &mut Links::default(), &PortUri::open).unwrap();
         lane.tx = Box::new(Picky(taken.clone()));
         for _ in 0..20 {
             lane.send(7, |_| 0).unwrap();

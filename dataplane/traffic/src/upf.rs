@@ -5,7 +5,7 @@ use dray_upf::{Upf, Worker};
 use dray_wire::gtpu::Direction;
 
 use crate::intake::{Intake, Progress};
-use crate::links::Links;
+use crate::links::{Links, OpenPort};
 use crate::{ForwardReport, OnSample, RoleError, Signal, UpfJob};
 
 /// A user plane function with its ports open; only one direction runs.
@@ -18,12 +18,10 @@ pub struct UserPlane {
 
 impl UserPlane {
     /// Opens both ports and creates all sessions.
-    pub fn open(job: UpfJob) -> Result<Self, RoleError> {
+    pub fn open(job: UpfJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let (n3_uri, n6_uri) = (&job.n3, &job.n6);
-        let (n3, n6) = (n3_uri.open()?, n6_uri.open()?);
         let mut links = Links::default();
-        links.add(n3_uri, &n3);
-        links.add(n6_uri, &n6);
+        let (n3, n6) = (links.open(n3_uri, open)?, links.open(n6_uri, open)?);
         let (upf, workers) = Upf::new(&job.config, n3, n6)?;
         let [uplink, downlink] = workers;
         let worker = match job.direction {

@@ -42,7 +42,7 @@ impl Neighbours {
             yielding: true,
             interval,
         };
-        let mut receiver = Receiver::open(&receive).expect("a port");
+        let mut receiver = Receiver::open(&receive, &PortUri::open).expect("a port");
         let send = SendJob {
             lanes: vec![Lane { port: uri(from), flow: Flow::default() }],
             flows: 4,
@@ -57,7 +57,7 @@ impl Neighbours {
             timed: None,
             interval,
         };
-        let mut sender = Sender::open(send).expect("a port");
+        let mut sender = Sender::open(send, &PortUri::open).expect("a port");
         let received = Arc::<AtomicU64>::default();
         let count = received.clone();
         let on_sample = Box::new(move |_: &_, sample: &dray_traffic::Sample, _: &_| {

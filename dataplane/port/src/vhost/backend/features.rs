@@ -16,7 +16,7 @@ use super::super::device::comes_from_driver;
 use super::Backend;
 
 /// vhost-user's own feature bit: protocol features are supported.
-pub(super) const PROTOCOL_FEATURES: u64 = 1 << 30;
+const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(super) const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures =
     VhostUserProtocolFeatures::MQ
         .union(VhostUserProtocolFeatures::REPLY_ACK)
@@ -51,6 +51,11 @@ impl Backend {
         self.features.is_some_and(|features| features & bit(feature) != 0)
     }
 
+    /// Returns true if the driver enables its queues by a message: it does with protocol features.
+    pub(super) fn needs_enabling(&self) -> bool {
+        self.features.is_none_or(|features| features & PROTOCOL_FEATURES != 0)
+    }
+
     /// Returns what was negotiated for virtqueue `index`: what the driver may leave to us on its
     /// frames, or takes over on ours.
     pub(super) fn offloads(&self, index: usize) -> Offloads {
@@ -76,12 +81,12 @@ impl Backend {
     }
 
     /// Returns true if the driver has chosen its features.
-    pub(in crate::vhost) fn has_features(&self) -> bool {
+    pub(crate) fn has_features(&self) -> bool {
         self.features.is_some()
     }
 
     /// Returns the names of the negotiated features, for people.
-    pub(in crate::vhost) fn negotiated(&self) -> Vec<String> {
+    pub(crate) fn negotiated(&self) -> Vec<String> {
         let names = [
             (VIRTIO_F_VERSION_1, "version_1"),
             (VIRTIO_F_RING_PACKED, "packed"),

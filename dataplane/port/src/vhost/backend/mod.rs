@@ -22,7 +22,6 @@ use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use self::features::PROTOCOL_FEATURES;
 use self::memory::UserRegion;
 use super::device::Device;
 use super::queue::{Headers, Queue, Running};
@@ -93,13 +92,12 @@ impl Backend {
 
     /// Hands the queue to the data thread, if it has everything it needs.
     fn start(&mut self, index: usize) -> Result<()> {
-        let needs_enabling = self.features.is_none_or(|f| f & PROTOCOL_FEATURES != 0);
         let vring = &self.vrings[index];
         let (Some(size), Some(addresses)) = (vring.size, vring.addresses) else { return Ok(()) };
         let ready = self.features.is_some()
             && !self.regions.is_empty()
             && vring.started
-            && (vring.enabled || !needs_enabling);
+            && (vring.enabled || !self.needs_enabling());
         if !ready {
             return Ok(());
         }

@@ -17,7 +17,7 @@ const NO_DESCRIPTOR: u64 = 1 << 8;
 
 impl Backend {
     /// Returns the messages that lead to the present state.
-    pub(in crate::vhost) fn said(&self) -> io::Result<Conversation> {
+    pub(crate) fn said(&self) -> io::Result<Conversation> {
         let mut said = Vec::new();
         let mut say = |request, body: &[u64], descriptors: &[BorrowedFd<'_>]| {
             let body: Vec<u8> = body.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -75,7 +75,7 @@ impl Backend {
     }
 
     /// Returns the messages that tell where the queues stand, which no data thread uses any more.
-    pub(in crate::vhost) fn bases(&self) -> Vec<Words> {
+    pub(crate) fn bases(&self) -> Vec<Words> {
         let base = |(index, vring): (usize, &Vring)| {
             let running = self.device.slot(index).look(Running::base);
             let base = pair(index as u64, running.unwrap_or(vring.base).into());
@@ -85,7 +85,7 @@ impl Backend {
     }
 
     /// Signals all running queues: whoever used buffers before may not have done so.
-    pub(in crate::vhost) fn call_all(&self) {
+    pub(crate) fn call_all(&self) {
         for index in 0..self.vrings.len() {
             if let State::Running(running) = &*self.device.slot(index).lock()
                 && let Some(call) = &running.call

@@ -158,9 +158,17 @@ pub(crate) fn scaled(rate: f64) -> String {
 
 /// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    use signal_hook::consts::SIGHUP;
+    let cancel = cancel_on_end()?;
+    signal_hook::flag::register(SIGHUP, cancel.flag())?;
+    Ok(cancel)
+}
+
+/// Like [`cancel_on_signals`], for a command to which SIGHUP means something else.
+pub(crate) fn cancel_on_end() -> anyhow::Result<Cancel> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
     let cancel = Cancel::default();
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, cancel.flag())?;
     }
     Ok(cancel)

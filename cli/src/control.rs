@@ -20,6 +20,15 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// Returns true if the options select a socket.
+    pub(crate) fn is_given(&self) -> bool {
+        #[cfg(feature = "laboratory")]
+        if self.lab.is_some() {
+            return true;
+        }
+        self.control.is_some()
+    }
+
     /// Returns the path of the selected socket. `usual` is the default, `program` the command line
     /// that starts the program.
     #[cfg_attr(

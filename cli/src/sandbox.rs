@@ -17,11 +17,13 @@ pub(crate) enum Sandbox {
 
 impl Sandbox {
     /// Confines the process. It can create sockets only in the directories of the `control` socket
-    /// and of `ports`, and in dray's default socket directory.
+    /// and of `ports`, and in dray's default socket directory; and read files only in that of the
+    /// configuration file `config`, unless that is `/` or one of devices.
     pub(crate) fn enter<'p>(
         self,
         control: &'p Path,
         ports: impl IntoIterator<Item = &'p PortUri>,
+        config: Option<&'p Path>,
     ) -> Result<(), SandboxError> {
         if self == Self::Off {
             tracing::warn!(
@@ -32,13 +34,20 @@ impl Sandbox {
         // Names of groups in requests are looked up later, and memory is looked at.
         dray_daemon::read_accounts();
         dray_daemon::observe_process();
-        let control = control.parent().filter(|parent| !parent.as_os_str().is_empty());
         let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
         // A missing directory is reported by the port itself.
         let sockets = ports.into_iter().filter_map(PortUri::socket_directory);
         let sockets = sockets.filter(|directory| directory.is_dir());
         dray_sandbox::enter(
-            [control.unwrap_or(Path::new("."))].into_iter().chain(usual).chain(sockets),
+            [folder_of(control)].into_iter().chain(usual).chain(sockets),
+            config
+                .map(folder_of)
+                .filter(|folder| folder.parent().is_some() && !folder.starts_with("/dev")),
         )
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
 }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::io::{self, Cursor, Read, Write};
 
 use dray_daemon::{BODY_MAX, Request, read_request};
+use dray_switch::apply::{Configuration, Given};
 use dray_switch::config::from_json;
 use dray_switch::{Engine, PortConfig, Switch, SwitchConfig, api};
 use libfuzzer_sys::fuzz_target;
@@ -31,19 +32,26 @@ impl Write for Bytes<'_> {
     }
 }
 
-/// Replaces the request's port by one that opens nothing on this machine.
+/// Replaces the request's ports by some that open nothing on this machine.
 fn harmless(mut request: Request) -> Request {
     if let Ok(mut port) = from_json::<PortConfig>(&request.body) {
         port.uri = "null:".parse().expect("a port");
         request.body = serde_json::to_vec(&port).expect("a port has a form in JSON");
     }
+    let text = String::from_utf8_lossy(&request.body);
+    if let Ok(mut config) = SwitchConfig::from_toml(&text) {
+        config.ports.truncate(PORTS);
+        config.ports.iter_mut().for_each(|port| port.uri = "null:".parse().expect("a port"));
+        request.body = config.to_toml().into();
+    }
     request
 }
 
 thread_local! {
-    static SWITCH: (Switch, SwitchConfig) = {
-        let config = SwitchConfig { cpus: vec![0], table_size: 8192, ..SwitchConfig::default() };
-        (Switch::start(&config).expect("a switch"), config)
+    static SWITCH: (Switch, Configuration) = {
+        let config = SwitchConfig { cpus: vec![0], ..SwitchConfig::default() };
+        let switch = Switch::start(&config).expect("a switch");
+        (switch, Configuration::new(config, Given::default()))
     };
 }
 
@@ -64,12 +72,10 @@ fuzz_target!(|bytes: &[u8]| {
             }
             let names: HashSet<_> = ports.iter().map(|port| port.config.name.as_str()).collect();
             assert_eq!(names.len(), ports.len());
-            let again = SwitchConfig {
-                ports: ports.into_iter().map(|port| port.config).collect(),
-                ..config.clone()
-            };
-            let read = SwitchConfig::from_toml(&again.to_toml()).expect("a written configuration is valid");
-            assert_eq!(read, again);
+            let request = Request { method: "GET".into(), path: "/config".into(), ..Request::default() };
+            let again = String::from_utf8(api::answer(switch, config, request).body).expect("text");
+            let read = SwitchConfig::from_toml(&again).expect("a written configuration is valid");
+            assert_eq!(read.to_toml(), again);
             assert_eq!(read.check(&[0]), Ok(()), "{read:?}");
         }
         for port in switch.ports() {

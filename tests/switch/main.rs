@@ -7,6 +7,7 @@ mod common;
 mod ends;
 
 mod afxdp;
+mod apply;
 mod capture;
 mod console;
 mod interop;

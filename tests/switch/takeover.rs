@@ -107,7 +107,10 @@ fn said(child: &mut std::process::Child) -> String {
 
 /// Sends numbered frames from one port to another while `disturb` runs. Each must arrive once and in
 /// order. Returns their number.
-fn exchange((from, to): (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64) + Send) -> u64 {
+pub(crate) fn exchange(
+    (from, to): (&mut Port, &mut Port),
+    disturb: impl FnOnce(&AtomicU64) + Send,
+) -> u64 {
     let (stop, longest, frames) =
         (AtomicBool::new(false), AtomicU64::new(0), Frames::between(1, 2));
     let (tx, rx) = (&mut *from.tx[0], &mut *to.rx[0]);
@@ -159,7 +162,7 @@ fn exchange((from, to): (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64)
     })
 }
 
-fn never_reconnected(port: &Port) -> bool {
+pub(crate) fn never_reconnected(port: &Port) -> bool {
     let status = port.link.as_ref().expect("a peer").status();
     status.ends.is_empty() && status.last_end.is_none()
 }

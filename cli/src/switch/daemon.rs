@@ -1,10 +1,11 @@
 //! The switch as a program: its options, its start and its end.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use dray_cni::{Opened, Store};
@@ -12,7 +13,8 @@ use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddres
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
-use dray_switch::config::{Idle, PortError};
+use dray_switch::apply::{Configuration, Given, Kind};
+use dray_switch::config::{FILE_MAX, Idle, PortError, read_file};
 use dray_switch::{
     Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Succession,
     Switch, SwitchConfig,
@@ -24,7 +26,7 @@ use serde::de::value::Error;
 use tracing::{error, info, warn};
 
 use super::{keys, show};
-use crate::common::{Failure, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_end, cancel_on_signals, print};
 use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
@@ -80,7 +82,7 @@ fn port(text: &str) -> Result<PortConfig, String> {
             return Err(format!("a port needs a name: a={text}"));
         }
         let what = "neither a port (NAME=URI, for example a=raw:eth0) nor a command (add-port, \
-                    del-port, ports, stats, fdb, status, metrics)";
+                    del-port, apply, ports, stats, fdb, status, metrics)";
         return Err(what.to_owned());
     }
     text.parse().map_err(|error: PortError| error.to_string())
@@ -94,6 +96,7 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
 
 pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
     std::mem::take(&mut arguments.log).start()?;
+    let (file, given) = (arguments.config.clone(), arguments.given());
     let (sandbox, takes_over) = (arguments.sandbox, arguments.take_over);
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
@@ -120,10 +123,25 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    run_daemon(&config, sandbox, succession)
+    run_daemon(&config, file, given, sandbox, succession)
 }
 
 impl DaemonArguments {
+    /// Returns what these options override in a configuration file.
+    fn given(&self) -> Given {
+        let keys = [
+            ("mode", self.mode.is_some()),
+            ("flow", self.flow.is_some()),
+            ("cpus", self.cpus.is_some()),
+            ("idle", self.idle.is_some()),
+            ("control", self.control.is_some()),
+            ("metrics", self.metrics.is_some()),
+        ];
+        let keys = keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key);
+        let ports = self.port.iter().chain(&self.ports).map(|port| port.name.clone());
+        Given { keys: keys.collect(), ports: ports.collect() }
+    }
+
     fn apply(self, config: &mut SwitchConfig) {
         let Self { mode, flow, cpus, idle, control, metrics, port, ports, .. } = self;
         config.mode = mode.unwrap_or(config.mode);
@@ -143,16 +161,22 @@ impl DaemonArguments {
 /// Runs the switch until it is cancelled, or another process takes over.
 fn run_daemon(
     config: &SwitchConfig,
+    file: Option<PathBuf>,
+    given: Given,
     sandbox: Sandbox,
     succession: Option<Succession>,
 ) -> Result<(), Failure> {
-    let cancel = cancel_on_signals()?;
+    let (cancel, file) = match file {
+        Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
+        None => (cancel_on_signals()?, None),
+    };
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let mut supervisor = Supervisor::from_environment();
+    let path = file.as_ref().map(|file| file.path.as_path());
     let Started { engine, socket, monitors, again, problems } = match succession {
-        Some(succession) => take_over(config, sandbox, succession)?,
-        None => start(config, sandbox)?,
+        Some(succession) => take_over(config, path, sandbox, succession)?,
+        None => start(config, path, sandbox)?,
     };
     let predecessor = Predecessor::new(
         engine.clone(),
@@ -161,10 +185,11 @@ fn run_daemon(
         monitors.as_ref().map(AsFd::as_fd),
         || std::process::exit(0),
     )?;
-    let limits = Limits::default();
-    let server = api::serve(socket, engine.clone(), config.clone(), limits, Some(predecessor));
+    let limits = Limits { body: FILE_MAX, ..Limits::default() };
+    let present = Arc::new(Configuration::new(config.clone(), given));
+    let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(predecessor));
     let monitors =
-        monitors.map(|listener| api::serve_monitors(listener, engine.clone(), config.clone()));
+        monitors.map(|listener| api::serve_monitors(listener, engine.clone(), present.clone()));
     let ports: Vec<_> = engine.ports().into_iter().map(|port| port.config).collect();
     if dray_daemon::log::is_journal() {
         let control = config.control.path.display();
@@ -190,6 +215,12 @@ fn run_daemon(
         if let Err(why) = supervisor.tend(|| engine.check_alive()) {
             error!("{why}");
         }
+        if let Some(file) = file.as_ref().filter(|file| file.is_due()) {
+            if file.has_lost_terminal() {
+                break;
+            }
+            reload(&file.path, &present, &*engine);
+        }
         log.look(|| engine.ports().into_iter().map(logged).collect());
         thread::sleep(Cancel::INTERVAL);
     }
@@ -208,6 +239,55 @@ fn run_daemon(
     }
 }
 
+/// The configuration file, and the signal to read it again.
+struct Reload {
+    path: PathBuf,
+    signal: Arc<AtomicBool>,
+    has_terminal: bool,
+}
+
+impl Reload {
+    fn on_signal(path: PathBuf) -> io::Result<Self> {
+        let signal = Arc::default();
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, Arc::clone(&signal))?;
+        Ok(Self { path, signal, has_terminal: io::stderr().is_terminal() })
+    }
+
+    /// Returns true once for each SIGHUP.
+    fn is_due(&self) -> bool {
+        self.signal.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns true if the terminal was closed, of which SIGHUP tells as well.
+    fn has_lost_terminal(&self) -> bool {
+        self.has_terminal && !io::stderr().is_terminal()
+    }
+}
+
+/// Applies the configuration file; the log says what was changed, or why nothing was.
+fn reload(path: &Path, config: &Configuration, engine: &Switch) {
+    let text = read_file(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied if dray_sandbox::is_entered() => {
+            format!(
+                "{error}: the sandbox does not let the switch read this file; use dray switch apply"
+            )
+        }
+        _ => error.to_string(),
+    });
+    let applied =
+        text.and_then(|text| config.apply(engine, &text, false).map_err(|error| error.to_string()));
+    let file = path.display();
+    match applied {
+        Ok(changes) => {
+            let [added, removed, changed] = [Kind::Added, Kind::Removed, Kind::Changed]
+                .map(|kind| changes.ports.iter().filter(|port| port.change == kind).count());
+            let unchanged = changes.unchanged;
+            info!(%file, added, removed, changed, unchanged, "configuration applied");
+        }
+        Err(reason) => error!(%file, reason, "configuration not applied"),
+    }
+}
+
 /// A switch that runs.
 struct Started {
     engine: Arc<Switch>,
@@ -218,14 +298,15 @@ struct Started {
     problems: Vec<String>,
 }
 
-fn start(config: &SwitchConfig, sandbox: Sandbox) -> Result<Started, Failure> {
+fn start(config: &SwitchConfig, file: Option<&Path>, sandbox: Sandbox) -> Result<Started, Failure> {
     // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
     let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
     // Entering the containers' namespaces needs privileges.
     let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
     let ports = config.ports.iter().map(|port| &port.uri);
-    let engine = Switch::start_confined(config, || sandbox.enter(&config.control.path, ports))?;
+    let confine = || sandbox.enter(&config.control.path, ports, file);
+    let engine = Switch::start_confined(config, confine)?;
     let mut again = 0;
     for Opened { port, descriptors, .. } in containers {
         match engine.add_port(&port, descriptors) {
@@ -239,6 +320,7 @@ fn start(config: &SwitchConfig, sandbox: Sandbox) -> Result<Started, Failure> {
 /// Takes over the running switch.
 fn take_over(
     config: &SwitchConfig,
+    file: Option<&Path>,
     sandbox: Sandbox,
     succession: Succession,
 ) -> Result<Started, Failure> {
@@ -259,7 +341,7 @@ fn take_over(
     }
     config.ports.retain(|port| running.iter().all(|other| other.name != port.name));
     let uris: Vec<_> = running.iter().chain(&config.ports).map(|port| port.uri.clone()).collect();
-    let confine = || sandbox.enter(&config.control.path, &uris);
+    let confine = || sandbox.enter(&config.control.path, &uris, file);
     let (engine, socket, monitors) = succession.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new() })

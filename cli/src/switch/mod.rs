@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Subcommand;
 use dray_port::PortUri;
-use dray_switch::PortStatus;
-use dray_switch::client::Client;
-use dray_switch::config::{CONTROL, Name};
+use dray_switch::client::{Client, ClientError};
+use dray_switch::config::{CONTROL, Name, read_file};
+use dray_switch::{PortStatus, SwitchConfig};
 
-use crate::common::{Failure, print};
+use crate::common::{Failure, print, usage};
 use crate::control::{Ask, Control, refused};
 
 /// Run a switch that containers plug into, or talk to a running one.
@@ -37,6 +37,7 @@ Examples:
   dray switch add-port c vhost:/run/dray/c.sock --vlan 10
   dray switch --config switch.toml --metrics 127.0.0.1:9464
                                                       with metrics for Prometheus
+  dray switch apply switch.toml --dry-run             what a change of the file would change
   dray switch --take-over                             a new version instead of the running one
   dray switch stats
   curl --unix-socket /run/dray/switch.sock http://localhost/ports";
@@ -57,6 +58,14 @@ Examples:
     /// Remove a port.
     #[command(after_help = "Example:\n  dray switch del-port a")]
     DelPort(DelPort),
+    /// Make the ports of the running switch those of a configuration file: what differs is changed, or
+    /// with an error nothing.
+    #[command(after_help = "\
+Examples:
+  dray switch apply /etc/dray/switch.toml --dry-run   what would change, a line for each port
+  dray switch apply /etc/dray/switch.toml
+  dray switch apply switch.toml --json")]
+    Apply(Apply),
     /// List the ports: how each is reached, and its state.
     #[command(after_help = "Examples:\n  dray switch ports\n  dray switch ports --json")]
     Ports(Ask),
@@ -100,6 +109,19 @@ struct AddPort {
 }
 
 #[derive(clap::Args)]
+struct Apply {
+    /// Configuration file, as for `dray switch --config`. Without --control, it also says where the
+    /// control socket is.
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    /// Only show what would change.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(clap::Args)]
 struct DelPort {
     /// Name of the port in the switch.
     name: Name,
@@ -137,6 +159,7 @@ fn talk(command: Command) -> Result<(), Failure> {
         Command::DelPort(DelPort { name, control }) => {
             client(&control)?.remove_port(&name).map_err(refused)
         }
+        Command::Apply(apply) => apply.run(),
         Command::Ports(ask) => {
             let ports: Vec<PortStatus> = client(&ask.control)?.ports().map_err(refused)?;
             ask.show(&ports, |ports| show::ports(ports))
@@ -153,6 +176,25 @@ fn talk(command: Command) -> Result<(), Failure> {
             ask.show(&client(&ask.control)?.status().map_err(refused)?, show::status)
         }
         Command::Metrics(control) => print(&client(&control)?.metrics().map_err(refused)?),
+    }
+}
+
+impl Apply {
+    fn run(self) -> Result<(), Failure> {
+        let Self { file, dry_run, ask } = self;
+        let name = file.display();
+        let named = |error: &dyn std::fmt::Display| usage!("{name}: {error}");
+        let text = read_file(&file).map_err(|error| named(&error))?;
+        let config = SwitchConfig::from_toml(&text).map_err(|error| named(&error))?;
+        let client = match ask.control.is_given() {
+            true => client(&ask.control)?,
+            false => Client::new(&config.control.path),
+        };
+        let changes = client.apply(&text, dry_run).map_err(|error| match error {
+            ClientError::Refused { status: 400, .. } => named(&error),
+            other => other.into(),
+        })?;
+        ask.show(&changes, ToString::to_string)
     }
 }
 

@@ -93,7 +93,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
     let monitors = metrics.map(MetricsAddress::listen).transpose()?;
-    let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6]))?;
+    let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6], None))?;
     let (upf, directions) =
         Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
     let mut running = RunningUpf::start(upf, directions, &cpus, idle)?;

@@ -4,7 +4,7 @@
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
 //! * the file system, except for creating and removing sockets, and creating directories for them, in
-//!   a few directories (Landlock);
+//!   a few directories, and reading files in one (Landlock);
 //! * every system call that control threads do not need (seccomp).
 //!
 //! [`enter_data_thread`] then confines the calling data thread further: it can move frames, connect
@@ -48,15 +48,19 @@ pub enum SandboxError {
 
 /// Confines the calling thread and all threads that it starts from now on; threads that were
 /// started before stay as they are. In `directories`, all of which must exist, sockets can be
-/// created and removed, and directories created. Confinement cannot be undone.
+/// created and removed, and directories created; in `readable` files can be read. Confinement cannot
+/// be undone.
 ///
 /// If the kernel lacks a part, an error is returned and the thread may be confined in other parts:
 /// the program is expected to end.
-pub fn enter<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), SandboxError> {
+pub fn enter<'p>(
+    directories: impl IntoIterator<Item = &'p Path>,
+    readable: Option<&'p Path>,
+) -> Result<(), SandboxError> {
     // Must come before the list of calls takes effect, which has none of the calls below.
     trap::install().map_err(|error| SandboxError::Seccomp(error.to_string()))?;
     capabilities::drop_all().map_err(SandboxError::Capabilities)?;
-    paths::restrict(directories).map_err(SandboxError::Landlock)?;
+    paths::restrict(directories, readable).map_err(SandboxError::Landlock)?;
     calls::restrict(calls::CONTROL).map_err(SandboxError::Seccomp)?;
     ENTERED.store(true, Ordering::Release);
     Ok(())

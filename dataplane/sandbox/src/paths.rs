@@ -22,8 +22,12 @@ pub fn landlock_version() -> io::Result<u32> {
 }
 
 /// Takes all access to files from the calling thread, except for creating and removing sockets, and
-/// creating directories for them, in `directories`. Open descriptors stay usable.
-pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> Result<(), String> {
+/// creating directories for them, in `directories`, and reading files in `readable`. Open descriptors
+/// stay usable.
+pub(crate) fn restrict<'p>(
+    directories: impl IntoIterator<Item = &'p Path>,
+    readable: Option<&'p Path>,
+) -> Result<(), String> {
     let describe = |error: landlock::RulesetError| error.to_string();
     let ruleset = Ruleset::default()
         // The first version is required; later ones are used if the kernel has them.
@@ -38,10 +42,12 @@ pub(crate) fn restrict<'p>(directories: impl IntoIterator<Item = &'p Path>) -> R
         .scope(Scope::Signal)
         .map_err(describe)?;
     let mut ruleset = ruleset.create().map_err(describe)?;
-    for directory in directories {
+    let sockets = AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::MakeDir;
+    let rules = directories.into_iter().map(|directory| (directory, sockets));
+    for (directory, allowed) in rules.chain(readable.map(|path| (path, AccessFs::ReadFile.into())))
+    {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());
         let directory = PathFd::new(directory).map_err(|error| named(&error))?;
-        let allowed = AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::MakeDir;
         let rule = PathBeneath::new(directory, allowed);
         ruleset = ruleset.add_rule(rule).map_err(describe)?;
     }

@@ -21,7 +21,8 @@ fn run(case: &str, folder: &Path) -> Output {
 fn child() {
     let (Ok(case), Ok(folder)) = (std::env::var(CASE), std::env::var(FOLDER)) else { return };
     let folder = PathBuf::from(folder);
-    dray_sandbox::enter([folder.as_path()]).unwrap();
+    let readable = folder.join("readable");
+    dray_sandbox::enter([folder.as_path()], readable.is_dir().then_some(&*readable)).unwrap();
     let work = move || match case.as_str() {
         "status" => {
             // No file can be read any more, not even this one.
@@ -36,6 +37,13 @@ fn child() {
             assert!(UnixListener::bind("/tmp/outside.sock").is_err());
             assert!(fs::write(folder.join("file"), "x").is_err());
             assert!(fs::read("/etc/passwd").is_err());
+        }
+        "file" => {
+            assert_eq!(fs::read_to_string(readable.join("file")).unwrap(), "text");
+            assert!(fs::read(folder.join("file")).is_err());
+            assert!(fs::read_dir(&readable).is_err());
+            assert!(fs::write(readable.join("file"), "x").is_err());
+            assert!(fs::write(readable.join("new"), "x").is_err());
         }
         "network" => drop(UdpSocket::bind("127.0.0.1:0")),
         "program" => drop(Command::new("/bin/true").status()),
@@ -68,6 +76,17 @@ fn needed_calls_are_allowed() {
         let output = run(case, folder.path());
         assert!(output.status.success(), "{case}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn only_the_readable_folder_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("readable")).unwrap();
+    for file in ["file", "readable/file"] {
+        fs::write(folder.path().join(file), "text").unwrap();
+    }
+    let output = run("file", folder.path());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 pub use dray_daemon::ClientError;
 
+use crate::apply::Changes;
 use crate::config::{Name, PortConfig};
 use crate::engine::{PortStats, PortStatus, Status, TableEntry};
 
@@ -84,6 +85,13 @@ impl Client {
     /// Returns the configuration of the switch as a TOML file.
     pub fn config(&self) -> Result<String, ClientError> {
         self.0.text("/config")
+    }
+
+    /// Makes the ports those of the configuration file `text`, or if it is a `dry_run`, returns what
+    /// would change.
+    pub fn apply(&self, text: &str, dry_run: bool) -> Result<Changes, ClientError> {
+        let target = if dry_run { "/config?dry_run=1" } else { "/config" };
+        self.0.json("PUT", target, text.as_bytes())
     }
 
     /// Returns the metrics of the switch, as text.

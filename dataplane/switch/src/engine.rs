@@ -9,7 +9,8 @@ use dray_port::Fill;
 use dray_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Flow, Mode, Name, PairError, PortConfig};
+use crate::apply::Changes;
+use crate::config::{ConfigError, Flow, Mode, Name, PairError, PortConfig, SwitchConfig};
 use crate::counters::Counters;
 
 /// The running data path, as control threads see it. Every call returns soon and does not disturb
@@ -20,6 +21,15 @@ pub trait Engine: Send + Sync {
     fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError>;
     /// Removes a port and forgets the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
+    /// Makes the ports those of `config`, which must have been checked, or with an error changes
+    /// nothing. Of the ports that it does not have, those `before` are removed, and others stay. Does
+    /// nothing if it is a `dry_run`.
+    fn apply(
+        &self,
+        config: &SwitchConfig,
+        before: &[Name],
+        dry_run: bool,
+    ) -> Result<Changes, EngineError>;
     /// Returns the status of the switch.
     fn status(&self) -> Status;
     /// Checks that all workers publish; the error names those that do not. Takes two seconds if one
@@ -66,6 +76,9 @@ pub enum EngineError {
     /// The port cannot mirror what it names: the message says why.
     #[error("{0}")]
     Mirror(String),
+    /// The configuration is not valid, or not possible beside the ports that stay.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The requested pair is not possible.
     #[error(transparent)]
     Pair(#[from] PairError),

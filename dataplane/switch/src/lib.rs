@@ -56,6 +56,7 @@
 #![deny(unsafe_code)]
 
 pub mod api;
+pub mod apply;
 pub mod client;
 pub mod config;
 pub mod counters;

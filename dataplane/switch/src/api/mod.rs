@@ -16,7 +16,7 @@
 //! | `GET /capture` | ports that can be captured ([`Reply`](dray_capture::Reply)) |
 //! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
-//!
+//! | `PUT /config`, `PUT /config?dry_run=1` | makes the ports those of the TOML file in the body ([`Changes`](crate::apply::Changes)), or says what would change |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all workers publish, or 503 with the reason |
 //! | `GET /readyz` | 200 if the ports of the configuration are open and have not failed, or 503 |
@@ -32,18 +32,17 @@ use std::sync::Arc;
 
 use dray_daemon::{ControlSocket, Limits, Response, Server};
 
-use crate::config::SwitchConfig;
+use crate::apply::Configuration;
 use crate::engine::Engine;
 use crate::takeover::Predecessor;
 
 pub use routes::{answer, answer_monitor};
 
-/// Serves `engine` at `socket`; `config` is the configuration that the switch was started with. With
-/// `predecessor`, another process may take over.
+/// Serves `engine` at `socket`. With `predecessor`, another process may take over.
 pub fn serve(
     socket: ControlSocket,
     engine: Arc<dyn Engine>,
-    config: SwitchConfig,
+    config: Arc<Configuration>,
     limits: Limits,
     predecessor: Option<Arc<Predecessor>>,
 ) -> Server {
@@ -59,7 +58,7 @@ pub fn serve(
 pub fn serve_monitors(
     listener: TcpListener,
     engine: Arc<dyn Engine>,
-    config: SwitchConfig,
+    config: Arc<Configuration>,
 ) -> Server {
     let limits = Limits::of_strangers();
     Server::start(listener, limits, move |request| answer_monitor(&*engine, &config, &request))

@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 
 use dray_daemon::{Refusal, Request, Response};
 
+use crate::apply::Configuration;
 use crate::config::{self, PortConfig, SwitchConfig};
 use crate::engine::{Engine, EngineError, PortStats, PortStatus};
 
 use super::metrics::{RESOURCES, observe};
 
-/// Answers `request`. `config` is the configuration that the switch was started with; its ports are
-/// replaced by the engine's.
-pub fn answer(engine: &dyn Engine, config: &SwitchConfig, mut request: Request) -> Response {
+/// Answers `request`.
+pub fn answer(engine: &dyn Engine, config: &Configuration, mut request: Request) -> Response {
     let descriptors = match (request.method.as_str(), request.path.trim_matches('/')) {
         ("POST", "ports") => Ok(std::mem::take(&mut request.descriptors)),
         _ => request.check_no_descriptors().map(|()| Vec::new()),
@@ -22,33 +22,38 @@ pub fn answer(engine: &dyn Engine, config: &SwitchConfig, mut request: Request) 
 }
 
 /// Answers a request of a monitoring system, which may only look at metrics and health.
-pub fn answer_monitor(engine: &dyn Engine, config: &SwitchConfig, request: &Request) -> Response {
+pub fn answer_monitor(engine: &dyn Engine, config: &Configuration, request: &Request) -> Response {
     let missing = || {
         let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
         Err(Refusal::new(404, what))
     };
-    observe(engine, config, request).unwrap_or_else(missing).unwrap_or_else(Response::from)
+    observe(engine, &config.get(), request).unwrap_or_else(missing).unwrap_or_else(Response::from)
 }
 
 fn route(
     engine: &dyn Engine,
-    config: &SwitchConfig,
+    configuration: &Configuration,
     request: &Request,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
-    if let Some(observed) = observe(engine, config, request) {
+    let config = configuration.get();
+    if let Some(observed) = observe(engine, &config, request) {
         return observed;
     }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let method = request.method.as_str();
-    if method != "GET" || (segments != ["table"] && segments != ["stats"]) {
+    let has_keys = matches!(
+        (segments.as_slice(), method),
+        (["table"] | ["stats"], "GET") | (["config"], "PUT")
+    );
+    if !has_keys {
         request.check_keys(&[])?;
     }
     match (segments.as_slice(), method) {
         ([""], "GET") => Ok(Response::json(200, &engine.status())),
         ([""], _) => Err(Refusal::not_allowed(request, "GET")),
         (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
-        (["ports"], "POST") => add_port(engine, config, &request.body, descriptors),
+        (["ports"], "POST") => add_port(engine, &config, &request.body, descriptors),
         (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
         (["ports", name], "DELETE") => {
@@ -71,13 +76,23 @@ fn route(
         (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
         ([dray_capture::PATH], _) => engine.captures().answer(request),
         (["config"], "GET") => {
-            // The program that passed descriptors must pass them again.
-            let ports = engine.ports().into_iter().map(|port| port.config);
-            let ports = ports.filter(|port| port.fd == 0).collect();
-            let text = SwitchConfig { ports, ..config.clone() }.to_toml();
+            let text = SwitchConfig { ports: startable(engine), ..config }.to_toml();
             Ok(Response::text(200, "application/toml", text))
         }
-        (["config"], _) => Err(Refusal::not_allowed(request, "GET")),
+        (["config"], "PUT") => {
+            request.check_keys(&["dry_run"])?;
+            let text = std::str::from_utf8(&request.body)
+                .map_err(|_| Refusal::new(400, "the configuration is not UTF-8 text"))?;
+            let dry_run = match request.query.first().map(|(_, value)| value.as_str()) {
+                None | Some("0") => false,
+                Some("1") => true,
+                Some(other) => {
+                    return Err(Refusal::new(400, format!("dry_run={other}: give 0 or 1")));
+                }
+            };
+            Ok(Response::json(200, &configuration.apply(engine, text, dry_run)?))
+        }
+        (["config"], _) => Err(Refusal::not_allowed(request, "GET, PUT")),
         _ => {
             let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /capture, \
                          /config";
@@ -86,6 +101,20 @@ fn route(
             Err(Refusal::new(404, what))
         }
     }
+}
+
+/// Returns the ports that a switch can be started with. The program that passed descriptors must
+/// pass them again; a mirrored port may have been removed.
+fn startable(engine: &dyn Engine) -> Vec<PortConfig> {
+    let ports = engine.ports().into_iter().map(|port| port.config);
+    let mut ports: Vec<_> = ports.filter(|port| port.fd == 0).collect();
+    let names: Vec<_> = ports.iter().map(|port| port.name.clone()).collect();
+    ports.retain_mut(|port| {
+        let was_mirror = !port.mirror.is_empty();
+        port.mirror.retain(|name| names.contains(name));
+        was_mirror != port.mirror.is_empty()
+    });
+    ports
 }
 
 fn add_port(
@@ -145,7 +174,7 @@ impl From<EngineError> for Refusal {
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
             EngineError::Sandboxed { .. } => 403,
-            EngineError::Descriptors(_) | EngineError::Mirror(_) => 400,
+            EngineError::Descriptors(_) | EngineError::Mirror(_) | EngineError::Config(_) => 400,
             EngineError::Open(_) => 500,
         };
         Self::new(status, error.to_string())

@@ -18,8 +18,9 @@ use tempfile::TempDir;
 use dray_daemon::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
 
 use super::serve;
+use crate::apply::{Changes, Configuration, Given, Plan};
 use crate::client::{Client, ClientError};
-use crate::config::{Pairs, PortConfig, SwitchConfig};
+use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
 use crate::engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
@@ -69,6 +70,25 @@ impl Engine for Fake {
         }
         state.pairs.remove(&name.parse().unwrap());
         Ok(())
+    }
+
+    fn apply(
+        &self,
+        config: &SwitchConfig,
+        before: &[Name],
+        dry_run: bool,
+    ) -> Result<Changes, EngineError> {
+        let mut state = self.0.lock().unwrap();
+        let partner = |port: &PortConfig| state.pairs.partner(&port.name).cloned();
+        let running = state.ports.iter().map(|port| (port.clone(), partner(port)));
+        let plan = Plan::new(&running.collect::<Vec<_>>(), config, before)?;
+        if !dry_run {
+            let others = plan.changes.others.clone();
+            state.ports.retain(|port| others.contains(&port.name));
+            state.ports.splice(..0, config.ports.iter().cloned());
+            state.pairs = plan.pairs;
+        }
+        Ok(plan.changes)
     }
 
     fn status(&self) -> Status {
@@ -166,6 +186,7 @@ fn start(mode: Mode) -> Running {
     let config = SwitchConfig { mode, control: path.clone().into(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let socket = ControlSocket::bind(&path.clone().into()).unwrap();
+    let config = Arc::new(Configuration::new(config, Given::default()));
     let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits, None);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
@@ -286,7 +307,18 @@ fn each_request_gets_its_http_status() {
         ("PUT", "/ports", "", 405, "Allow: GET, POST"),
         ("POST", "/", "", 405, "Allow: GET"),
         ("POST", "/ports/a", "", 405, "Allow: GET, DELETE"),
-        ("POST", "/config", "", 405, "Allow: GET"),
+        ("POST", "/config", "", 405, "Allow: GET, PUT"),
+        ("GET", "/config?dry_run=1", "", 400, "takes no keys"),
+        ("PUT", "/config?x=1", "", 400, "/config takes dry_run"),
+        ("PUT", "/config?dry_run=yes", "", 400, "dry_run=yes: give 0 or 1"),
+        ("PUT", "/config", "mode = 'swich'", 400, "line 1: mode: \\\"swich\\\": give one of"),
+        (
+            "PUT",
+            "/config?dry_run=1",
+            "",
+            400,
+            "control = /run/dray/switch.sock: the switch runs with",
+        ),
         ("POST", "/ports", "", 400, "ends unfinished"),
         ("POST", "/ports", "{", 400, "ends unfinished"),
         ("POST", "/ports", "[]", 400, "give keys with values"),
@@ -319,6 +351,30 @@ fn each_request_gets_its_http_status() {
         assert!(answer.contains(part), "{what}");
         assert!(status < 400 || answer.contains("\"error\": "), "{what}");
     }
+}
+
+#[test]
+fn file_is_applied_and_ready_follows_it() {
+    let switch = start(Mode::Learning);
+    let control = switch.path.display();
+    let file = |ports: &str| format!("control = '{control}'\nports = [{ports}]");
+    let [a, b] = ["a", "b"].map(|name| format!("{{ name = '{name}', uri = 'null:' }}"));
+    let both = file(&format!("{a}, {b}"));
+    let said = switch.client.apply(&both, true).unwrap().to_string();
+    assert_eq!(said, "+ a: uri null:\n+ b: uri null:\nunchanged: 0\n");
+    assert_eq!(switch.client.ports().unwrap(), []);
+    assert_eq!(switch.client.apply(&both, false).unwrap().to_string(), said);
+    assert_eq!(switch.client.apply(&switch.client.config().unwrap(), false).unwrap().unchanged, 2);
+    switch.client.remove_port(&"a".parse().unwrap()).unwrap();
+    assert!(switch.request("GET", "/readyz", "").starts_with("HTTP/1.1 503"));
+    // A port that was removed by hand is not removed again, and no longer missing.
+    let said = switch.client.apply(&file(&b), false).unwrap().to_string();
+    assert_eq!(said, "unchanged: 1\n");
+    assert!(switch.request("GET", "/readyz", "").starts_with("HTTP/1.1 200"));
+    let error = switch.client.apply(&file("{ name = 'c', uri = 'x:' }"), false).unwrap_err();
+    assert!(error.to_string().starts_with("line 2: ports[0].uri: "), "{error}");
+    let answer = switch.request("PUT", "/config?dry_run=1", "\u{0}");
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
 }
 
 #[test]
@@ -378,7 +434,8 @@ fn slow_request_is_disconnected() {
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let socket = ControlSocket::bind(&control.clone().into()).unwrap();
     let engine = Arc::new(Fake::default());
-    let _server = serve(socket, engine, SwitchConfig::default(), limits, None);
+    let config = Arc::new(Configuration::new(SwitchConfig::default(), Given::default()));
+    let _server = serve(socket, engine, config, limits, None);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);

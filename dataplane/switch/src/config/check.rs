@@ -49,7 +49,13 @@ impl SwitchConfig {
         }
         check_socket_path(&self.control.path)
             .map_err(|what| key("control", &format!("{:?}", self.control.path), &what))?;
-        self.check_ports()
+        if let Some(number) = self.ports.iter().position(|port| port.fd > 0) {
+            let name = self.ports[number].name.as_str();
+            let what = "file descriptors come with a request to the control socket; leave out fd";
+            let what = format!("port {name:?}: fd: {what}");
+            return Err(ConfigError { line: None, subject: Subject::Port(number, "fd"), what });
+        }
+        self.check_ports().map(drop)
     }
 
     fn check_cpus(&self, cpus: &[u32]) -> Result<(), ConfigError> {
@@ -67,18 +73,14 @@ impl SwitchConfig {
         Ok(())
     }
 
-    fn check_ports(&self) -> Result<(), ConfigError> {
+    /// Checks the ports, which may use file descriptors; returns the pairs of patch mode.
+    pub(crate) fn check_ports(&self) -> Result<Pairs, ConfigError> {
         let mut pairs = Pairs::default();
         let mut owners = BTreeMap::new();
         let all: Vec<_> = self.ports.iter().collect();
         for (number, port) in self.ports.iter().enumerate() {
             let at =
                 |key, what| ConfigError { line: None, subject: Subject::Port(number, key), what };
-            if port.fd > 0 {
-                let what =
-                    "file descriptors come with a request to the control socket; leave out fd";
-                return Err(at("fd", format!("port {:?}: fd: {what}", port.name.as_str())));
-            }
             if self.ports[..number].iter().any(|other| other.name == port.name) {
                 return Err(at(
                     "name",
@@ -106,7 +108,7 @@ impl SwitchConfig {
             }
         }
         match pairs.waiting() {
-            None => Ok(()),
+            None => Ok(pairs),
             Some(error) => {
                 let of = |port: &PortConfig| port.name == *Pairs::culprit(&error);
                 let number = self.ports.iter().position(of).unwrap_or(0);
@@ -187,6 +189,13 @@ fn check_range(
     }
     let what = format!("allowed is {} to {}", allowed.start(), allowed.end());
     Err(key(name, &given.to_string(), &what))
+}
+
+impl ConfigError {
+    /// Creates an error about a key, with the value that was given.
+    pub(crate) fn of_key(name: &'static str, given: &str, what: &str) -> Self {
+        key(name, given, what)
+    }
 }
 
 impl From<ConfigError> for Refusal {

@@ -24,7 +24,7 @@ pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};
 pub use port::{MACS_MAX, PortConfig, PortError};
 pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
-pub use text::from_json;
+pub use text::{FILE_MAX, from_json, read_file};
 pub use vlan::{Vlan, VlanError, VlanId};
 
 /// Default path of the control socket, outside of labs.

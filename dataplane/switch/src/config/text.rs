@@ -1,7 +1,8 @@
 //! Configuration as text: TOML with line numbers in errors, and JSON.
 
 use std::fmt::Display;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use dray_text::line_at;
@@ -10,6 +11,19 @@ use toml::de::{DeTable, DeValue};
 
 use super::check::Subject;
 use super::{ConfigError, SwitchConfig};
+
+/// Maximum length of a configuration file, in bytes.
+pub const FILE_MAX: usize = 1 << 20;
+
+/// Reads a configuration file.
+pub fn read_file(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > FILE_MAX {
+        return Err(io::Error::other(format!("longer than {} KiB, the maximum", FILE_MAX >> 10)));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("not UTF-8 text"))
+}
 
 impl SwitchConfig {
     /// Reads a configuration file, applies `change` to it, and checks the result.
@@ -24,7 +38,7 @@ impl SwitchConfig {
             subject: Subject::Text,
             what: format!("{name}: {e}"),
         };
-        let text = fs::read_to_string(path).map_err(|e| named(&e))?;
+        let text = read_file(path).map_err(|e| named(&e))?;
         let file = Self::from_toml(&text).map_err(|e| named(&e))?;
         let mut config = file.clone();
         change(&mut config);

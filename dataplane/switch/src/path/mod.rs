@@ -4,6 +4,7 @@
 //! each worker adopts it between two batches. A view never changes, so adding or removing a port
 //! does not disturb the others.
 
+mod apply;
 mod head;
 mod inline;
 mod learning;

@@ -123,20 +123,17 @@ impl OpenPort {
             let event = rx.event().map(|event| event.try_clone_to_owned()).transpose()?;
             Ok(ReceiveHalf { worker: *worker, port: Mutex::new(rx), event })
         };
-        let burst = config.burst.unwrap_or_default();
-        let police = |rate: Option<Rate>| rate.map(|rate| Police::new(rate, burst));
-        let storm = || config.storm.map(|rate| Bucket::of_frames(rate, burst));
-        Ok(Self {
+        let open = Self {
             index,
             number: 0,
-            is_plain: frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
-            spoof_check: config.spoof_check,
-            rate_in: police(config.rate_in),
-            rate_out: police(config.rate_out),
-            floods: storm(),
-            learns: storm(),
+            is_plain: false,
+            spoof_check: false,
+            rate_in: None,
+            rate_out: None,
+            floods: None,
+            learns: None,
             vlans: Vlans::new(&config.vlan),
-            config,
+            config: config.clone(),
             rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
             tx,
             link: port.link,
@@ -146,7 +143,26 @@ impl OpenPort {
             before: Mutex::default(),
             lost_before: Default::default(),
             failure: Failure::default(),
-        })
+        };
+        Ok(open.configured(config))
+    }
+
+    /// Gives the port other keys; its URI stays.
+    pub(super) fn configured(self, config: PortConfig) -> Self {
+        let burst = config.burst.unwrap_or_default();
+        let police = |rate: Option<Rate>| rate.map(|rate| Police::new(rate, burst));
+        let storm = || config.storm.map(|rate| Bucket::of_frames(rate, burst));
+        Self {
+            is_plain: self.frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
+            spoof_check: config.spoof_check,
+            rate_in: police(config.rate_in),
+            rate_out: police(config.rate_out),
+            floods: storm(),
+            learns: storm(),
+            vlans: Vlans::new(&config.vlan),
+            config,
+            ..self
+        }
     }
 
     /// Transmits `frames` for the worker `worker`; returns how many were taken, or can never be.

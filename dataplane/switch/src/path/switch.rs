@@ -16,7 +16,8 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
-use crate::config::{Mode, Pairs, PortConfig, SwitchConfig, wrong_mirror};
+use crate::apply::Changes;
+use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig, wrong_mirror};
 use crate::counters::DropReason;
 use crate::engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
@@ -33,7 +34,7 @@ pub struct Switch {
     /// CPUs that the process may use and that have no worker.
     spare: CpuSet,
     pub(super) ports: Mutex<Ports>,
-    captures: Arc<Captures>,
+    pub(super) captures: Arc<Captures>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -44,12 +45,12 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Ports {
-    view: View,
+    pub(super) view: View,
     pub(super) pairs: Pairs,
     /// Indices of the ports in the order of adding.
-    order: Vec<u16>,
+    pub(super) order: Vec<u16>,
     /// Time of the last reset of the counters, and what each port had counted by then.
     pub(super) reset: Option<(Instant, HashMap<u16, PortStats>)>,
     /// True while another process uses the ports: workers see none.
@@ -66,6 +67,17 @@ impl Ports {
         self.view.pair(&self.pairs);
         self.view.pin();
         self.view.mirror();
+    }
+
+    /// Takes out a port, which workers use until the ports are published.
+    pub(super) fn take(&mut self, index: u16) -> Option<Arc<OpenPort>> {
+        let port = self.view.ports.get_mut(usize::from(index))?.take()?;
+        self.pairs.remove(&port.config.name);
+        self.order.retain(|other| *other != index);
+        if let Some((_, counted)) = &mut self.reset {
+            counted.remove(&index);
+        }
+        Some(port)
     }
 
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Arc<OpenPort>> {
@@ -250,6 +262,11 @@ fn open(bound: dray_port::Bound<'_>) -> Result<dray_port::Port, EngineError> {
     bound.open_offloading().map_err(|error| refused(&error))
 }
 
+/// Opens a port with the offloads that the switch handles.
+pub(super) fn open_port(config: &PortConfig) -> Result<dray_port::Port, EngineError> {
+    config.uri.open_offloading().map_err(|error| refused(&error))
+}
+
 pub(super) fn refused(error: &OpenError) -> EngineError {
     let denied = dray_sandbox::is_entered() && error.is_denied();
     let hint = if denied {
@@ -282,40 +299,13 @@ impl Switch {
         if let Some(error) = EngineError::shared(config, others) {
             return Err(error);
         }
-        let others: Vec<_> = ports.in_order().map(|port| &port.config).collect();
-        if let Some(what) = wrong_mirror(config, &others) {
-            return Err(EngineError::Mirror(what));
-        }
-        let free = ports.view.ports.iter().position(Option::is_none);
-        let index = free.unwrap_or(ports.view.ports.len());
-        if index >= PORTS_MAX {
-            return Err(EngineError::TooManyPorts(name, PORTS_MAX));
-        }
         let mut pairs = ports.pairs.clone();
         if self.setting.mode == Mode::Patch && config.mirror.is_empty() {
             pairs.add(config)?;
         }
-        let mut port = match opened {
-            Some(port) => port,
-            None => config.uri.open_offloading().map_err(|error| refused(&error))?,
-        };
-        // A worker that serves several ports must not wait at one of them.
-        port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
-        let workers = self.assign(&ports, port.rx.len());
-        if let Some(link) = &port.link {
-            link.move_control(&self.control_cpus(&workers));
-        }
-        let mut open =
-            OpenPort::new(index as u16, config.clone(), port, &workers, self.workers.len())
-                .map_err(|error| OpenError::new(&config.uri, "event", error))
-                .map_err(|error| EngineError::Open(error.to_string()))?;
-        open.number = self.captures.add_port(&name);
-        if index == ports.view.ports.len() {
-            ports.view.ports.push(None);
-        }
-        ports.view.ports[index] = Some(Arc::new(open));
+        let opened = opened.map_or_else(|| open_port(config), Ok)?;
+        self.insert(&mut ports, config, opened)?;
         ports.pairs = pairs;
-        ports.order.push(index as u16);
         ports.resolve();
         // A take-over publishes all ports at once.
         if !ports.held {
@@ -323,39 +313,71 @@ impl Switch {
         }
         Ok(())
     }
-}
 
-impl Engine for Switch {
-    fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError> {
-        if !descriptors.is_empty() {
-            let opened = config.uri.open_with(descriptors);
-            let opened = opened.map_err(|error| EngineError::Descriptors(error.to_string()))?;
-            return self.add(config, Some(opened));
-        }
-        if dray_sandbox::is_entered() && !config.uri.is_local() {
-            let uri = config.uri.to_string();
-            return Err(EngineError::Sandboxed { uri });
-        }
-        self.add(config, None)
+    /// Checks what a new port mirrors. The ports of a switch that hands over may mirror ports that
+    /// were removed.
+    fn check_mirrors(&self, config: &PortConfig) -> Result<(), EngineError> {
+        let ports = lock(&self.ports);
+        let others: Vec<_> = ports.in_order().map(|port| &port.config).collect();
+        let mirrored = || {
+            let mirror = others.iter().find(|other| other.mirror.contains(&config.name));
+            let mirror = mirror.filter(|_| !config.mirror.is_empty())?.name.as_str();
+            let name = config.name.as_str();
+            Some(format!("port {name:?}: mirror: port {mirror:?} mirrors it; leave out mirror"))
+        };
+        wrong_mirror(config, &others)
+            .or_else(mirrored)
+            .map_or(Ok(()), |what| Err(EngineError::Mirror(what)))
     }
 
-    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
-        let mut ports = lock(&self.ports);
-        let Some(port) = ports.find(name).cloned() else {
-            return Err(EngineError::NoSuchPort(name.to_owned()));
-        };
-        let index = port.index;
-        ports.view.ports[usize::from(index)] = None;
-        ports.pairs.remove(&port.config.name);
-        ports.order.retain(|other| *other != index);
-        if let Some((_, counted)) = &mut ports.reset {
-            counted.remove(&index);
+    /// Puts an open port among `ports`, without a partner. Workers see it once they are published.
+    pub(super) fn insert(
+        &self,
+        ports: &mut Ports,
+        config: &PortConfig,
+        opened: dray_port::Port,
+    ) -> Result<(), EngineError> {
+        let name = config.name.as_str();
+        let free = ports.view.ports.iter().position(Option::is_none);
+        let index = free.unwrap_or(ports.view.ports.len());
+        if index >= PORTS_MAX {
+            return Err(EngineError::TooManyPorts(name.to_owned(), PORTS_MAX));
         }
-        ports.resolve();
-        self.publish(&ports);
-        self.captures.remove_port(port.number);
-        // No worker learns addresses from the removed port any more.
-        self.setting.table.forget_port(index);
+        let open = self.adopt_opened(ports, index as u16, config, opened)?;
+        if index == ports.view.ports.len() {
+            ports.view.ports.push(None);
+        }
+        ports.view.ports[index] = Some(Arc::new(open));
+        ports.order.push(index as u16);
+        Ok(())
+    }
+
+    /// Chooses the workers of an open port, and makes it one that can be captured.
+    pub(super) fn adopt_opened(
+        &self,
+        ports: &Ports,
+        index: u16,
+        config: &PortConfig,
+        mut port: dray_port::Port,
+    ) -> Result<OpenPort, EngineError> {
+        // A worker that serves several ports must not wait at one of them.
+        port.rx.iter_mut().for_each(|rx| rx.set_wait(dray_port::Wait::Poll { pause_us: 0 }));
+        let workers = self.assign(ports, port.rx.len());
+        if let Some(link) = &port.link {
+            link.move_control(&self.control_cpus(&workers));
+        }
+        let mut open = OpenPort::new(index, config.clone(), port, &workers, self.workers.len())
+            .map_err(|error| OpenError::new(&config.uri, "event", error))
+            .map_err(|error| EngineError::Open(error.to_string()))?;
+        open.number = self.captures.add_port(config.name.as_str());
+        Ok(open)
+    }
+
+    /// Closes a port that is none of `ports` and that no worker uses any more, and forgets its
+    /// stations.
+    pub(super) fn close(&self, ports: &Ports, port: Arc<OpenPort>) {
+        self.uncapture(ports, &port);
+        self.setting.table.forget_port(port.index);
         // This is the last reference: the port is closed here, before anything else may use its
         // socket.
         if dray_daemon::failure().is_some() {
@@ -363,7 +385,55 @@ impl Engine for Switch {
             // the port.
             std::mem::forget(port);
         }
+    }
+
+    /// Makes a port that is none of `ports` one that cannot be captured, unless another one has its
+    /// name.
+    pub(super) fn uncapture(&self, ports: &Ports, port: &OpenPort) {
+        if ports.find(port.config.name.as_str()).is_none() {
+            self.captures.remove_port(port.number);
+        }
+    }
+}
+
+/// Checks that a port can be opened if this process is in a sandbox.
+pub(super) fn check_sandbox(config: &PortConfig) -> Result<(), EngineError> {
+    match dray_sandbox::is_entered() && !config.uri.is_local() {
+        true => Err(EngineError::Sandboxed { uri: config.uri.to_string() }),
+        false => Ok(()),
+    }
+}
+
+impl Engine for Switch {
+    fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError> {
+        self.check_mirrors(config)?;
+        if !descriptors.is_empty() {
+            let opened = config.uri.open_with(descriptors);
+            let opened = opened.map_err(|error| EngineError::Descriptors(error.to_string()))?;
+            return self.add(config, Some(opened));
+        }
+        check_sandbox(config)?;
+        self.add(config, None)
+    }
+
+    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
+        let mut ports = lock(&self.ports);
+        let index = ports.find(name).map(|port| port.index);
+        let port = index.and_then(|index| ports.take(index));
+        let port = port.ok_or_else(|| EngineError::NoSuchPort(name.to_owned()))?;
+        ports.resolve();
+        self.publish(&ports);
+        self.close(&ports, port);
         Ok(())
+    }
+
+    fn apply(
+        &self,
+        config: &SwitchConfig,
+        before: &[Name],
+        dry_run: bool,
+    ) -> Result<Changes, EngineError> {
+        self.change_ports(config, before, dry_run)
     }
 
     fn status(&self) -> Status {

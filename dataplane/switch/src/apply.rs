@@ -1,0 +1,472 @@
+//! Applying a configuration file to a running switch: what differs is changed, and the rest stays.
+
+use std::fmt;
+use std::sync::Mutex;
+
+use dray_datapath::lock;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::config::{ConfigError, KEYS, Name, Pairs, PortConfig, SwitchConfig};
+use crate::engine::{Engine, EngineError};
+
+/// Keys of a configuration besides its ports.
+const SETTINGS: [&str; 10] = [
+    "mode",
+    "flow",
+    "cpus",
+    "idle",
+    "age_s",
+    "table_size",
+    "port_addresses",
+    "peer_memory",
+    "control",
+    "metrics",
+];
+
+/// The configuration of a running switch: settings, and the ports that it should have.
+#[derive(Debug)]
+pub struct Configuration {
+    config: Mutex<SwitchConfig>,
+    given: Given,
+}
+
+/// What the command line of a switch says, besides the configuration file.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Keys of the file that it overrides.
+    pub keys: Vec<&'static str>,
+    /// Names of its ports.
+    pub ports: Vec<Name>,
+}
+
+impl Configuration {
+    /// Creates the configuration of a switch that was started with `config`, which includes what its
+    /// command line has `given`.
+    pub fn new(config: SwitchConfig, given: Given) -> Self {
+        Self { config: Mutex::new(config), given }
+    }
+
+    /// Returns the present configuration.
+    pub fn get(&self) -> SwitchConfig {
+        lock(&self.config).clone()
+    }
+
+    /// Makes the ports of `engine` those of the file `text`: all of them, or with an error none.
+    /// Ports that do not come from a file stay: those of the command line, and those added at the
+    /// control socket. Does nothing if it is a `dry_run`.
+    pub fn apply(
+        &self,
+        engine: &dyn Engine,
+        text: &str,
+        dry_run: bool,
+    ) -> Result<Changes, EngineError> {
+        let mut current = lock(&self.config);
+        let file = SwitchConfig::from_toml(text)?;
+        let located = |error: ConfigError| error.find_line(text);
+        self.check_settings(&current, &file).map_err(located)?;
+        // CPUs were checked when the switch started, and cannot be others.
+        let wanted = SwitchConfig { ports: file.ports, ..current.clone() };
+        wanted.check(&current.cpus).map_err(located)?;
+        let is_given = |port: &&PortConfig| self.given.ports.contains(&port.name);
+        let before = current.ports.iter().filter(|port| !is_given(port));
+        let before: Vec<_> = before.map(|port| port.name.clone()).collect();
+        let changes = engine.apply(&wanted, &before, dry_run).map_err(|error| match error {
+            EngineError::Config(error) => located(error).into(),
+            error => error,
+        })?;
+        if !dry_run {
+            let stay = current.ports.iter().filter(is_given);
+            let stay = stay.filter(|port| wanted.ports.iter().all(|new| new.name != port.name));
+            let stay: Vec<_> = stay.cloned().collect();
+            *current = wanted;
+            current.ports.extend(stay);
+        }
+        Ok(changes)
+    }
+
+    /// Checks that settings in a file are those that the switch runs with.
+    fn check_settings(
+        &self,
+        current: &SwitchConfig,
+        file: &SwitchConfig,
+    ) -> Result<(), ConfigError> {
+        let mut file = SwitchConfig { ports: Vec::new(), ..file.clone() };
+        if file.cpus.is_empty() {
+            file.cpus.clone_from(&current.cpus);
+        }
+        let current = SwitchConfig { ports: Vec::new(), ..current.clone() };
+        let [old, new] = [current, file].map(|config| object(&config));
+        for key in SETTINGS.into_iter().filter(|key| !self.given.keys.contains(key)) {
+            let [old, new] = [&old, &new].map(|config| config.get(key).unwrap_or(&Value::Null));
+            if old != new {
+                let what = format!(
+                    "the switch runs with {}, and cannot change it while it runs: restart it, or \
+                     start its successor with dray switch --take-over",
+                    shown(old)
+                );
+                return Err(ConfigError::of_key(key, &shown(new), &what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What differs between a running switch and a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Ports that differ: those of the file in its order, then those that are removed.
+    pub ports: Vec<Change>,
+    /// Number of ports of the file that do not differ.
+    pub unchanged: usize,
+    /// Ports that do not come from a file, and stay.
+    pub others: Vec<Name>,
+}
+
+/// A port that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Name of the port.
+    pub port: Name,
+    /// What happens to it.
+    pub change: Kind,
+    /// Keys that differ; of a port that is added or removed, all of its keys.
+    pub keys: Vec<KeyChange>,
+}
+
+/// What happens to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It is added.
+    Added,
+    /// It is removed.
+    Removed,
+    /// It is changed; with another URI, it is closed and opened again.
+    Changed,
+}
+
+/// A key of a port that differs. `None`: the port does not have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyChange {
+    /// Name of the key. `partner` is the other port of its pair, if that follows from the order of
+    /// the ports.
+    pub key: String,
+    /// Its value while the switch runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<Value>,
+    /// Its value in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<Value>,
+}
+
+/// A line for each port that differs: `+ c: uri vhost:/run/dray/c.sock`, `~ b: vlan 10 -> 20`.
+impl fmt::Display for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Change { port, change, keys } in &self.ports {
+            let sign = match change {
+                Kind::Added => '+',
+                Kind::Removed => '-',
+                Kind::Changed => '~',
+            };
+            let value = |value: &Option<Value>| value.as_ref().map_or("none".to_owned(), shown);
+            let key = |KeyChange { key, old, new }: &KeyChange| match change {
+                Kind::Added => format!("{key} {}", value(new)),
+                Kind::Removed => format!("{key} {}", value(old)),
+                Kind::Changed => format!("{key} {} -> {}", value(old), value(new)),
+            };
+            let keys: Vec<_> = keys.iter().map(key).collect();
+            writeln!(f, "{sign} {port}: {}", keys.join(", "))?;
+        }
+        writeln!(f, "unchanged: {}", self.unchanged)?;
+        if !self.others.is_empty() {
+            let names: Vec<_> = self.others.iter().map(Name::as_str).collect();
+            writeln!(f, "not from a file, left alone: {}", names.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a value as the command line has it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join("+"),
+        Value::Null => "none".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+fn object(value: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(object)) => object,
+        _ => Map::new(),
+    }
+}
+
+/// A port that runs, and its partner in patch mode.
+pub(crate) type Running = (PortConfig, Option<Name>);
+
+/// Steps from the ports that run to those that are wanted.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// All ports afterwards: those of the file, then the others.
+    pub(crate) ports: Vec<Name>,
+    pub(crate) pairs: Pairs,
+    pub(crate) open: Vec<PortConfig>,
+    pub(crate) close: Vec<PortConfig>,
+    /// Ports that stay open, with other keys.
+    pub(crate) alter: Vec<PortConfig>,
+    pub(crate) changes: Changes,
+}
+
+impl Plan {
+    /// Plans the change from `running` to the ports of `wanted`, the configuration from a file. The
+    /// one `before` had these names.
+    pub(crate) fn new(
+        running: &[Running],
+        wanted: &SwitchConfig,
+        before: &[Name],
+    ) -> Result<Self, EngineError> {
+        let in_file = |name: &Name| wanted.ports.iter().any(|port| port.name == *name);
+        let rest = running.iter().filter(|(port, _)| !in_file(&port.name));
+        let (removed, others): (Vec<_>, Vec<_>) =
+            rest.partition(|(port, _)| port.fd == 0 && before.contains(&port.name));
+        let all = wanted.ports.iter().chain(others.iter().map(|(port, _)| port)).cloned();
+        let all = SwitchConfig { ports: all.collect(), ..wanted.clone() };
+        let pairs = all.check_ports()?;
+        let mut close: Vec<_> = removed.iter().map(|(port, _)| port.clone()).collect();
+        let (mut open, mut alter) = (Vec::new(), Vec::new());
+        let mut changes = Changes::default();
+        for new in &all.ports {
+            let name = &new.name;
+            let Some((old, partner)) = running.iter().find(|(port, _)| port.name == *name) else {
+                open.push(new.clone());
+                changes.push(name, Kind::Added, differences(None, Some(new)));
+                continue;
+            };
+            if old.fd != new.fd {
+                return Err(EngineError::NameTaken(name.as_str().to_owned()));
+            }
+            let mut keys = differences(Some(old), Some(new));
+            if old.uri != new.uri {
+                close.push(old.clone());
+                open.push(new.clone());
+            } else if old != new {
+                alter.push(new.clone());
+            }
+            let next = pairs.partner(name);
+            if next != partner.as_ref() && old.pair == new.pair {
+                let value = |name: Option<&Name>| name.map(|name| name.as_str().into());
+                let (old, new) = (value(partner.as_ref()), value(next));
+                keys.push(KeyChange { key: "partner".to_owned(), old, new });
+            }
+            if !keys.is_empty() {
+                changes.push(name, Kind::Changed, keys);
+            } else if in_file(name) {
+                changes.unchanged += 1;
+            }
+        }
+        for (old, _) in &removed {
+            changes.push(&old.name, Kind::Removed, differences(Some(old), None));
+        }
+        changes.others = others.iter().map(|(port, _)| port.name.clone()).collect();
+        let ports = all.ports.into_iter().map(|port| port.name).collect();
+        Ok(Self { ports, pairs, open, close, alter, changes })
+    }
+}
+
+impl Changes {
+    fn push(&mut self, port: &Name, change: Kind, keys: Vec<KeyChange>) {
+        self.ports.push(Change { port: port.clone(), change, keys });
+    }
+}
+
+/// Returns the keys that differ, in the order of the documentation.
+fn differences(old: Option<&PortConfig>, new: Option<&PortConfig>) -> Vec<KeyChange> {
+    let [old, new] = [old, new].map(|port| port.map(object).unwrap_or_default());
+    let keys = ["uri"].into_iter().chain(KEYS.iter().map(|key| key.name));
+    let differing = keys.filter(|key| old.get(*key) != new.get(*key));
+    let change = |key: &str| KeyChange {
+        key: key.to_owned(),
+        old: old.get(key).cloned(),
+        new: new.get(key).cloned(),
+    };
+    differing.map(change).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mode;
+
+    /// Plans the change to the ports `file` of a switch that runs `running`, of which those `before`
+    /// come from a file.
+    fn plan(mode: Mode, running: &str, before: &str, file: &str) -> Result<Plan, EngineError> {
+        let ports = |text: &str| -> Vec<PortConfig> {
+            text.split_whitespace().map(|port| port.parse().unwrap()).collect()
+        };
+        let config =
+            |text: &str| SwitchConfig { mode, ports: ports(text), ..SwitchConfig::default() };
+        let mut now = config(running);
+        let pairs = now.check_ports().unwrap();
+        now.ports.iter_mut().for_each(|port| port.fd = port.name.as_str().starts_with("fd").into());
+        let partner = |port: &PortConfig| pairs.partner(&port.name).cloned();
+        let running: Vec<_> = now.ports.iter().map(|port| (port.clone(), partner(port))).collect();
+        let before: Vec<_> = before.split_whitespace().map(|name| name.parse().unwrap()).collect();
+        Plan::new(&running, &config(file), &before)
+    }
+
+    fn names(ports: &[PortConfig]) -> String {
+        ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn plan_opens_closes_and_alters_what_differs() {
+        let patch = Mode::Patch;
+        for (mode, [running, before, file], [open, close, alter], said) in [
+            (Mode::Learning, ["", "", ""], ["", "", ""], "unchanged: 0\n"),
+            (
+                Mode::Learning,
+                ["a=null:", "a", "a=null: b=vhost:/b,trunk=1+2,native=2"],
+                ["b", "", ""],
+                "+ b: uri vhost:/b, trunk 1+2, native 2\nunchanged: 1\n",
+            ),
+            (
+                Mode::Learning,
+                ["a=null: b=null: fd=vhost:/c x=null:", "a b fd", "b=null:"],
+                ["", "a", ""],
+                "- a: uri null:\nunchanged: 1\nnot from a file, left alone: fd, x\n",
+            ),
+            (
+                Mode::Learning,
+                [
+                    "a=vhost:/a,vlan=1 b=vhost:/b",
+                    "a b",
+                    "b=vhost:/b?queues=2 a=vhost:/a,storm=1kpps",
+                ],
+                ["b", "b", "a"],
+                "~ b: uri vhost:/b -> vhost:/b?queues=2\n\
+                 ~ a: vlan 1 -> none, storm none -> 1kpps\nunchanged: 0\n",
+            ),
+            // An address moves from one port to another, and a name to another socket.
+            (
+                Mode::Learning,
+                [
+                    "a=null:,mac=02:00:00:00:00:01 b=vhost:/b",
+                    "a b",
+                    "b=null:,mac=02:00:00:00:00:01 a=vhost:/b",
+                ],
+                ["b a", "b a", ""],
+                "~ b: uri vhost:/b -> null:, mac none -> 02:00:00:00:00:01\n\
+                 ~ a: uri null: -> vhost:/b, mac 02:00:00:00:00:01 -> none\nunchanged: 0\n",
+            ),
+            // Pairs are those of a start: others of a port change, too.
+            (
+                patch,
+                ["a=null: b=null: x=null:", "a b", "c=null: a=null: b=null:"],
+                ["c", "", ""],
+                "+ c: uri null:\n~ a: partner b -> c\n~ b: partner a -> x\n~ x: partner none -> b\n\
+                 unchanged: 0\nnot from a file, left alone: x\n",
+            ),
+            (
+                patch,
+                ["a=null: b=null:", "a b", "a=null:,pair=b b=null:"],
+                ["", "", "a"],
+                "~ a: pair none -> b\nunchanged: 1\n",
+            ),
+            (
+                patch,
+                ["a=null: b=null: m=null:,mirror=a", "a b m", "a=null: b=null: m=null:,mirror=a+b"],
+                ["", "", "m"],
+                "~ m: mirror a -> a+b\nunchanged: 2\n",
+            ),
+        ] {
+            let plan = plan(mode, running, before, file).unwrap();
+            assert_eq!(plan.changes.to_string(), said, "{running} -> {file}");
+            let [opened, closed, altered] =
+                [&plan.open, &plan.close, &plan.alter].map(|ports| names(ports));
+            assert_eq!(
+                [&*opened, &*closed, &*altered],
+                [open, close, alter],
+                "{running} -> {file}"
+            );
+            let json = serde_json::to_string(&plan.changes).unwrap();
+            assert_eq!(serde_json::from_str::<Changes>(&json).unwrap(), plan.changes);
+        }
+    }
+
+    #[test]
+    fn plan_is_checked_together_with_ports_that_stay() {
+        for (mode, running, file, part) in [
+            (Mode::Learning, "fd=vhost:/a", "fd=vhost:/a", "port \"fd\": the name is taken"),
+            (
+                Mode::Learning,
+                "x=vhost:/a",
+                "a=vhost:/a",
+                "port \"x\": socket /a is already used by port \"a\"",
+            ),
+            (
+                Mode::Learning,
+                "x=null:,mac=02:00:00:00:00:01",
+                "a=null:,mac=02:00:00:00:00:01",
+                "mac: 02:00:00:00:00:01 is pinned to port \"a\"",
+            ),
+            (
+                Mode::Learning,
+                "a=null: b=null:",
+                "b=null:,mirror=c",
+                "no such port: \"c\"; there are: a",
+            ),
+            (
+                Mode::Learning,
+                "a=null: m=null:,mirror=a",
+                "b=null:,mirror=m",
+                "\"m\" is a mirror itself",
+            ),
+            (Mode::Patch, "a=null: b=null:,pair=a", "c=null:,pair=a", "already paired with \"c\""),
+        ] {
+            let why = plan(mode, running, "", file).unwrap_err().to_string();
+            assert!(why.contains(part), "{running} -> {file}: {why}");
+        }
+        // Descriptors are of another network namespace.
+        plan(Mode::Learning, "fd=vhost:/a", "fd", "a=vhost:/a").unwrap();
+    }
+
+    #[test]
+    fn settings_of_file_must_be_those_that_run() {
+        let given = Given { keys: vec!["idle"], ports: Vec::new() };
+        let running = SwitchConfig { cpus: vec![3], ..SwitchConfig::default() };
+        let configuration = Configuration::new(running.clone(), given);
+        for (text, expected) in [
+            ("", None),
+            ("cpus = [3]\nidle = 'never'\nage_s = 300", None),
+            ("cpus = [3, 4]", Some("cpus = 3+4: the switch runs with 3,")),
+            ("flow = 'backpressure'", Some("flow = backpressure: the switch runs with drop,")),
+            ("table_size = 9000", Some("table_size = 9000: the switch runs with 65536,")),
+            ("metrics = '127.0.0.1:7'", Some("metrics = 127.0.0.1:7: the switch runs with none,")),
+        ] {
+            let file = SwitchConfig::from_toml(text).unwrap();
+            let why = configuration.check_settings(&running, &file);
+            let why = why.map_err(|error| error.find_line(text).to_string());
+            match (why, expected) {
+                (Ok(()), None) => {}
+                (Err(why), Some(part)) => {
+                    assert!(why.starts_with(&format!("line 1: {part}")), "{why}");
+                }
+                (why, _) => panic!("{text}: {why:?}"),
+            }
+        }
+    }
+
+    /// A key that is not compared could be changed without effect.
+    #[test]
+    fn all_settings_are_compared() {
+        let config =
+            SwitchConfig { metrics: "127.0.0.1:7".parse().ok(), ..SwitchConfig::default() };
+        let config = SwitchConfig { cpus: vec![1], ..config };
+        let mut keys: Vec<_> = SETTINGS.iter().map(|key| (*key).to_owned()).collect();
+        keys.sort();
+        assert_eq!(object(&config).into_iter().map(|(key, _)| key).collect::<Vec<_>>(), keys);
+    }
+}

@@ -113,6 +113,18 @@ has -P '^Uid:\t[1-9]'
 has -P '^CapPrm:\t0*$'
 must journalctl --no-pager --output cat --unit dray-switch DRAY_CONTROL=/run/dray/switch.sock
 has '^switch started'
+# A changed file: the port that was added by hand stays, and a mistake changes nothing.
+cp "$root/etc/dray/switch.toml" "$work/switch.toml"
+printf '[[ports]]\nname = "b"\nuri = "vhost:/run/dray/b.sock"\n' >>"$root/etc/dray/switch.toml"
+must systemctl reload dray-switch
+echo 'vlna = 7' >>"$root/etc/dray/switch.toml"
+! switch reload || fail "a file with a mistake is applied"
+must dray switch ports
+has 'vhost:/run/dray/a.sock *waiting'
+has 'vhost:/run/dray/b.sock *waiting'
+must journalctl --no-pager --output cat --unit dray-switch
+has '/etc/dray/switch.toml: line .*did you mean vlan?'
+cp "$work/switch.toml" "$root/etc/dray/switch.toml"
 # The watchdog.
 must mkdir -p /etc/systemd/system/dray-switch.service.d
 printf '[Service]\nWatchdogSec=1\n' >"$root/etc/systemd/system/dray-switch.service.d/test.conf"
@@ -124,7 +136,6 @@ soon is_restarted
 soon switch is-active
 # With an interface.
 cp deploy/systemd/dray-switch-uplinks.conf "$root/etc/systemd/system/dray-switch.service.d/test.conf"
-cp "$root/etc/dray/switch.toml" "$work/switch.toml"
 printf '[[ports]]\nname = "up"\nuri = "raw:eth0"\n' >>"$root/etc/dray/switch.toml"
 must systemctl daemon-reload
 must systemctl restart dray-switch

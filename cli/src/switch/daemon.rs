@@ -219,7 +219,7 @@ fn run_daemon(
             if file.has_lost_terminal() {
                 break;
             }
-            reload(&file.path, &present, &*engine);
+            reload(&file.path, &present, &engine);
         }
         log.look(|| engine.ports().into_iter().map(logged).collect());
         thread::sleep(Cancel::INTERVAL);

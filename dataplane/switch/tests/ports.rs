@@ -5,8 +5,11 @@ mod ends;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dray_daemon::Request;
 use dray_port::Frame;
-use dray_switch::{DropReason, Engine, EngineError};
+use dray_switch::apply::{Configuration, Given};
+use dray_switch::config::Pairs;
+use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
 use dray_wire::MacAddr;
 use ends::{
     Frames, LIMIT, add, counters, cpus, drops, eventually, open, pass, plug, reach, send_one,
@@ -212,4 +215,105 @@ fn address_is_pinned_to_one_port_at_a_time() {
     assert_eq!(pinned(), []);
     switch.add_port(&second, Vec::new()).unwrap();
     assert_eq!(pinned(), [(0, two, b.clone()), (0, three, b)]);
+}
+
+/// Random numbers, the same in each run.
+struct Random(u32);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        // xorshift32 (Marsaglia 2003)
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 17;
+        self.0 ^= self.0 << 5;
+        self.0 as usize % limit
+    }
+
+    /// Returns a file with some of five ports; many are invalid.
+    fn file(&mut self, mode: Mode, folder: &str) -> String {
+        let mut names = vec!["a", "b", "c", "d", "e"];
+        let mut text =
+            format!("mode = '{}'\ncpus = [{}]\n", format!("{mode:?}").to_lowercase(), cpus()[0]);
+        for _ in 0..self.below(6) {
+            let name = names.remove(self.below(names.len()));
+            let uri = match self.below(3) {
+                0 => "null:".to_owned(),
+                queues => format!("vhost:{folder}/{}?queues={queues}", self.below(5)),
+            };
+            let other = ["a", "b", "c", "d", "e"][self.below(5)];
+            let keys = match (self.below(6), mode) {
+                (0, _) if other != name => format!("mirror = ['{other}']"),
+                (1, _) => "rate_in = '1Gpps'".to_owned(),
+                (2, Mode::Patch) => format!("pair = '{other}'"),
+                (2, Mode::Learning) => format!("vlan = {}", 1 + self.below(2)),
+                (3, Mode::Learning) => format!("mac = ['02:00:00:00:00:0{}']", self.below(9)),
+                _ => String::new(),
+            };
+            text += &format!("[[ports]]\nname = '{name}'\nuri = '{uri}'\n{keys}\n");
+        }
+        text
+    }
+}
+
+/// Returns the names of the ports that can be captured.
+fn captured(switch: &Switch) -> Vec<String> {
+    let request = Request { method: "GET".to_owned(), ..Request::default() };
+    let reply = switch.captures().answer(&request).unwrap();
+    let reply: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    let names = reply["ports"].as_array().unwrap().iter().filter_map(|name| name.as_str());
+    let mut names: Vec<_> = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    names.sort();
+    names
+}
+
+/// Whatever ran before, a file gives the ports that a switch has that is started with it.
+#[test]
+fn applied_file_gives_what_a_start_gives() {
+    for mode in [Mode::Learning, Mode::Patch] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let mut random = Random(1);
+        let empty = Random(1).file(mode, path).lines().take(2).collect::<Vec<_>>().join("\n");
+        let start = SwitchConfig::from_toml(&empty).unwrap();
+        let switch = Switch::start(&start).unwrap();
+        let config = Configuration::new(start, Given::default());
+        let (mut applied, mut refused) = (0, 0);
+        for _ in 0..600 {
+            let text = random.file(mode, path);
+            let wanted = SwitchConfig::from_toml(&text).unwrap();
+            let before = switch.ports();
+            let said = config.apply(&switch, &text, false);
+            if let Err(why) = wanted.check(&cpus()) {
+                assert_eq!(said.unwrap_err().to_string(), why.find_line(&text).to_string());
+                assert_eq!(switch.ports(), before);
+                refused += 1;
+                continue;
+            }
+            let said = said.unwrap_or_else(|why| panic!("{why}: {text}")).to_string();
+            applied += 1;
+            let mut pairs = Pairs::default();
+            if mode == Mode::Patch {
+                let paired = wanted.ports.iter().filter(|port| port.mirror.is_empty());
+                paired.for_each(|port| drop(pairs.add(port).unwrap()));
+            }
+            let ports = switch.ports();
+            let partners = ports.iter().map(|port| (port.config.clone(), port.partner.clone()));
+            let expected = wanted.ports.iter();
+            let expected = expected.map(|port| (port.clone(), pairs.partner(&port.name).cloned()));
+            let expected: Vec<_> = expected.collect();
+            assert_eq!(partners.collect::<Vec<_>>(), expected, "{said}");
+            let mut names: Vec<_> =
+                expected.iter().map(|(port, _)| port.name.to_string()).collect();
+            names.sort();
+            assert_eq!(captured(&switch), names, "{said}");
+            let sockets = expected.iter().filter(|(port, _)| port.uri.socket_path().is_some());
+            let files = std::fs::read_dir(folder.path()).unwrap();
+            assert_eq!(files.count(), sockets.count(), "{said}");
+            let pinned: usize = expected.iter().map(|(port, _)| port.macs.len()).sum();
+            assert_eq!(switch.table().len(), pinned, "{said}");
+            let again = config.apply(&switch, &text, true).unwrap();
+            assert_eq!((again.ports.len(), again.unchanged), (0, expected.len()), "{said}");
+        }
+        assert!(applied > 100 && refused > 100, "{applied} files were applied, {refused} refused");
+    }
 }

@@ -93,7 +93,7 @@ impl Switch {
         for port in blocking {
             let (config, counters) = (port.config.clone(), port.counted());
             closed.push(Closed { index: port.index, config, counters });
-            self.close(ports, port);
+            self.close(next, port);
         }
         late.into_iter().try_for_each(|port| self.insert(next, port, open_port(port)?))
     }

@@ -35,7 +35,7 @@ use crate::sandbox::Sandbox;
 /// Options of a switch, which override those of the file.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// Read the configuration from this file.
+    /// Read the configuration from this file, and apply it again on SIGHUP.
     #[arg(long, value_name = "FILE.toml")]
     config: Option<PathBuf>,
     /// How frames find their port: `learning` (by MAC address, the default) or `patch` (in pairs).

@@ -58,8 +58,7 @@ Examples:
     /// Remove a port.
     #[command(after_help = "Example:\n  dray switch del-port a")]
     DelPort(DelPort),
-    /// Make the ports of the running switch those of a configuration file: what differs is changed, or
-    /// with an error nothing.
+    /// Apply a configuration file to the running switch: all that differs, or on an error nothing.
     #[command(after_help = "\
 Examples:
   dray switch apply /etc/dray/switch.toml --dry-run   what would change, a line for each port

@@ -31,7 +31,7 @@ pub struct Configuration {
     given: Given,
 }
 
-/// What the command line of a switch says, besides the configuration file.
+/// Part of a configuration that comes from the command line, and not from the file.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// Keys of the file that it overrides.
@@ -112,7 +112,7 @@ impl Configuration {
     }
 }
 
-/// What differs between a running switch and a file.
+/// Differences between a running switch and a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     /// Ports that differ: those of the file in its order, then those that are removed.
@@ -128,13 +128,13 @@ pub struct Changes {
 pub struct Change {
     /// Name of the port.
     pub port: Name,
-    /// What happens to it.
+    /// Effect on the port.
     pub change: Kind,
     /// Keys that differ; of a port that is added or removed, all of its keys.
     pub keys: Vec<KeyChange>,
 }
 
-/// What happens to a port.
+/// Effect of a file on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {

@@ -17,6 +17,7 @@ mod log;
 mod metrics;
 mod offload;
 mod safety;
+mod soak;
 mod takeover;
 mod top;
 mod vlan;

@@ -29,15 +29,15 @@ use crate::interop::{Endpoint, MemifClient, PLAIN};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A switch in a process of its own, which others take over.
-struct Running {
-    folder: TempDir,
+pub(crate) struct Running {
+    pub(crate) folder: TempDir,
     /// Network namespace that it runs in, if not the test's.
     namespace: Option<Arc<NetworkNamespace>>,
-    process: Started,
+    pub(crate) process: Started,
 }
 
 impl Running {
-    fn new(options: &[&str], ports: &[&str]) -> Self {
+    pub(crate) fn new(options: &[&str], ports: &[&str]) -> Self {
         Self::within(None, options, ports)
     }
 
@@ -54,7 +54,7 @@ impl Running {
         running
     }
 
-    fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         control_of(self.folder.path())
     }
 
@@ -62,11 +62,11 @@ impl Running {
         Client::new(&self.control())
     }
 
-    fn port(&self, name: &str) -> PortStatus {
+    pub(crate) fn port(&self, name: &str) -> PortStatus {
         self.client().port(&name.parse().unwrap()).expect("a reply")
     }
 
-    fn plug(&self, name: &str, keys: &str) -> Port {
+    pub(crate) fn plug(&self, name: &str, keys: &str) -> Port {
         ends::plug(&self.folder.path().join(name), keys)
     }
 
@@ -103,6 +103,15 @@ fn said(child: &mut std::process::Child) -> String {
         let _ = stderr.read_to_string(&mut said);
     }
     said
+}
+
+/// Sets a flag when it is dropped.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }
 
 /// Sends numbered frames from one port to another while `disturb` runs. Each must arrive once and in
@@ -154,8 +163,10 @@ pub(crate) fn exchange(
                 sleep(Duration::from_micros(20));
             }
         });
+        // Both end if this fails.
+        let stops = Stops(stop);
         disturb(longest);
-        stop.store(true, Relaxed);
+        drop(stops);
         let sent = sends.join().expect("the sender");
         assert_eq!(receives.join().expect("the receiver"), sent, "all frames have arrived");
         sent

@@ -170,6 +170,7 @@ fn run_daemon(
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
         None => (cancel_on_signals()?, None),
     };
+    dray_port::share_heap();
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let mut supervisor = Supervisor::from_environment();

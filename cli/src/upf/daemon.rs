@@ -87,6 +87,7 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     }
     let config = ports.load()?;
     let cancel = cancel_on_signals()?;
+    dray_port::share_heap();
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let mut supervisor = Supervisor::from_environment();

@@ -90,6 +90,7 @@ use dray_wire::offload::Offloads;
 pub use bytes::{Bytes, BytesError};
 pub use dray_daemon::{Access, Account, SocketName};
 pub use dray_shm::guard::{GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded};
+pub use dray_shm::share_heap;
 pub use fill::Fill;
 pub use finish::{Finished, Finisher};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};

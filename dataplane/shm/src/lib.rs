@@ -14,10 +14,12 @@ pub mod cache;
 mod file;
 pub mod guard;
 mod guest;
+mod heap;
 mod huge;
 mod mapping;
 
 pub use file::{FileError, MemoryFile, PageSize, name_of};
 pub use guest::{GuestMemory, Region, RegionError, Window};
+pub use heap::share_heap;
 pub use huge::vec_in_huge_pages;
 pub use mapping::Mapping;

@@ -1,4 +1,4 @@
-//! What each message of the driver changes.
+//! Handling of the driver's messages: each changes the session, or is refused.
 
 use std::fs::File;
 use std::sync::Arc;

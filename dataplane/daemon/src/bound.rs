@@ -30,6 +30,11 @@ pub fn borrow_files(on: bool) {
     BORROWED.store(on, Ordering::Relaxed);
 }
 
+/// Returns true if the files of all sockets are another process's.
+pub fn borrows_files() -> bool {
+    BORROWED.load(Ordering::Relaxed)
+}
+
 /// A bound socket, which listens if its type has connections.
 #[derive(Debug)]
 pub struct BoundSocket {

@@ -5,10 +5,12 @@
 //!
 //! The socket is open to root and its group, who may use everything it offers. Their requests are
 //! checked as if they were untrusted, since scripts make mistakes too.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod access;
 mod bound;
+#[expect(unsafe_code, reason = "the supervisor passes descriptors by their numbers")]
+mod calls;
 mod channel;
 mod client;
 mod failure;
@@ -21,9 +23,10 @@ mod name;
 mod notify;
 mod server;
 mod socket;
+mod store;
 
 pub use access::{Access, Account, read_accounts};
-pub use bound::{BoundSocket, SocketFile, borrow_files, may_make_folder};
+pub use bound::{BoundSocket, SocketFile, borrow_files, borrows_files, may_make_folder};
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
@@ -41,3 +44,4 @@ pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
     default_control,
 };
+pub use store::{Kept, Page, Store};

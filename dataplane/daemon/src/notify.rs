@@ -8,9 +8,11 @@ use std::env;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
     connect, sendmsg, socket_with,
@@ -20,11 +22,15 @@ use tracing::warn;
 
 use crate::SocketName;
 use crate::http::DESCRIPTORS_MAX;
+use crate::store::Store;
+
+/// Time in milliseconds that a supervisor may be behind with reading.
+const PATIENCE_MS: u32 = 100;
 
 /// Supervisor of the process, if there is one.
 #[derive(Debug, Default)]
 pub struct Supervisor {
-    socket: Option<OwnedFd>,
+    socket: Option<Arc<NotifySocket>>,
     /// Interval in which it wants a sign of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
 }
@@ -37,7 +43,7 @@ impl Supervisor {
         let Some(name) = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self::default();
         };
-        let socket = match open(&name) {
+        let socket = match NotifySocket::open(&name) {
             Ok(socket) => socket,
             Err(error) => {
                 warn!(socket = name, error = %error, "no connection to the supervisor");
@@ -50,7 +56,7 @@ impl Supervisor {
         let micros = micros.filter(|micros| is_own && *micros > 0);
         // Half the time, as sd_watchdog_enabled(3) recommends.
         let watchdog = micros.map(|micros| (Duration::from_micros(micros) / 2, Instant::now()));
-        Self { socket: Some(socket), watchdog }
+        Self { socket: Some(Arc::new(socket)), watchdog }
     }
 
     /// Reports that the program serves its clients, and what it does.
@@ -81,10 +87,36 @@ impl Supervisor {
         let _ = self.send("STOPPING=1", &[]);
     }
 
-    /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors:
-    /// `FDSTORE=1` gives them to systemd's store. Does nothing without a supervisor.
+    /// Returns the store of the supervisor, if there is one.
+    pub fn store(&self) -> Option<Store> {
+        self.socket.clone().map(Store::new)
+    }
+
+    /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors. Does
+    /// nothing without a supervisor.
     pub fn send(&self, message: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let Some(socket) = &self.socket else { return Ok(()) };
+        self.socket.as_ref().map_or(Ok(()), |socket| socket.send(message, descriptors))
+    }
+}
+
+/// The connection to a supervisor.
+#[derive(Debug)]
+pub(crate) struct NotifySocket(OwnedFd);
+
+impl NotifySocket {
+    /// Connects to the socket that `NOTIFY_SOCKET` names.
+    pub(crate) fn open(name: &str) -> io::Result<Self> {
+        let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
+        let address = SocketName::parse(name).map_err(wrong)?.address()?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        connect(&socket, &address)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a message. If the supervisor is behind with reading, waits a while.
+    pub(crate) fn send(&self, message: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let Self(socket) = self;
         if descriptors.len() > DESCRIPTORS_MAX {
             let count = descriptors.len();
             let what = format!("{count} file descriptors: at most {DESCRIPTORS_MAX} are allowed");
@@ -97,18 +129,14 @@ impl Supervisor {
             ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
         }
         let parts = [IoSlice::new(message.as_bytes())];
-        sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        for _ in 0..PATIENCE_MS {
+            match sendmsg(socket, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
+                Err(Errno::AGAIN) => std::thread::sleep(Duration::from_millis(1)),
+                sent => return Ok(sent.map(drop)?),
+            }
+        }
+        Err(Errno::AGAIN.into())
     }
-}
-
-fn open(name: &str) -> io::Result<OwnedFd> {
-    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
-    let address = SocketName::parse(name).map_err(wrong)?.address()?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
-    connect(&socket, &address)?;
-    Ok(socket)
 }
 
 #[cfg(test)]
@@ -124,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let there = UnixDatagram::bind(&path).unwrap();
-        let socket = Some(open(path.to_str().unwrap()).unwrap());
+        let socket = Some(Arc::new(NotifySocket::open(path.to_str().unwrap()).unwrap()));
         let watchdog = Some((Duration::from_secs(1000), Instant::now()));
         let mut supervisor = Supervisor { socket, watchdog };
         let received = || {
@@ -154,7 +182,7 @@ mod tests {
     #[test]
     fn socket_that_is_not_there_is_an_error() {
         for name in ["/nonexistent/notify", "@dray-test-no-such-supervisor", ""] {
-            assert!(open(name).is_err(), "{name}");
+            assert!(NotifySocket::open(name).is_err(), "{name}");
         }
     }
 }

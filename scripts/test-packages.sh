@@ -41,7 +41,9 @@ log=$work/log
 : >"$log"
 fail() {
     tail -n 40 "$log" >&2
-    ! inside journalctl --no-pager --lines 40 || cat "$log" >&2
+    # Without the kernel's messages, which are the whole machine's.
+    ! inside journalctl --no-pager --lines 60 _TRANSPORT=journal + _TRANSPORT=stdout + _TRANSPORT=syslog ||
+        cat "$log" >&2
     echo "test-packages.sh: $suite: $*" >&2
     exit 1
 }
@@ -125,6 +127,33 @@ has 'vhost:/run/dray/b.sock *waiting'
 must journalctl --no-pager --output cat --unit dray-switch
 has '/etc/dray/switch.toml: line .*did you mean vlan?'
 cp "$work/switch.toml" "$root/etc/dray/switch.toml"
+must systemctl reload dray-switch
+# A crash, and a restart: peers stay connected, and frames go on.
+must dray switch add-port b vhost:/run/dray/b.sock
+must systemd-run --unit receiver dray receive --port virtio:/run/dray/b.sock --duration 60
+must systemd-run --unit sender dray send --port virtio:/run/dray/a.sock --rate 1k --duration 60
+received() {
+    inside dray switch stats b --json && grep -o '"tx_frames": *[0-9]*' "$log" | grep -o '[0-9]*$'
+}
+passes() { [ "$(received || echo 0)" -gt "$1" ]; }
+soon passes 100
+for event in 'kill --signal KILL' restart 'kill --signal KILL'; do
+    sleep 0.2
+    frames=$(received)
+    main=$(inside systemctl show --property MainPID dray-switch && cat "$log")
+    # shellcheck disable=SC2086 # several words
+    must systemctl $event dray-switch
+    is_another() { inside systemctl show --property MainPID dray-switch && ! grep -qx "$main" "$log"; }
+    soon is_another
+    soon switch is-active
+    soon passes $((frames + 100))
+    must dray switch ports --json
+    [ "$(grep -o '"disconnects": *{}' "$log" | wc -l)" = 2 ] || fail "peers have reconnected after $event"
+done
+! inside sh -c 'journalctl --output cat --unit dray-switch | grep "not used"' || fail "$(cat "$log")"
+must systemctl stop sender receiver
+# It may be started five times within ten seconds.
+must systemctl reset-failed dray-switch
 # The watchdog.
 must mkdir -p /etc/systemd/system/dray-switch.service.d
 printf '[Service]\nWatchdogSec=1\n' >"$root/etc/systemd/system/dray-switch.service.d/test.conf"

@@ -27,6 +27,7 @@ impl LogArguments {
 }
 
 /// A port as the log sees it.
+#[derive(Default)]
 pub(crate) struct LoggedPort {
     pub(crate) name: String,
     pub(crate) uri: String,
@@ -50,6 +51,15 @@ pub(crate) struct PortLog {
 
 impl PortLog {
     const INTERVAL: Duration = Duration::from_secs(1);
+
+    /// Creates the log of ports that another process had before, with what it has logged: their
+    /// numbers of disconnects.
+    pub(crate) fn after(disconnects: impl Iterator<Item = (String, u64)>) -> Self {
+        let known = disconnects.map(|(name, disconnects)| {
+            (name.clone(), LoggedPort { name, disconnects, ..LoggedPort::default() })
+        });
+        Self { looked: None, known: known.collect() }
+    }
 
     /// Looks at the ports, once in a second.
     pub(crate) fn look(&mut self, ports: impl FnOnce() -> Vec<LoggedPort>) {

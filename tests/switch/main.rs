@@ -10,6 +10,7 @@ mod afxdp;
 mod apply;
 mod capture;
 mod console;
+mod crash;
 mod interop;
 mod liar;
 mod liars;

@@ -2,7 +2,7 @@
 //! disturbs nothing.
 
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -19,6 +19,7 @@ use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
 use dray_port::{Frame, Port, scratch};
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortStatus};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use tempfile::TempDir;
 
 use crate::common::{self, Started, alone, eventually, listens};
@@ -367,7 +368,7 @@ fn begin(control: &Path) -> Channel {
     let mut begun = None;
     let begins = || {
         let (ours, theirs) = Channel::pair().unwrap();
-        match ask(control, 1, theirs) {
+        match ask(control, 2, theirs) {
             Ok(_) => begun = Some(ours),
             Err(why) => assert!(why.contains("another one is under way"), "{why}"),
         }
@@ -389,7 +390,7 @@ fn failed_takeover_disturbs_nothing() {
         let (_, theirs) = Channel::pair().unwrap();
         let why = ask(&control, 99, &theirs).unwrap_err();
         let version = env!("CARGO_PKG_VERSION");
-        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 1 and 99"];
+        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 2 and 99"];
         assert!(parts.iter().all(|part| why.contains(part)), "{why}");
 
         // Ends at once, after the offer, and in the middle of the end; says something else.
@@ -435,6 +436,13 @@ fn failed_takeover_disturbs_nothing() {
     exchange((&mut a, &mut b), |_| ());
 }
 
+fn memory_of_fixed_size() -> OwnedFd {
+    let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&memory, 4096).unwrap();
+    fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+    memory
+}
+
 #[test]
 fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let _alone = alone();
@@ -443,12 +451,12 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let why = fails(&mut takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
 
-    let hello = r#"{"version":"9.9.9","format":1}"#;
+    let hello = r#"{"version":"9.9.9","format":2}"#;
     let offer = |ports: &str| {
-        format!(r#"[false,{{"settings":"","ports":[{ports}],"stations":[],"uptime_s":1e300}}]"#)
+        let rest = r#""stations":[],"uptime_s":1e300,"reset":null"#;
+        format!(r#"[false,{{"settings":"","ports":[{ports}],{rest}}}]"#)
     };
-    let live =
-        r#""said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
+    let live = r#""changes":0,"said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
     let port = |live: &str| {
         format!(
             r#"{{"config":{{"name":"a","uri":"vhost:/nosuch/a"}},"partner":null,"live":{{{live}}}}}"#
@@ -460,9 +468,9 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
         (hello, None, "has ended, or given up"),
         (hello, Some("}".to_owned()), "invalid message"),
         (hello, Some("[false]".to_owned()), "invalid message"),
-        (hello, Some(offer(&few)), "1 of its 2 file descriptors"),
+        (hello, Some(offer(&few)), "2 of its 3 file descriptors"),
         (hello, Some(offer(&said)), "vhost:/nosuch/a: incomplete message header: 3 of 12"),
-        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 1"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 2"),
         ("{}", None, "missing field"),
     ] {
         let _ = std::fs::remove_file(&control);
@@ -470,9 +478,11 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
         let _server = Server::start(listener, Limits::default(), move |mut request| {
             let channel = Channel::of(request.descriptors.pop().expect("one")).unwrap();
             if let Some(message) = &message {
-                // In place of the control socket, and of the connection to a driver.
+                // In place of the control socket and of the counters; the connection to a driver, and
+                // the marks of its queues.
                 let (driver, other) = UnixStream::pair().unwrap();
-                let descriptors = [other.as_fd(), driver.as_fd()];
+                let marks = memory_of_fixed_size();
+                let descriptors = [other.as_fd(), other.as_fd(), driver.as_fd(), marks.as_fd()];
                 channel.send(message.as_bytes(), &descriptors, PATIENCE).unwrap();
             }
             Response::text(200, "application/json", hello.to_owned())

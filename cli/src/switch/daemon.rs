@@ -9,15 +9,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use dray_cni::{Opened, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress, Supervisor};
+use dray_daemon::{
+    ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress, Store as FdStore, Supervisor,
+};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::apply::{Configuration, Given, Kind};
 use dray_switch::config::{FILE_MAX, Idle, PortError, read_file};
 use dray_switch::{
-    Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Succession,
-    Switch, SwitchConfig,
+    Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Recorder,
+    Succession, Switch, SwitchConfig,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -98,6 +100,7 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
     std::mem::take(&mut arguments.log).start()?;
     let (file, given) = (arguments.config.clone(), arguments.given());
     let (sandbox, takes_over) = (arguments.sandbox, arguments.take_over);
+    let supervisor = Supervisor::from_environment();
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
     let mut succession = None;
@@ -123,7 +126,14 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    run_daemon(&config, file, given, sandbox, succession)
+    let store = supervisor.store();
+    if let (None, Some(store)) = (&succession, &store) {
+        succession = Succession::of_store(store).unwrap_or_else(|error| {
+            warn!(%error, "the state before is not used, and peers connect anew");
+            None
+        });
+    }
+    run_daemon(&config, file, given, sandbox, succession, supervisor, store)
 }
 
 impl DaemonArguments {
@@ -158,13 +168,16 @@ impl DaemonArguments {
     }
 }
 
-/// Runs the switch until it is cancelled, or another process takes over.
+/// Runs the switch until it is cancelled, or another process takes over. With a `store`, the next
+/// process continues it.
 fn run_daemon(
     config: &SwitchConfig,
     file: Option<PathBuf>,
     given: Given,
     sandbox: Sandbox,
     succession: Option<Succession>,
+    mut supervisor: Supervisor,
+    store: Option<FdStore>,
 ) -> Result<(), Failure> {
     let (cancel, file) = match file {
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
@@ -173,9 +186,8 @@ fn run_daemon(
     dray_port::share_heap();
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
-    let mut supervisor = Supervisor::from_environment();
     let path = file.as_ref().map(|file| file.path.as_path());
-    let Started { engine, socket, monitors, again, problems } = match succession {
+    let Started { engine, socket, monitors, again, problems, mut log } = match succession {
         Some(succession) => take_over(config, path, sandbox, succession)?,
         None => start(config, path, sandbox)?,
     };
@@ -186,6 +198,11 @@ fn run_daemon(
         monitors.as_ref().map(AsFd::as_fd),
         || std::process::exit(0),
     )?;
+    let recorder = store.map(|store| {
+        let monitors = monitors.as_ref().map(AsFd::as_fd);
+        Recorder::start(&engine, store, socket.as_fd(), monitors)
+    });
+    let recorder = recorder.transpose()?;
     let limits = Limits { body: FILE_MAX, ..Limits::default() };
     let present = Arc::new(Configuration::new(config.clone(), given));
     let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(predecessor));
@@ -206,7 +223,6 @@ fn run_daemon(
     for problem in &problems {
         warn!(problem, "container without port");
     }
-    let mut log = PortLog::default();
     supervisor.ready(&format!("{} ports", engine.status().ports));
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
@@ -226,6 +242,11 @@ fn run_daemon(
         thread::sleep(Cancel::INTERVAL);
     }
     supervisor.stopping();
+    if let (Some(recorder), None) = (recorder, dray_daemon::failure()) {
+        info!("switch ended");
+        let configured = present.get().ports.into_iter().map(|port| port.name);
+        recorder.leave(&engine, configured.collect(), || std::process::exit(0));
+    }
     drop((server, monitors));
     match dray_daemon::failure() {
         None if dray_daemon::log::is_journal() => {
@@ -297,6 +318,7 @@ struct Started {
     /// Number of containers' ports that were opened again, and what went wrong with others.
     again: usize,
     problems: Vec<String>,
+    log: PortLog,
 }
 
 fn start(config: &SwitchConfig, file: Option<&Path>, sandbox: Sandbox) -> Result<Started, Failure> {
@@ -315,37 +337,25 @@ fn start(config: &SwitchConfig, file: Option<&Path>, sandbox: Sandbox) -> Result
             Err(error) => problems.push(error.to_string()),
         }
     }
-    Ok(Started { engine: Arc::new(engine), socket, monitors, again, problems })
+    let (engine, log) = (Arc::new(engine), PortLog::default());
+    Ok(Started { engine, socket, monitors, again, problems, log })
 }
 
-/// Takes over the running switch.
+/// Takes over the running switch, or continues one that has ended.
 fn take_over(
     config: &SwitchConfig,
     file: Option<&Path>,
     sandbox: Sandbox,
-    succession: Succession,
+    mut succession: Succession,
 ) -> Result<Started, Failure> {
-    let running: Vec<PortConfig> = succession.ports().cloned().collect();
     let mut config = config.clone();
-    for port in &running {
-        if let Some(other) = config.ports.iter().find(|other| other.name == port.name)
-            && other.uri != port.uri
-        {
-            let name = port.name.as_str();
-            let what = format!(
-                "take-over: port {name:?} runs as {}, not as {}; remove it first, or give it as it \
-                 runs",
-                port.uri, other.uri
-            );
-            return Err(anyhow::anyhow!(what).into());
-        }
-    }
-    config.ports.retain(|port| running.iter().all(|other| other.name != port.name));
-    let uris: Vec<_> = running.iter().chain(&config.ports).map(|port| port.uri.clone()).collect();
+    let uris = succession.merge(&mut config)?;
+    let disconnects = succession.disconnects();
+    let log = PortLog::after(disconnects.map(|(name, count)| (name.to_string(), count)));
     let confine = || sandbox.enter(&config.control.path, &uris, file);
     let (engine, socket, monitors) = succession.complete(&config, confine)?;
     let engine = Arc::new(engine);
-    Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new() })
+    Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })
 }
 
 /// Returns a port as the log sees it.

@@ -69,7 +69,26 @@ macro_rules! counters {
         }
 
         impl Counters {
-            fn words(&self) -> [u64; WORDS] {
+            /// Number of words in which they are [stored](Self::store).
+            pub const WORDS: usize = WORDS;
+
+            /// Stores them in the first words of `to`. Each number is consistent by itself.
+            pub fn store(&self, to: &[std::sync::atomic::AtomicU64]) {
+                for (to, from) in to.iter().zip(self.words()) {
+                    to.store(from, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+
+            /// Loads what was stored.
+            ///
+            /// # Panics
+            /// If there are too few words.
+            pub fn load(from: &[std::sync::atomic::AtomicU64]) -> Self {
+                let load = |index: usize| from[index].load(std::sync::atomic::Ordering::Relaxed);
+                Self::from_words(std::array::from_fn(load))
+            }
+
+            fn words(&self) -> [u64; Self::WORDS] {
                 let mut words = [0; WORDS];
                 let (first, drops) = words.split_at_mut(NUMBERS);
                 first.copy_from_slice(&[$(self.$number,)*]);
@@ -171,17 +190,12 @@ macro_rules! counters {
         impl Published {
             /// Publishes `counters`.
             pub fn publish(&self, counters: &Counters) {
-                for (to, from) in self.0.iter().zip(counters.words()) {
-                    to.store(from, std::sync::atomic::Ordering::Relaxed);
-                }
+                counters.store(&self.0);
             }
 
             /// Returns the counters published last.
             pub fn read(&self) -> Counters {
-                let load = |word: &std::sync::atomic::AtomicU64| {
-                    word.load(std::sync::atomic::Ordering::Relaxed)
-                };
-                Counters::from_words(self.0.each_ref().map(load))
+                Counters::load(&self.0)
             }
         }
     };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::{BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::SocketType;
+use rustix::net::{Shutdown, SocketType, shutdown};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
@@ -19,16 +19,14 @@ use rustix::time::Timespec;
 use crate::attention::Attention;
 use crate::handed::{self, Handed};
 use crate::link::{LinkState, LinkStatus};
-use crate::live::{Conversation, Frozen, Live, Parts, Words};
+use crate::live::{Conversation, Frozen, Live, Parts};
+use crate::marks::Marks;
 use crate::scheme::Failed;
 use crate::shared_listener::Seat;
 use crate::unix;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
-
-/// Time that the handling of a message may take while the port is to be handed over.
-const FREEZING: Duration = Duration::from_secs(1);
 
 /// Pause before the next peer is tried, after a peer that violated the protocol, one that accepted
 /// and disconnected, or a failed connect.
@@ -59,6 +57,10 @@ pub(crate) struct Control {
     owns_origin: bool,
     /// The control thread's id, once it runs.
     thread: OnceLock<Pid>,
+    /// Counts what makes a description of the port invalid.
+    marks: OnceLock<Arc<Marks>>,
+    /// Called after each such change.
+    tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Origin of peers.
@@ -283,6 +285,8 @@ impl Connection {
             origin: origin.map_err(|error| ("socket", error))?,
             owns_origin,
             thread: OnceLock::new(),
+            marks: OnceLock::new(),
+            tell: OnceLock::new(),
         });
         let shared = control.clone();
         let (ends, ended) = mpsc::channel();
@@ -302,22 +306,37 @@ impl Connection {
     }
 
     /// Stops the control thread, before it accepts a peer or reads a message. `said` returns what the
-    /// peer has said so far, and `last` where its queues stand. `None` if `said` returns that.
-    pub(crate) fn freeze<'c>(
-        &'c self,
+    /// peer has said so far. `None` if `said` returns that.
+    pub(crate) fn freeze(
+        &self,
+        patience: Duration,
         said: impl FnOnce() -> Option<io::Result<Conversation>>,
-        last: impl Fn() -> Vec<Words> + 'c,
-    ) -> io::Result<Option<Frozen<'c>>> {
+    ) -> io::Result<Option<Frozen<'_>>> {
         let control = &self.control;
-        let gate = control.patient_gate()?;
+        let gate = control.patient_gate(patience)?;
         let peer = gate.as_ref().map(OwnedFd::try_clone).transpose()?;
         let Some(conversation) = said().transpose()? else { return Ok(None) };
         // Of a session that has just ended.
         let conversation = peer.as_ref().map(|_| conversation).unwrap_or_default();
         let origin = control.origin.as_ref().map(OwnedFd::try_clone).transpose()?;
         let (own, past) = (control.owns_origin, self.status());
-        let live = Live::of_peer(Parts { origin, own, peer, conversation, past });
-        Ok(Some(Frozen { live, last: Box::new(last), _gate: gate }))
+        let marks = control.marks.get();
+        let changes = marks.map_or(0, |marks| marks.changes());
+        let marks = marks.map(|marks| marks.as_fd().try_clone_to_owned()).transpose()?;
+        let live = Live::of_peer(Parts { origin, own, peer, marks, changes, conversation, past });
+        Ok(Some(Frozen { live, _gate: gate }))
+    }
+
+    /// Has changes of what [`freeze`](Self::freeze) describes counted from now on.
+    pub(crate) fn keep_marks(&self, marks: Arc<Marks>) {
+        // A connection has one port.
+        let _ = self.control.marks.set(marks);
+    }
+
+    /// Has `tell` called after each such change.
+    pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        // Whoever asked first is told.
+        let _ = self.control.tell.set(tell);
     }
 
     /// Sets what is known of the peers before.
@@ -380,8 +399,16 @@ impl Control {
             status.state = LinkState::Connected;
             status.unreachable = None;
         });
+        self.changes();
         let end = converse(stream, self);
-        *self.gate() = None;
+        let peer = self.gate().take();
+        self.changes();
+        if let (Some(peer), End::Left | End::Refused(_), false) =
+            (&peer, &end, dray_daemon::borrows_files())
+        {
+            // Another process may have duplicates of the connection.
+            let _ = shutdown(peer, Shutdown::Both);
+        }
         self.change(|status| {
             status.state = LinkState::Waiting;
             status.features.clear();
@@ -448,8 +475,8 @@ impl Control {
 
     /// Like [`gate`](Self::gate), for a caller that the peer must not hold up: it could make the control
     /// thread close a file that takes long.
-    fn patient_gate(&self) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
-        let deadline = Instant::now() + FREEZING;
+    fn patient_gate(&self, patience: Duration) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
+        let deadline = Instant::now() + patience;
         loop {
             match self.peer.try_lock() {
                 Ok(gate) => return Ok(gate),
@@ -458,7 +485,7 @@ impl Control {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    let what = format!("its peer has kept it busy for {FREEZING:?}");
+                    let what = format!("its peer has kept it busy for {patience:?}");
                     return Err(io::Error::new(io::ErrorKind::TimedOut, what));
                 }
             }
@@ -470,6 +497,13 @@ impl Control {
     fn admit(&self, stream: UnixStream) -> UnixStream {
         *self.gate() = stream.try_clone().ok().map(OwnedFd::from);
         stream
+    }
+
+    /// Counts a change of what a description of the port says. If a message causes it, this is called
+    /// before the message takes effect, with the gate held.
+    pub(crate) fn changes(&self) {
+        self.marks.get().into_iter().for_each(|marks| marks.change());
+        self.tell.get().into_iter().for_each(|tell| tell());
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

@@ -56,6 +56,7 @@ mod interface;
 mod limits;
 mod link;
 mod live;
+mod marks;
 pub mod memif;
 pub mod memory;
 pub mod netmap;

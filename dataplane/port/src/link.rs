@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -79,9 +79,19 @@ pub trait Link: Send + Sync {
     fn move_control(&self, _cpus: &CpuSet) {}
 
     /// Stops the control thread, so that another process can continue the port; `None` if that is
-    /// not possible for this kind of port.
-    fn freeze(&self) -> Option<io::Result<Frozen<'_>>> {
+    /// not possible for this kind of port. Waits at most `patience` for a message that it handles.
+    fn freeze(&self, _patience: Duration) -> Option<io::Result<Frozen<'_>>> {
         None
+    }
+
+    /// Returns the number of changes of what [`freeze`](Self::freeze) describes.
+    fn changes(&self) -> u64 {
+        0
+    }
+
+    /// Has `tell` called after each such change.
+    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        drop(tell);
     }
 }
 

@@ -3,7 +3,8 @@
 //! The description is what the peer has said, in the messages of its own protocol, and the
 //! descriptors that came with them. The process that continues has these messages said again, and
 //! checks them as it checks a peer's: a description is trusted no further than a peer. Messages that
-//! start a queue come last, once the other process has let go of it.
+//! start a queue come last, once the other process has let go of it. Where the queues stand is in
+//! memory that both processes see ([`marks`](crate::marks)), also if the other one was killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -18,6 +19,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::{Deserialize, Serialize};
 
 use crate::link::LinkStatus;
+use crate::marks::PastMarks;
 
 /// Maximum number of descriptors of one message: vhost-user allows 32.
 const DESCRIPTORS_MAX: usize = 32;
@@ -35,6 +37,9 @@ pub struct Live {
     own: bool,
     /// True if the next descriptor is the connection to the peer.
     connected: bool,
+    /// Number of changes before this description. The next descriptor is that of the marks of the
+    /// queues if there is a peer.
+    changes: u64,
     /// Messages of the peer; each has as many of the further descriptors as the number says.
     said: Vec<(Words, u8)>,
     /// Messages of the peer that start its queues.
@@ -69,6 +74,9 @@ pub(crate) struct Parts {
     pub(crate) origin: Option<OwnedFd>,
     pub(crate) own: bool,
     pub(crate) peer: Option<OwnedFd>,
+    /// The marks of its queues, and the number of changes; with a peer.
+    pub(crate) marks: Option<OwnedFd>,
+    pub(crate) changes: u64,
     pub(crate) conversation: Conversation,
     /// Ends of earlier sessions.
     pub(crate) past: LinkStatus,
@@ -87,9 +95,11 @@ impl Live {
     }
 
     pub(crate) fn of_peer(parts: Parts) -> Self {
-        let Parts { origin, own, peer, conversation: Conversation { said, starts }, past } = parts;
+        let Parts { origin, own, peer, marks, changes, conversation, past } = parts;
+        let Conversation { said, starts } = conversation;
         let (has_origin, connected) = (origin.is_some(), peer.is_some());
-        let mut descriptors: Vec<_> = origin.into_iter().chain(peer).collect();
+        let marks = marks.filter(|_| connected);
+        let mut descriptors: Vec<_> = origin.into_iter().chain(peer).chain(marks).collect();
         let mut words = |messages: Vec<Said>| {
             let strip = |said: Said| {
                 let count = said.descriptors.len() as u8;
@@ -102,6 +112,7 @@ impl Live {
             origin: has_origin,
             own,
             connected,
+            changes,
             said: words(said),
             starts: words(starts),
             devices: 0,
@@ -110,6 +121,21 @@ impl Live {
             last_end: past.last_end,
             descriptors,
         }
+    }
+
+    /// Returns true if there is nothing to continue: such a port can only be opened again.
+    pub fn is_empty(&self) -> bool {
+        self.descriptors.is_empty()
+    }
+
+    /// Returns the number of peers that were disconnected.
+    pub fn disconnects(&self) -> u64 {
+        self.ends.values().sum()
+    }
+
+    /// Returns the number of changes of the port before it was described.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Returns the descriptors of the description, in order.
@@ -124,7 +150,7 @@ impl Live {
     pub fn adopt(&mut self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<(), String> {
         let of_messages =
             self.said.iter().chain(&self.starts).map(|(_, count)| usize::from(*count));
-        let first = usize::from(self.origin) + usize::from(self.connected);
+        let first = usize::from(self.origin) + 2 * usize::from(self.connected);
         let wanted = first + of_messages.sum::<usize>() + usize::from(self.devices);
         self.descriptors = descriptors.take(wanted).collect();
         match self.descriptors.len() {
@@ -142,7 +168,8 @@ impl Live {
     pub(crate) fn into_parts(self) -> Result<Parts, String> {
         let mut descriptors = self.descriptors.into_iter();
         let mut take = |is_there: bool| if is_there { descriptors.next() } else { None };
-        let (origin, peer) = (take(self.origin), take(self.connected));
+        let origin = take(self.origin);
+        let (peer, marks) = (take(self.connected), take(self.connected));
         let mut messages = |messages: Vec<(Words, u8)>| {
             let said = |(words, count): (Words, u8)| {
                 let count = usize::from(count);
@@ -156,7 +183,23 @@ impl Live {
         let (said, starts) = (messages(self.said)?, messages(self.starts)?);
         let past = LinkStatus { ends: self.ends, last_end: self.last_end, ..LinkStatus::default() };
         let conversation = Conversation { said, starts };
-        Ok(Parts { origin, own: self.own, peer, conversation, past })
+        let Self { own, changes, .. } = self;
+        Ok(Parts { origin, own, peer, marks, changes, conversation, past })
+    }
+}
+
+impl Parts {
+    /// Returns both ends for a session that another process has begun, if there is one that can be
+    /// continued. Otherwise the port has no peer.
+    pub(crate) fn resumption(&mut self) -> Option<(Resumption, Resumed)> {
+        match PastMarks::new(self.marks.take()?, self.changes) {
+            Ok(marks) => Some(Resumption::new(std::mem::take(&mut self.conversation), marks)),
+            Err(why) => {
+                self.past.ended(&why);
+                self.peer = None;
+                None
+            }
+        }
     }
 }
 
@@ -195,8 +238,6 @@ impl Said {
 /// A port whose control thread stands still until this value is dropped. Data threads go on.
 pub struct Frozen<'p> {
     pub(crate) live: Live,
-    /// Returns what the peer would say last, once data threads have let go of the queues.
-    pub(crate) last: Box<dyn Fn() -> Vec<Words> + 'p>,
     /// Keeps the control thread out.
     pub(crate) _gate: MutexGuard<'p, Option<OwnedFd>>,
 }
@@ -206,31 +247,26 @@ impl Frozen<'_> {
     pub fn take_live(&mut self) -> Live {
         std::mem::take(&mut self.live)
     }
-
-    /// Returns where the queues stand, for [`Resumption::go`]. Call it when no data thread uses the
-    /// port any more.
-    pub fn last_words(&self) -> Vec<Words> {
-        (self.last)()
-    }
 }
 
 /// A port that is ready to be continued, in the process that continues it.
 pub struct Resumption {
     pub(crate) ready: mpsc::Receiver<Result<(), String>>,
-    pub(crate) go: mpsc::Sender<Vec<Words>>,
+    pub(crate) go: mpsc::Sender<()>,
 }
 
 /// The end of a [`Resumption`] that a control thread holds.
 pub(crate) struct Resumed {
     pub(crate) conversation: Conversation,
+    marks: PastMarks,
     ready: mpsc::Sender<Result<(), String>>,
-    go: mpsc::Receiver<Vec<Words>>,
+    go: mpsc::Receiver<()>,
 }
 
 impl Resumption {
-    pub(crate) fn new(conversation: Conversation) -> (Self, Resumed) {
+    pub(crate) fn new(conversation: Conversation, marks: PastMarks) -> (Self, Resumed) {
         let ((ready, is_ready), (go, goes)) = (mpsc::channel(), mpsc::channel());
-        (Self { ready: is_ready, go }, Resumed { conversation, ready, go: goes })
+        (Self { ready: is_ready, go }, Resumed { conversation, marks, ready, go: goes })
     }
 
     /// Waits until the port is ready; the error says why it cannot be continued.
@@ -239,29 +275,42 @@ impl Resumption {
         self.ready.recv_timeout(patience).unwrap_or_else(|_| Err(what.to_owned()))
     }
 
-    /// Starts the queues where the other process has stopped ([`Frozen::last_words`]).
-    pub fn go(self, last: Vec<Words>) {
+    /// Starts the queues where the other process has stopped. Call it when no data thread there uses
+    /// the port any more.
+    pub fn go(&self) {
         // A control thread that has ended has said why in the port's status.
-        let _ = self.go.send(last);
+        let _ = self.go.send(());
+    }
+
+    /// Waits until the queues have started: before that, the port cannot be described again.
+    pub fn wait_started(self, patience: std::time::Duration) {
+        let _ = self.ready.recv_timeout(patience);
     }
 }
 
 impl Resumed {
     /// Has everything said by `say`: at once what leads to where the peer stood, and when the other
-    /// process has let go what starts the queues. Returns false if that never happens.
+    /// process has let go what starts the queues, after `stand` was told where they stand. Returns
+    /// false if that never happens.
     pub(crate) fn restate(
         self,
+        stand: impl FnOnce(&PastMarks),
         mut say: impl FnMut(&Said) -> Result<(), String>,
     ) -> Result<bool, String> {
-        let Self { conversation: Conversation { said, starts }, ready, go } = self;
+        let Self { conversation: Conversation { said, starts }, marks, ready, go } = self;
         let result = said.iter().try_for_each(&mut say);
         // The port may have been closed meanwhile.
         let _ = ready.send(result.clone());
         result?;
-        let Ok(last) = go.recv() else { return Ok(false) };
-        let last = last.into_iter().map(|words| Said { words, descriptors: Vec::new() });
-        let starts = last.chain(starts);
-        starts.into_iter().try_for_each(|message| say(&message))?;
+        if go.recv().is_err() {
+            return Ok(false);
+        }
+        let started = marks.take().and_then(|()| {
+            stand(&marks);
+            starts.iter().try_for_each(&mut say)
+        });
+        let _ = ready.send(started.clone());
+        started?;
         Ok(true)
     }
 }
@@ -277,6 +326,7 @@ mod tests {
 
     use super::*;
     use crate::PortUri;
+    use crate::marks::Marks;
 
     /// Messages of vhost-user with any content, of memif's length, or of any bytes.
     fn words() -> impl Strategy<Value = Words> {
@@ -312,14 +362,18 @@ mod tests {
             let (peer, _other) = UnixStream::pair().unwrap();
             let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
             let events = std::iter::repeat_with(event).take(if few { 1 } else { 40 });
-            let mut descriptors = std::iter::once(OwnedFd::from(peer)).chain(events);
+            let marks = Marks::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
+            let mut descriptors = [OwnedFd::from(peer), marks].into_iter().chain(events);
             prop_assume!(live.adopt(&mut descriptors).is_ok());
             let text = serde_json::to_string(&live).unwrap();
             prop_assert!(serde_json::from_str::<Live>(&text).is_ok());
             let uri: PortUri = uri.parse().unwrap();
             if let Ok((port, Some(resumption))) = uri.resume(live) {
                 match resumption.wait_ready(Duration::from_secs(5)) {
-                    Ok(()) => resumption.go(vec![vec![1]]),
+                    Ok(()) => {
+                        resumption.go();
+                        resumption.wait_started(Duration::from_secs(5));
+                    }
                     Err(why) => prop_assert!(!why.contains("get ready"), "{}", why),
                 }
                 drop(port);

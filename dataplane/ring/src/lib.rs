@@ -65,6 +65,7 @@ mod align;
 mod chain;
 mod free;
 mod lie;
+mod mark;
 pub mod memif;
 pub mod packed;
 #[cfg(not(loom))]
@@ -74,11 +75,13 @@ pub mod split;
 mod sync;
 
 use arrayvec::ArrayVec;
+use dray_shm::SharedWord;
 
 #[cfg(not(loom))]
 pub use align::AlignError;
 pub use chain::{Access, AddressSpace, Buffer, CHAIN_MAX, Chain, Plain, Segment};
 pub use lie::Lie;
+pub use mark::Progress;
 pub use size::{QueueSize, SizeError};
 
 /// The device side of a virtqueue.
@@ -111,6 +114,14 @@ pub trait DeviceQueue: Send {
     /// Like [`push`](Self::push), for chains of one buffer: the identity of each, and the number of
     /// bytes written into it.
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>);
+
+    /// Notes at `word` how far the device has come, from now on: a device that goes on after this one
+    /// was killed reads it ([`Progress`]).
+    fn keep_mark(&mut self, word: SharedWord);
+
+    /// Says that the popped chains are about to be used. If this device is killed before it has returned
+    /// them, the next one returns them without reading them again.
+    fn commit(&mut self);
 
     /// Returns the buffers after the first one of the chain popped last.
     fn rest(&self) -> &[Segment];

@@ -30,6 +30,8 @@ pub enum Lie {
     IndirectLength { len: u32 },
     #[error("indirect tables were not negotiated")]
     IndirectNotNegotiated,
+    #[error("descriptor {index} was returned without those that it belongs to")]
+    NotTogether { index: u16 },
     #[error("device returned buffer {id}, which is not in flight")]
     NotOut { id: u32 },
 }

@@ -57,6 +57,12 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
+    /// Wraps memory of this program that cannot change its size.
+    pub(crate) fn sealed(fd: OwnedFd) -> io::Result<Self> {
+        let len = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
+        Ok(Self { fd, len, from_peer: false })
+    }
+
     /// Allocates all of its pages, so that no later access fails for lack of memory.
     pub fn allocate(&self) -> Result<(), FileError> {
         rustix::fs::fallocate(&self.fd, rustix::fs::FallocateFlags::empty(), 0, self.len)

@@ -62,6 +62,7 @@ pub mod config;
 pub mod counters;
 mod engine;
 mod path;
+mod recorder;
 pub mod table;
 mod takeover;
 
@@ -71,5 +72,6 @@ pub use engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
 pub use path::{InlineSwitch, Switch};
+pub use recorder::Recorder;
 pub use table::Table;
 pub use takeover::{Predecessor, Succession, TakeoverError};

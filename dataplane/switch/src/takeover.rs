@@ -7,11 +7,15 @@
 //! |---|---|
 //! | old | its settings, ports and stations, with all descriptors ([`Offer`]); control threads stand still |
 //! | new | it is ready: memory is mapped, workers are started and have no ports |
-//! | old | counters and positions of the queues ([`Ending`]); workers have let go of all ports |
+//! | old | workers have let go of all ports |
 //! | new | it goes on; the old process ends without closing anything |
 //!
-//! Frames wait between the second message and the last. Until the last one has been sent, the old
-//! process goes on if anything fails.
+//! Counters and positions of the queues are in memory that both processes see. Frames wait between the
+//! second message and the last. Until the last one has been sent, the old process goes on if anything
+//! fails.
+//!
+//! After a crash the offer comes from the supervisor's store ([`recorder`](crate::recorder)), and
+//! nothing has to be waited for.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -22,17 +26,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_daemon::{Channel, ClientError, ControlSocket, Refusal, Request, Response};
-use dray_port::{Live, Words};
+use dray_port::{Live, PortUri};
 use dray_sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
 
-use crate::Counters;
 use crate::config::{self, Name, PortConfig, SwitchConfig};
 use crate::engine::{PortStats, TableEntry};
 use crate::path::Switch;
 
 /// Version of the messages. Two processes must have the same.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Time within which the new process gets ready, while control threads stand still.
 const PREPARING: Duration = Duration::from_secs(10);
 /// Time for which the old process waits for the last message.
@@ -42,18 +45,30 @@ const ENDING: Duration = Duration::from_secs(3);
 const STOPPING: Duration = Duration::from_secs(1);
 
 const READY: &[u8] = b"ready";
+const STOPPED: &[u8] = b"stopped";
 const GO: &[u8] = b"go";
 
 /// Request of a process that takes over, and the reply to it.
 #[derive(Debug, Serialize, Deserialize)]
-struct Hello {
+pub(crate) struct Hello {
     version: String,
     format: u32,
 }
 
 impl Hello {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), format: FORMAT }
+    }
+
+    /// Returns why this switch cannot read what the switch `before` has left, if it cannot.
+    pub(crate) fn cannot_read(&self, before: &Self) -> Option<String> {
+        (self.format != before.format).then(|| {
+            format!(
+                "the switch before was dray {} and this is dray {}, whose states differ (formats {} \
+                 and {})",
+                before.version, self.version, before.format, self.format
+            )
+        })
     }
 
     /// Returns why the switch `new` cannot take over from `running`, if it cannot.
@@ -78,6 +93,8 @@ pub(crate) struct Offer {
     /// Learned stations.
     pub(crate) stations: Vec<TableEntry>,
     pub(crate) uptime_s: f64,
+    /// Seconds since the last reset of the counters, and what they were then.
+    pub(crate) reset: Option<(f64, Vec<PortStats>)>,
 }
 
 /// A port that a switch hands over.
@@ -88,23 +105,32 @@ pub(crate) struct OfferedPort {
     /// Its partner in patch mode.
     pub(crate) partner: Option<Name>,
     pub(crate) live: Live,
+    /// Its counters.
+    #[serde(skip)]
+    pub(crate) ledger: Option<OwnedFd>,
 }
 
-/// Where a switch has stopped.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Ending {
-    /// In the order of the offer.
-    pub(crate) ports: Vec<PortEnding>,
-    /// Seconds since the last reset of the counters, and what they were then.
-    pub(crate) reset: Option<(f64, Vec<PortStats>)>,
-}
+impl OfferedPort {
+    /// Describes a port of which nothing is left.
+    pub(crate) fn closed(config: PortConfig) -> Self {
+        Self { config, partner: None, live: Live::default(), ledger: None }
+    }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct PortEnding {
-    pub(crate) counters: Counters,
-    pub(crate) last_words: Vec<Words>,
+    /// Returns the descriptors of the port, in order.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.ledger.iter().chain(self.live.descriptors()).map(AsFd::as_fd)
+    }
+
+    /// Takes the descriptors of the port from `descriptors`.
+    pub(crate) fn adopt(
+        &mut self,
+        descriptors: &mut impl Iterator<Item = OwnedFd>,
+    ) -> Result<(), TakeoverError> {
+        self.ledger = descriptors.next();
+        let name = self.config.name.as_str();
+        let adopted = self.live.adopt(descriptors);
+        adopted.map_err(|what| TakeoverError(format!("port {name:?}: {what}")))
+    }
 }
 
 /// A running switch that another process may take over.
@@ -196,16 +222,16 @@ impl Predecessor {
             |offer| {
                 let own = [self.control.as_fd()].into_iter();
                 let own = own.chain(self.metrics.iter().map(AsFd::as_fd));
-                let of_ports = offer.ports.iter().flat_map(|port| port.live.descriptors());
-                let descriptors: Vec<_> = own.chain(of_ports.map(AsFd::as_fd)).collect();
+                let of_ports = offer.ports.iter().flat_map(OfferedPort::descriptors);
+                let descriptors: Vec<_> = own.chain(of_ports).collect();
                 let has_metrics = self.metrics.is_some();
                 channel
                     .send(&to_json(&(has_metrics, offer)), &descriptors, PREPARING)
                     .map_err(text)?;
                 expect(channel, READY, PREPARING)
             },
-            |ending| {
-                channel.send(&to_json(ending), &[], ENDING).map_err(text)?;
+            || {
+                channel.send(STOPPED, &[], ENDING).map_err(text)?;
                 let Err(why) = expect(channel, GO, ENDING) else { return Ok(()) };
                 // From now on the other process cannot send it any more, but it may have.
                 channel.close();
@@ -215,13 +241,13 @@ impl Predecessor {
     }
 }
 
-fn to_json(message: &impl Serialize) -> Vec<u8> {
+pub(crate) fn to_json(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("plain data")
 }
 
 /// Waits for a message without content.
 fn expect(channel: &Channel, message: &[u8], patience: Duration) -> Result<(), String> {
-    let (received, _) = channel.receive(patience).map_err(|error| error.to_string())?;
+    let (received, _) = receive(channel, patience).map_err(|TakeoverError(why)| why)?;
     match received == message {
         true => Ok(()),
         false => Err("unexpected message".to_owned()),
@@ -230,16 +256,19 @@ fn expect(channel: &Channel, message: &[u8], patience: Duration) -> Result<(), S
 
 /// A take-over of a running switch, by the process that takes over.
 pub struct Succession {
-    channel: Channel,
+    /// Connection to the running switch; none if it has ended.
+    channel: Option<Channel>,
     offer: Offer,
     control: OwnedFd,
     metrics: Option<OwnedFd>,
+    /// If the switch has ended in order: names of the ports of its configuration.
+    configured: Option<Vec<Name>>,
 }
 
 /// A take-over cannot be started or completed; the running switch, if there is one, goes on.
 #[derive(Debug, thiserror::Error)]
 #[error("take-over: {0}")]
-pub struct TakeoverError(String);
+pub struct TakeoverError(pub(crate) String);
 
 impl Succession {
     /// Asks the switch at the socket `control` to hand over.
@@ -278,22 +307,79 @@ impl Succession {
         let metrics =
             if has_metrics { Some(descriptors.next().ok_or_else(missing)?) } else { None };
         for port in &mut offer.ports {
-            let name = port.config.name.as_str();
-            let failed = |what| TakeoverError(format!("port {name:?}: {what}"));
-            port.live.adopt(&mut descriptors).map_err(failed)?;
+            port.adopt(&mut descriptors)?;
         }
-        Ok(Self { channel, offer, control, metrics })
+        Ok(Self { channel: Some(channel), offer, control, metrics, configured: None })
+    }
+
+    /// Continues a switch that has ended, which has left `offer` in the supervisor's store.
+    pub(crate) fn of_ended(
+        offer: Offer,
+        control: OwnedFd,
+        metrics: Option<OwnedFd>,
+        configured: Option<Vec<Name>>,
+    ) -> Self {
+        Self { channel: None, offer, control, metrics, configured }
+    }
+
+    /// Returns the number of disconnects of each port so far.
+    pub fn disconnects(&self) -> impl Iterator<Item = (&Name, u64)> {
+        self.offer.ports.iter().map(|port| (&port.config.name, port.live.disconnects()))
+    }
+
+    /// Decides which ports of a configuration the switch gets besides those that it has, and returns
+    /// all that it will have. A switch that has ended in order gets those of its new configuration in
+    /// the place of the ones before. Ports that cannot be continued are opened again.
+    ///
+    /// # Errors
+    /// If a running switch has a port with another URI.
+    pub fn merge(&mut self, config: &mut SwitchConfig) -> Result<Vec<PortUri>, TakeoverError> {
+        let has_ended = self.channel.is_none();
+        if has_ended && self.configured.is_none() {
+            // It was killed: all that it had is in the offer, and nothing that was removed.
+            config.ports.clear();
+        }
+        let before = self.configured.take().unwrap_or_default();
+        let mut wrong = None;
+        self.offer.ports.retain_mut(|port| {
+            let wanted = config.ports.iter().position(|other| other.name == port.config.name);
+            let is_same = wanted.is_none_or(|at| config.ports[at].uri == port.config.uri);
+            let is_lost = has_ended && port.live.is_empty();
+            if wanted.is_none() && port.config.fd == 0 && before.contains(&port.config.name) {
+                return false;
+            }
+            match wanted {
+                Some(at) if !is_same && !has_ended => {
+                    let (name, other) = (port.config.name.as_str(), &config.ports[at].uri);
+                    wrong = Some(format!(
+                        "port {name:?} runs as {}, not as {other}; remove it first, or give it as it \
+                         runs",
+                        port.config.uri
+                    ));
+                }
+                Some(at) if is_same && !is_lost => {
+                    let wanted = config.ports.remove(at);
+                    if has_ended {
+                        port.config = wanted;
+                    }
+                }
+                // It is opened again.
+                None if is_lost => config.ports.push(port.config.clone()),
+                _ => {}
+            }
+            is_same
+        });
+        if let Some(what) = wrong {
+            return Err(TakeoverError(what));
+        }
+        let all = self.offer.ports.iter().map(|port| &port.config).chain(&config.ports);
+        Ok(all.map(|port| port.uri.clone()).collect())
     }
 
     /// Returns the configuration of the running switch, without ports.
     pub fn settings(&self) -> Result<SwitchConfig, TakeoverError> {
         SwitchConfig::from_toml(&self.offer.settings)
             .map_err(|error| TakeoverError(format!("its settings: {error}")))
-    }
-
-    /// Returns the ports of the running switch.
-    pub fn ports(&self) -> impl Iterator<Item = &PortConfig> {
-        self.offer.ports.iter().map(|port| &port.config)
     }
 
     /// Takes over: starts a switch with the ports of the running one and those of `config`, as
@@ -303,27 +389,24 @@ impl Succession {
         config: &SwitchConfig,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Switch, ControlSocket, Option<TcpListener>), TakeoverError> {
-        let Self { channel, offer, control, metrics } = self;
+        let Self { channel, offer, control, metrics, .. } = self;
         let failed = |error: &dyn std::fmt::Display| TakeoverError(error.to_string());
-        let count = offer.ports.len();
-        // The running switch still needs them if anything fails.
+        // The running switch still needs them if anything fails; and ports that share a socket have
+        // several duplicates of it.
         dray_daemon::borrow_files(true);
         let control = ControlSocket::inherit(&config.control.path, control);
         let control = control.map_err(|error| failed(&error))?;
         let metrics = config.metrics.map(|address| address.listen_with(metrics)).transpose();
         let metrics = metrics.map_err(|error| failed(&error))?;
-        let taken = Switch::take_over(config, offer, confine);
+        let taken = Switch::take_over(config, offer, channel.is_none(), confine);
         let (switch, heir) = taken.map_err(|error| failed(&error))?;
-        channel.send(READY, &[], STOPPING).map_err(|error| failed(&error))?;
-        let (message, _) = receive(&channel, STOPPING)?;
-        let ending: Ending = parse(&message)?;
-        if ending.ports.len() != count {
-            let what = format!("{} of {count} ports came to an end", ending.ports.len());
-            return Err(TakeoverError(what));
+        if let Some(channel) = channel {
+            channel.send(READY, &[], STOPPING).map_err(|error| failed(&error))?;
+            expect(&channel, STOPPED, STOPPING).map_err(TakeoverError)?;
+            channel.send(GO, &[], STOPPING).map_err(|error| failed(&error))?;
         }
-        channel.send(GO, &[], STOPPING).map_err(|error| failed(&error))?;
         dray_daemon::borrow_files(false);
-        switch.resume(heir, ending);
+        switch.resume(heir);
         Ok((switch, control, metrics))
     }
 }

@@ -154,7 +154,9 @@ impl Scheme for MemifUri {
         let Role::Server { memory, access } = &self.role else {
             return Err(refused("a memif client cannot be handed over".to_owned()));
         };
-        let Parts { origin, own, peer, conversation, past } = live.into_parts().map_err(refused)?;
+        let mut parts = live.into_parts().map_err(refused)?;
+        let resumption = parts.resumption();
+        let Parts { origin, own, peer, past, .. } = parts;
         let origin = Handed::origin(origin, SocketType::SEQPACKET, false)?;
         let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
         let peer = Handed::peer(peer, SocketType::SEQPACKET)?;
@@ -170,9 +172,8 @@ impl Scheme for MemifUri {
             Some(_) | None => None,
         };
         let seat = seat.transpose().map_err(|error| ("socket", error))?;
-        let (resumption, resumed) = Resumption::new(conversation);
-        let resumption = peer.is_some().then_some(resumption);
-        let peer = peer.map(|peer| (peer, resumed));
+        let (resumption, resumed) = resumption.unzip();
+        let peer = peer.zip(resumed);
         let (port, connection) = (seat.ok_or(Vec::new()), server::Past { peer, past });
         Ok((server::open(self, *memory, port, Some(connection))?, resumption))
     }

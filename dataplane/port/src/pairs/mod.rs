@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use dray_wire::offload::Offloads;
 use rustix::thread::CpuSet;
@@ -22,7 +23,8 @@ use crate::fill::Fill;
 use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
-use crate::live::{Conversation, Frozen, Words};
+use crate::live::{Conversation, Frozen};
+use crate::marks::Marks;
 use crate::scheme::Failed;
 use crate::slot::{Failure, Slot, State};
 use crate::{Port, Take, Wait};
@@ -85,9 +87,9 @@ pub(crate) trait Pairs: Send + Sync + 'static {
         None
     }
 
-    /// Returns what the peer would say of where the queues stand, which no data thread uses any more.
-    fn last_words(&self) -> Vec<Words> {
-        Vec::new()
+    /// Returns the marks of the queues, if another process can continue the port.
+    fn marks(&self) -> Option<&Arc<Marks>> {
+        None
     }
 
     /// Returns why a data thread gave up one of the queues, if one did.
@@ -140,12 +142,16 @@ pub(crate) struct Device<R, T> {
     pub(crate) malformed: Arc<AtomicU64>,
     /// Messages of the peer, if another process can continue the port.
     pub(crate) said: Option<Mutex<Conversation>>,
+    /// Marks of the queues, likewise: of pair `p` number `2 * p` for the transmit queue, and the next for
+    /// the other.
+    pub(crate) marks: Option<Arc<Marks>>,
 }
 
 impl<R, T> Device<R, T> {
     /// Creates `queues` pairs without queues. `attention` wakes the control thread.
     pub(crate) fn new(queues: u16, attention: &Arc<Attention>) -> Result<Self, Failed> {
-        Ok(Self { pairs: Pair::several(queues, attention)?, malformed: Arc::default(), said: None })
+        let pairs = Pair::several(queues, attention)?;
+        Ok(Self { pairs, malformed: Arc::default(), said: None, marks: None })
     }
 }
 
@@ -171,6 +177,10 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
         let said = self.said.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(said.copy())
     }
+
+    fn marks(&self) -> Option<&Arc<Marks>> {
+        self.marks.as_ref()
+    }
 }
 
 /// State shared by the halves of an open port: the port is closed when the last half is dropped.
@@ -193,15 +203,23 @@ impl<P: Pairs> Link for Shared<P> {
         self.connection.move_control(cpus);
     }
 
-    fn freeze(&self) -> Option<io::Result<Frozen<'_>>> {
-        let pairs = &self.pairs;
-        self.connection.freeze(|| pairs.said(), move || pairs.last_words()).transpose()
+    fn freeze(&self, patience: Duration) -> Option<io::Result<Frozen<'_>>> {
+        self.connection.freeze(patience, || self.pairs.said()).transpose()
+    }
+
+    fn changes(&self) -> u64 {
+        self.pairs.marks().map_or(0, |marks| marks.changes())
+    }
+
+    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.connection.on_change(tell);
     }
 }
 
 /// Creates the port whose queues are `pairs`, which the thread of `connection` inserts.
 pub(crate) fn port<P: Pairs>(pairs: Arc<P>, connection: Connection, wait: Wait) -> Port {
     let count = pairs.pairs().len();
+    pairs.marks().into_iter().for_each(|marks| connection.keep_marks(marks.clone()));
     let shared = Arc::new(Shared { connection, pairs });
     Port {
         rx: (0..count)

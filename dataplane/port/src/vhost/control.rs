@@ -108,6 +108,7 @@ pub(super) fn converse(
             }
             continue;
         }
+        control.changes();
         let result = handle(&mut handler, &backend);
         let mut backend = lock(&backend);
         let refusal = backend.refusal.take();
@@ -150,7 +151,8 @@ fn resume(
     // The driver's messages are sent again, over a connection of our own.
     let (ours, says) = UnixStream::pair().map_err(broken)?;
     let mut handler = BackendReqHandler::from_stream(ours, backend.clone());
-    let goes_on = resumed.restate(|said| {
+    let stand = |marks: &_| lock(backend).stand(marks);
+    let goes_on = resumed.restate(stand, |said| {
         said.send(&says).map_err(broken)?;
         // SAFETY: the handler owns the socket and outlives this borrow.
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };

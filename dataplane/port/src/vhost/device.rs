@@ -9,7 +9,8 @@ use super::backend::Backend;
 use super::queue::Running;
 use crate::attention::Attention;
 use crate::limits::MemoryLimits;
-use crate::live::{Conversation, Words};
+use crate::live::Conversation;
+use crate::marks::Marks;
 use crate::pairs::{Pair, Pairs};
 use crate::scheme::Failed;
 use crate::slot::Slot;
@@ -23,6 +24,8 @@ pub(super) struct Device {
     pub(super) memory: MemoryLimits,
     /// True to offer offloads.
     pub(super) offloads: bool,
+    /// Where each virtqueue stands.
+    pub(super) marks: Arc<Marks>,
     /// The connected driver.
     session: Mutex<Weak<Mutex<Backend>>>,
 }
@@ -37,7 +40,9 @@ impl Device {
         attention: &Arc<Attention>,
     ) -> Result<Self, Failed> {
         let pairs = Pair::several(queues, attention)?;
-        Ok(Self { pairs, malformed: Arc::default(), memory, offloads, session: Mutex::default() })
+        let marks = Marks::new(2 * pairs.len()).map_err(|error| ("marks", error))?;
+        let (malformed, marks, session) = (Arc::default(), Arc::new(marks), Mutex::default());
+        Ok(Self { pairs, malformed, memory, offloads, marks, session })
     }
 
     pub(super) fn vrings(&self) -> usize {
@@ -117,8 +122,8 @@ impl Pairs for Device {
         said.or_else(|| Some(Ok(Conversation::default())))
     }
 
-    fn last_words(&self) -> Vec<Words> {
-        self.session(Backend::bases)
+    fn marks(&self) -> Option<&Arc<Marks>> {
+        Some(&self.marks)
     }
 }
 

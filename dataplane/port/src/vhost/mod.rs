@@ -163,14 +163,14 @@ impl Scheme for VhostUri {
     }
 
     fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
-        let Parts { origin, own, peer, conversation, past } =
-            live.into_parts().map_err(handed::refused)?;
+        let mut parts = live.into_parts().map_err(handed::refused)?;
+        let resumption = parts.resumption();
+        let Parts { origin, own, peer, past, .. } = parts;
         let origin = Handed::origin(origin, SocketType::STREAM, self.client)?;
         let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
         let peer = Handed::peer(peer, SocketType::STREAM)?;
-        let (resumption, resumed) = Resumption::new(conversation);
-        let resumption = peer.is_some().then_some(resumption);
-        let peer = peer.map(|peer| (peer, resumed));
+        let (resumption, resumed) = resumption.unzip();
+        let peer = peer.zip(resumed);
         let port = self.try_open(Peers::Live { peer, origin, past: past.into() }, self.offload)?;
         Ok((port, resumption))
     }

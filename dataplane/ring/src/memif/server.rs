@@ -1,8 +1,11 @@
 //! The server's side of a memif ring, in either direction.
 
+use dray_shm::SharedWord;
+
 use super::MemifLayout;
 use super::client::MASK_INTERRUPTS;
 use crate::Lie;
+use crate::mark::{Mark, Progress};
 use crate::sync::{Ordering, fence};
 
 /// The server's side of a ring. Entries are taken and returned in order.
@@ -18,6 +21,7 @@ pub struct ServerRing {
     published: u16,
     /// The client's index when it was last read, running.
     head: u16,
+    mark: Mark,
 }
 
 /// An entry that the client has posted, as the client describes it.
@@ -41,18 +45,45 @@ impl ServerRing {
     pub fn new(ring: MemifLayout) -> Result<Self, Lie> {
         match ring.wrong_cookie() {
             Some(found) => Err(Lie::Cookie { found }),
-            None => Ok(Self { ring, next: 0, published: 0, head: 0 }),
+            None => Ok(Self { ring, next: 0, published: 0, head: 0, mark: Mark::default() }),
         }
     }
 
-    /// Creates the server's side of a ring that another server has used: continues at the tail that the
-    /// client knows.
+    /// Creates the server's side of a ring that another server has used, which may have been killed:
+    /// continues at the tail that the client knows. `progress` is what the other server has noted, if
+    /// it received on the ring: entries that it has used and not returned are returned unread.
     ///
     /// # Errors
-    /// If the client has made no ring.
-    pub fn resume(ring: MemifLayout) -> Result<Self, Lie> {
+    /// If the client has made no ring, or has revoked such entries.
+    pub fn resume(ring: MemifLayout, progress: Option<Progress>) -> Result<Self, Lie> {
         let tail = ring.header().tail.load(Ordering::Relaxed);
-        Ok(Self { next: tail, published: tail, head: tail, ..Self::new(ring)? })
+        let mut server = Self { next: tail, published: tail, head: tail, ..Self::new(ring)? };
+        let unreturned = progress.map_or(0, |progress| progress.next.wrapping_sub(tail));
+        let size = server.size();
+        // A note that is older than the tail leaves nothing to return.
+        if unreturned == 0 || unreturned > size {
+            return Ok(server);
+        }
+        if server.poll()? < unreturned {
+            return Err(Lie::IndexJump { from: tail, to: tail.wrapping_add(unreturned), size });
+        }
+        server.take(unreturned);
+        server.publish();
+        Ok(server)
+    }
+
+    /// Notes at `word` how far this side has come, from now on, as a
+    /// [device](crate::DeviceQueue::keep_mark) does.
+    pub fn keep_mark(&mut self, word: SharedWord) {
+        self.mark = Mark::at(word);
+        self.commit(0);
+    }
+
+    /// Says that the first `count` of the posted entries are about to be used. If this side is killed
+    /// before it has returned them, the next one returns them without reading them again.
+    #[inline(always)]
+    pub fn commit(&self, count: u16) {
+        self.mark.note(self.published, self.next.wrapping_add(count), 1);
     }
 
     /// Returns the number of entries.
@@ -123,6 +154,7 @@ impl ServerRing {
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.next == self.published {
+            self.commit(0);
             return false;
         }
         self.published = self.next;
@@ -130,6 +162,7 @@ impl ServerRing {
         header.tail.store(self.next, Ordering::Release);
         // The flag must be read after the other side can have seen the index, or both would sleep.
         fence(Ordering::SeqCst);
+        self.commit(0);
         header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
     }
 

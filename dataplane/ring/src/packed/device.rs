@@ -1,10 +1,12 @@
 //! The device side of a packed virtqueue.
 
 use arrayvec::ArrayVec;
+use dray_shm::SharedWord;
 
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, WRITE, Walk,
 };
+use crate::mark::{Mark, Progress};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position, decode};
 use crate::sync::{Ordering, fence};
@@ -25,6 +27,7 @@ pub struct PackedDevice {
     unpublished: u32,
     event_index: bool,
     walk: Walk,
+    mark: Mark,
 }
 
 impl PackedDevice {
@@ -44,8 +47,72 @@ impl PackedDevice {
             return Err(Lie::NoSuchDescriptor { index: next.at, size });
         }
         ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
-        let walk = Walk::new(indirect);
-        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk })
+        let (walk, mark) = (Walk::new(indirect), Mark::default());
+        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk, mark })
+    }
+
+    /// Goes on after a device that may have been killed: `progress` is what it has noted. If the driver
+    /// `sends`, the chains that the other device has used and not returned are returned unread.
+    ///
+    /// # Errors
+    /// If that is not where a device can have stopped.
+    pub fn resume(
+        ring: PackedLayout,
+        progress: Progress,
+        sends: bool,
+        indirect: bool,
+        event_index: bool,
+    ) -> Result<Self, Lie> {
+        let Progress { used, next, step } = progress;
+        let size = ring.size;
+        let mut device = Self::new(ring, used, indirect, event_index)?;
+        let end = Position::from_base(next);
+        let no_such = |index| Lie::NoSuchDescriptor { index, size: size.get() };
+        let mut rest = device.next.distance(end, size).ok_or(no_such(end.at))?;
+        // Shown to the driver before the note was renewed. The driver may have posted them again, which
+        // leaves this flag as it is.
+        while rest > 0 && device.next.is_passed(ring.flags(device.next.at)) {
+            rest = rest.checked_sub(step.max(1)).ok_or(no_such(end.at))?;
+            device.next = device.next.forward(step.max(1), size);
+        }
+        device.used = device.next;
+        if !sends {
+            // Chains behind the first of several that are shown together cannot be taken back.
+            let mut place = device.next;
+            for _ in 0..rest {
+                if place.is_passed(ring.flags(place.at)) {
+                    return Err(Lie::NotTogether { index: place.at });
+                }
+                place = place.forward(1, size);
+            }
+            return Ok(device);
+        }
+        while rest > 0 {
+            let (id, slots) = device.skip(rest)?;
+            rest -= slots;
+            device.next = device.next.forward(slots, size);
+            device.out = slots;
+            device.put(id, slots, 0);
+        }
+        device.publish();
+        Ok(device)
+    }
+
+    /// Returns the identity of the next chain, and its number of descriptors: at most `most`.
+    fn skip(&self, most: u16) -> Result<(u16, u16), Lie> {
+        let mut place = self.next;
+        for slots in 1..=most {
+            let Descriptor { flags, tag, .. } = self.ring.descriptor(place.at);
+            if slots == 1 && !place.is_available(flags) {
+                break;
+            }
+            if flags & INDIRECT != 0 || flags & NEXT == 0 {
+                return Ok((tag, slots));
+            }
+            place = place.forward(1, self.ring.size);
+        }
+        let size = self.ring.size.get();
+        Err(Lie::IndexJump { from: self.next.at, to: place.at, size })
     }
 
     /// Returns the number of descriptors of the ring.
@@ -226,6 +293,7 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
+        self.mark.note(self.used.to_base(), self.next.to_base(), 1);
         // A local, as in the split device.
         let (ring, mut place) = (self.ring, self.used);
         let mut count = 0;
@@ -238,6 +306,16 @@ impl DeviceQueue for PackedDevice {
         self.used = place;
         self.out = self.out.saturating_sub(count);
         self.unpublished = self.unpublished.saturating_add(count.into());
+    }
+
+    fn keep_mark(&mut self, word: SharedWord) {
+        self.mark = Mark::at(word);
+        self.commit();
+    }
+
+    #[inline(always)]
+    fn commit(&mut self) {
+        self.mark.note(self.used.to_base(), self.next.to_base(), 1);
     }
 
     fn rest(&self) -> &[Segment] {
@@ -253,13 +331,17 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
+        self.mark.note(self.used.to_base(), self.next.to_base(), chain.slots);
         self.put(chain.id, chain.slots, len);
     }
 
     fn push_together(&mut self, chains: &[(Chain, u32)]) {
         let Some(((first, len), rest)) = chains.split_first() else { return };
+        let slots = chains.iter().map(|(chain, _)| chain.slots).sum();
+        let end = self.used.forward(slots, self.ring.size);
+        self.mark.note(self.used.to_base(), end.to_base(), slots);
         let place = self.pass(first.slots);
-        rest.iter().for_each(|(chain, len)| self.push(chain, *len));
+        rest.iter().for_each(|(chain, len)| self.put(chain.id, chain.slots, *len));
         // The driver takes chains in order, so it sees none of them before this one.
         write(self.ring, place, first.id, *len);
     }
@@ -267,6 +349,7 @@ impl DeviceQueue for PackedDevice {
     #[inline]
     fn publish(&mut self) -> bool {
         let count = std::mem::take(&mut self.unpublished);
+        self.commit();
         if count == 0 {
             return false;
         }

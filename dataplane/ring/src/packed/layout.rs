@@ -220,6 +220,23 @@ impl Position {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
+    /// Returns true if a descriptor with these flags has been used in this place's round, and perhaps
+    /// made available again since.
+    pub(crate) fn is_passed(self, flags: u16) -> bool {
+        (flags & USED != 0) == self.wrap
+    }
+
+    /// Returns the number of descriptors from here to `end`; `None` if that is more than the ring has.
+    pub(crate) fn distance(self, end: Self, size: QueueSize) -> Option<u16> {
+        let size = size.get();
+        let distance = match (self.wrap == end.wrap, end.at < size) {
+            (_, false) => None,
+            (true, true) => end.at.checked_sub(self.at),
+            (false, true) => Some(end.at + (size - self.at)),
+        };
+        distance.filter(|distance| *distance <= size)
+    }
+
     /// Returns true if a descriptor with these flags has been used in this place's round.
     #[inline(always)]
     pub(crate) fn is_used(self, flags: u16) -> bool {

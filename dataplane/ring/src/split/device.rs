@@ -1,10 +1,12 @@
 //! The device side of a split virtqueue.
 
 use arrayvec::ArrayVec;
+use dray_shm::SharedWord;
 
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, Walk,
 };
+use crate::mark::{Mark, Progress};
 use crate::split::SplitLayout;
 use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY, decode};
 use crate::sync::{Ordering, fence};
@@ -24,6 +26,7 @@ pub struct SplitDevice {
     published: u16,
     event_index: bool,
     walk: Walk,
+    mark: Mark,
 }
 
 impl SplitDevice {
@@ -38,10 +41,44 @@ impl SplitDevice {
             published: base,
             event_index,
             walk: Walk::new(indirect),
+            mark: Mark::default(),
         };
         let flags = if event_index { 0 } else { NO_NOTIFY };
         device.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
         device
+    }
+
+    /// Goes on after a device that may have been killed: `progress` is what it has noted. If the driver
+    /// `sends`, the chains that the other device has used and not returned are returned unread.
+    ///
+    /// # Errors
+    /// If the driver has revoked such chains.
+    pub fn resume(
+        ring: SplitLayout,
+        progress: Progress,
+        sends: bool,
+        indirect: bool,
+        event_index: bool,
+    ) -> Result<Self, Lie> {
+        let used = Self::used_in_ring(&ring);
+        let mut device = Self::new(ring, used, indirect, event_index);
+        let size = device.ring.size.get();
+        let unreturned = progress.next.wrapping_sub(used);
+        // A note that is older than the used index leaves nothing to return.
+        if !sends || unreturned > size {
+            return Ok(device);
+        }
+        if unreturned > device.waiting() {
+            return Err(Lie::IndexJump { from: used, to: progress.next, size });
+        }
+        for _ in 0..unreturned {
+            let id = u16::from_le(device.ring.available(device.next).load(Ordering::Acquire));
+            device.next = device.next.wrapping_add(1);
+            device.push_plain(std::iter::once((device.in_table(id)?, 0)));
+        }
+        device.available = device.next;
+        device.publish();
+        Ok(device)
     }
 
     /// Returns the used index stored in the ring: the point at which a crashed device stopped.
@@ -211,6 +248,16 @@ impl DeviceQueue for SplitDevice {
         self.used = next;
     }
 
+    fn keep_mark(&mut self, word: SharedWord) {
+        self.mark = Mark::at(word);
+        self.mark.note(self.used, self.next, 1);
+    }
+
+    #[inline(always)]
+    fn commit(&mut self) {
+        self.mark.note(self.used, self.next, 1);
+    }
+
     fn rest(&self) -> &[Segment] {
         &self.walk.rest
     }
@@ -234,6 +281,7 @@ impl DeviceQueue for SplitDevice {
     #[inline]
     fn publish(&mut self) -> bool {
         if self.used == self.published {
+            self.mark.note(self.used, self.next, 1);
             return false;
         }
         let before = self.published;
@@ -242,6 +290,7 @@ impl DeviceQueue for SplitDevice {
         // The driver's wish must be read after the driver can have seen the index, or both sides
         // would sleep: the driver stores its wish, then reads the index.
         fence(Ordering::SeqCst);
+        self.mark.note(self.used, self.next, 1);
         if self.event_index {
             let event = u16::from_le(self.ring.used_event().load(Ordering::Relaxed));
             event_wanted(event, self.used, before)

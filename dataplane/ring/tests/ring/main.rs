@@ -9,6 +9,7 @@ mod bytes;
 mod client;
 mod device;
 mod driver;
+mod killed;
 mod lies;
 mod memif;
 mod memory;

@@ -59,6 +59,7 @@ impl Switch {
         ports.resolve();
         self.publish(&ports);
         removed.into_iter().for_each(|port| self.close(&ports, port));
+        self.record();
         Ok(plan.changes)
     }
 
@@ -124,6 +125,7 @@ impl Switch {
         }
         ports.resolve();
         self.publish(ports);
+        self.record();
         error
     }
 

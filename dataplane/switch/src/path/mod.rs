@@ -8,6 +8,7 @@ mod apply;
 mod head;
 mod inline;
 mod learning;
+mod ledger;
 mod patch;
 mod pins;
 mod police;

@@ -4,16 +4,18 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive, Words};
+use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive};
 
+use super::ledger::{Account, Ledger};
 use super::police::{Bucket, Police};
 use super::tally::Tally;
 use super::vlans::Vlans;
 use crate::config::{PortConfig, Rate};
-use crate::counters::{Counters, DropReason, Published};
+use crate::counters::{Counters, DropReason};
 
 /// An open port. Each receiving half belongs to one worker; the transmitting halves are shared, and
 /// locked for the duration of a batch.
@@ -42,11 +44,10 @@ pub(super) struct OpenPort {
     pub(super) learns: Option<Bucket>,
     /// By worker.
     finishing: Vec<Mutex<Finishing>>,
-    /// Counters by worker.
-    pub(super) counters: Vec<Published>,
-    /// Counters from before the workers began to count: by a switch that handed over.
-    before: Mutex<Counters>,
-    /// Frames that the receiving halves had dropped by then, which `before` contains.
+    /// Counters as published.
+    pub(super) ledger: Ledger,
+    /// Frames that the receiving halves had dropped when a switch before handed over, which its
+    /// counters contain.
     lost_before: [AtomicU64; 2],
     failure: Failure,
 }
@@ -71,14 +72,6 @@ impl Held<'_> {
         match self {
             Self::Peer(frozen) => frozen.take_live(),
             Self::Devices(live) => std::mem::take(live),
-        }
-    }
-
-    /// See [`Frozen::last_words`].
-    pub(super) fn last_words(&self) -> Vec<Words> {
-        match self {
-            Self::Peer(frozen) => frozen.last_words(),
-            Self::Devices(_) => Vec::new(),
         }
     }
 }
@@ -139,8 +132,7 @@ impl OpenPort {
             link: port.link,
             frame_max,
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
-            counters: (0..worker_count).map(|_| Published::default()).collect(),
-            before: Mutex::default(),
+            ledger: Ledger::new(worker_count)?,
             lost_before: Default::default(),
             failure: Failure::default(),
         };
@@ -333,17 +325,13 @@ impl OpenPort {
     /// Makes the workers, none of which uses the port, count from zero, on top of `before`; without it,
     /// of what they have counted.
     pub(super) fn count_from(&self, before: Option<Counters>) {
-        let mut sum = lock(&self.before);
-        for counters in &self.counters {
-            *sum += &counters.read();
-            counters.publish(&Counters::default());
+        let sum = before.unwrap_or_else(|| self.counted());
+        for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
+            before.store(frames, Relaxed);
         }
-        if let Some(before) = before {
-            *sum = before;
-            for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
-                before.store(frames, Relaxed);
-            }
-        }
+        let workers = (0..self.finishing.len()).map(Account::Worker);
+        workers.chain([Account::Lost]).for_each(|of| self.ledger.set(of, &Counters::default()));
+        self.ledger.set(Account::Before, &sum);
     }
 
     /// Returns the number of frames that never reached a worker, by reason.
@@ -359,15 +347,21 @@ impl OpenPort {
     }
 
     /// Stops the port's control thread, and describes the port for another process.
-    pub(super) fn hold(&self) -> io::Result<Held<'_>> {
+    /// Waits at most `patience` for a message that it handles. `None` if such a port cannot be handed
+    /// over.
+    pub(super) fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
         if let Some(link) = &self.link {
-            let unsupported = || io::Error::other("such a port cannot be handed over");
-            return link.freeze().ok_or_else(unsupported)?.map(Held::Peer);
+            return link.freeze(patience).map(|frozen| frozen.map(Held::Peer));
         }
         // A receiving half that is locked is used by a worker, for the duration of a batch.
         let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
         let devices = halves.iter().filter_map(|half| half.device());
-        Live::of_devices(devices, self.frame_max).map(Held::Devices)
+        Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
+    }
+
+    /// Returns the number of changes of what [`hold`](Self::hold) describes.
+    pub(super) fn changes(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.changes())
     }
 
     /// Returns how full the rings are on which it receives and those on which it transmits.
@@ -378,15 +372,12 @@ impl OpenPort {
 
     /// Returns the counters, summed over all workers.
     pub(super) fn counted(&self) -> Counters {
-        let mut sum = *lock(&self.before);
-        for counters in &self.counters {
-            sum += &counters.read();
+        let mut lost = Counters::default();
+        for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
+            lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
         }
-        let lost = self.lost().into_iter().zip(&self.lost_before);
-        for ((reason, frames), before) in lost {
-            sum.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
-        }
-        sum
+        self.ledger.set(Account::Lost, &lost);
+        self.ledger.sum()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::counters::DropReason;
 use crate::engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
+use crate::recorder::Recorder;
 use crate::table::PORTS_MAX;
 use dray_datapath::lock;
 
@@ -35,6 +36,8 @@ pub struct Switch {
     spare: CpuSet,
     pub(super) ports: Mutex<Ports>,
     pub(super) captures: Arc<Captures>,
+    /// Has the state recorded for a process after this one.
+    recorder: OnceLock<Arc<Recorder>>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -146,6 +149,7 @@ impl Switch {
             spare: spare_cpus(&config.cpus),
             ports: Mutex::default(),
             captures: Arc::new(Captures::new(taps, reasons)),
+            recorder: OnceLock::new(),
             housekeeper: None,
         };
         for (cpu, shared) in config.cpus.iter().copied().zip(shared) {
@@ -182,6 +186,17 @@ impl Switch {
             }
         })?;
         Ok((stop, thread))
+    }
+
+    /// Has what has changed recorded.
+    pub(super) fn record(&self) {
+        self.recorder.get().into_iter().for_each(|recorder| recorder.tell());
+    }
+
+    /// Has the state recorded by `recorder` from now on.
+    pub(crate) fn record_by(&self, recorder: Arc<Recorder>) {
+        // A switch has one recorder.
+        let _ = self.recorder.set(recorder);
     }
 
     /// Publishes the present ports to the workers, and waits until all use them: after that no
@@ -311,6 +326,7 @@ impl Switch {
         if !ports.held {
             self.publish(&ports);
         }
+        self.record();
         Ok(())
     }
 
@@ -378,6 +394,11 @@ impl Switch {
     pub(super) fn close(&self, ports: &Ports, port: Arc<OpenPort>) {
         self.uncapture(ports, &port);
         self.setting.table.forget_port(port.index);
+        // With its record go duplicates of its descriptors.
+        if let Some(recorder) = self.recorder.get() {
+            recorder.recording().forget(&port.config.name);
+            recorder.tell();
+        }
         // This is the last reference: the port is closed here, before anything else may use its
         // socket.
         if dray_daemon::failure().is_some() {
@@ -533,6 +554,7 @@ impl Engine for Switch {
             ports.in_order().map(|port| (port.index, self.status_of(&ports, port).into()));
         let counted = counted.collect();
         ports.reset = Some((Instant::now(), counted));
+        self.record();
     }
 }
 

@@ -1,25 +1,44 @@
-//! The switch at a take-over, on both sides ([`takeover`](crate::takeover)).
+//! The switch at a take-over, on both sides ([`takeover`](crate::takeover)), and as the recorder sees
+//! it ([`recorder`](crate::recorder)).
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_datapath::lock;
-use dray_port::Resumption;
+use dray_port::{OpenError, Port, Resumption};
 use dray_sandbox::SandboxError;
+use tracing::warn;
 
 use super::Switch;
+use super::ledger::Ledger;
 use super::port::{Held, OpenPort};
-use super::switch::refused;
-use crate::config::{Mode, SwitchConfig};
-use crate::engine::{Engine, EngineError, TableEntry};
-use crate::takeover::{Ending, Offer, OfferedPort, PortEnding};
+use super::switch::{Ports, refused};
+use crate::Counters;
+use crate::config::{Mode, Name, PortConfig, SwitchConfig};
+use crate::engine::{Engine, EngineError, PortStats, TableEntry};
+use crate::recorder::{Recorder, State};
+use crate::takeover::{Offer, OfferedPort};
 
 /// Time within which the control thread of a port gets ready to continue.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time that the handling of a message may take while the port is to be handed over.
+const FREEZING: Duration = Duration::from_secs(1);
+/// The same, while the port is recorded.
+const RECORDING: Duration = Duration::from_millis(5);
 
-/// The ports of a switch that takes over, until they continue; in the order of the offer.
-pub(crate) struct Heir(Vec<Option<Resumption>>);
+/// State with which a switch that takes over continues.
+pub(crate) struct Heir {
+    ports: Vec<(Name, OfferedEnd)>,
+    reset: Option<(f64, Vec<PortStats>)>,
+}
+
+struct OfferedEnd {
+    partner: Option<Name>,
+    ledger: Option<OwnedFd>,
+    resumption: Option<Resumption>,
+}
 
 /// Returns the time so many seconds before now; the number is another process's.
 fn ago(seconds: f64) -> Instant {
@@ -30,8 +49,8 @@ fn ago(seconds: f64) -> Instant {
 impl Switch {
     /// Hands over to another process. First the control threads of all ports stand still, and `offer`
     /// tells the other process what there is. Then the workers let go of the ports, and `end` tells
-    /// where they stopped. If both succeed, the other process has taken over, and this one must end
-    /// without dropping the switch. Otherwise the switch goes on.
+    /// that. If both succeed, the other process has taken over, and this one must end without dropping
+    /// the switch. Otherwise the switch goes on.
     ///
     /// # Errors
     /// Why a port cannot be handed over, or the error of `offer` or `end`.
@@ -39,57 +58,57 @@ impl Switch {
         &self,
         settings: &SwitchConfig,
         offer: impl FnOnce(&Offer) -> Result<(), String>,
-        end: impl FnOnce(&Ending) -> Result<(), String>,
+        end: impl FnOnce() -> Result<(), String>,
     ) -> Result<(), String> {
-        let stations = self.table().into_iter().filter(|station| !station.pinned).collect();
+        let stations = self.learned();
         let mut ports = lock(&self.ports);
         let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
         let mut held: Vec<Held<'_>> = Vec::new();
         for port in &open {
-            let failed =
-                |error: io::Error| format!("port {:?}: {error}", port.config.name.as_str());
-            held.push(port.hold().map_err(failed)?);
+            let failed = |what| format!("port {:?}: {what}", port.config.name.as_str());
+            let unsupported = || failed("such a port cannot be handed over".to_owned());
+            let port = port.hold(FREEZING).ok_or_else(unsupported)?;
+            held.push(port.map_err(|error| failed(error.to_string()))?);
         }
-        let offered = open.iter().zip(&mut held).map(|(port, held)| OfferedPort {
-            config: port.config.clone(),
-            partner: ports.pairs.partner(&port.config.name).cloned(),
-            live: held.take_live(),
-        });
+        let offered = open.iter().zip(&mut held).map(|(port, held)| ports.offer(port, Some(held)));
         offer(&Offer {
             settings: SwitchConfig { ports: Vec::new(), ..settings.clone() }.to_toml(),
-            ports: offered.collect(),
+            ports: offered.collect::<io::Result<_>>().map_err(|error| error.to_string())?,
             stations,
             uptime_s: self.started.elapsed().as_secs_f64(),
+            reset: ports.reset(),
         })?;
-        ports.held = true;
-        self.publish(&ports);
-        open.iter().for_each(|port| port.count_from(None));
-        let ports_end = open.iter().zip(&held).map(|(port, held)| PortEnding {
-            counters: port.counted(),
-            last_words: held.last_words(),
-        });
-        let ports_end = ports_end.collect();
-        let reset = ports.reset.as_ref().map(|(at, then)| {
-            let then = open.iter().filter_map(|port| then.get(&port.index).cloned());
-            (at.elapsed().as_secs_f64(), then.collect())
-        });
-        end(&Ending { ports: ports_end, reset }).inspect_err(|_| {
+        self.let_go(&mut ports);
+        end().inspect_err(|_| {
             ports.held = false;
             self.publish(&ports);
         })
     }
 
+    /// Takes all ports from the workers.
+    fn let_go(&self, ports: &mut Ports) {
+        ports.held = true;
+        self.publish(ports);
+        ports.in_order().for_each(|port| port.count_from(None));
+    }
+
+    fn learned(&self) -> Vec<TableEntry> {
+        self.table().into_iter().filter(|station| !station.pinned).collect()
+    }
+
     /// Starts a switch with the ports of an offer and those of `config`, as
     /// [`start_confined`](Self::start_confined) does. No frame passes until it
-    /// [continues](Self::resume).
+    /// [continues](Self::resume). If the other process `has_ended`, ports that cannot be continued are
+    /// opened again.
     pub(crate) fn take_over(
         config: &SwitchConfig,
         offer: Offer,
+        has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Self, Heir), EngineError> {
-        let Offer { ports, stations, uptime_s, .. } = offer;
-        let mut heir = Heir(Vec::new());
-        let adopt = |switch: &Self| switch.adopt(ports, &stations, &mut heir);
+        let Offer { ports, stations, uptime_s, reset, .. } = offer;
+        let mut heir = Heir { ports: Vec::new(), reset };
+        let adopt = |switch: &Self| switch.adopt(ports, has_ended, &stations, &mut heir);
         let switch = Self::start_with(config, ago(uptime_s), adopt, confine)?;
         Ok((switch, heir))
     }
@@ -97,27 +116,36 @@ impl Switch {
     fn adopt(
         &self,
         offered: Vec<OfferedPort>,
+        has_ended: bool,
         stations: &[TableEntry],
         heir: &mut Heir,
     ) -> Result<(), EngineError> {
         lock(&self.ports).held = true;
-        let mut partners = Vec::new();
-        for OfferedPort { config, partner, live } in offered {
-            let (port, resumption) = config.uri.resume(live).map_err(|error| refused(&error))?;
-            if let Some(resumption) = &resumption {
-                let failed = |why| EngineError::Open(format!("port {}: {why}", config.uri));
-                resumption.wait_ready(PATIENCE).map_err(failed)?;
+        for OfferedPort { config, partner, live, ledger } in offered {
+            if has_ended && live.is_empty() {
+                // It is opened with those of the configuration.
+                heir.ports.push((config.name, OfferedEnd { partner, ledger, resumption: None }));
+                continue;
             }
-            heir.0.push(resumption);
+            let (port, resumption) = match config.uri.resume(live) {
+                Ok(resumed) => resumed,
+                Err(error) if has_ended => match open_again(&config, &error) {
+                    Some(port) => (port, None),
+                    None => continue,
+                },
+                Err(error) => return Err(refused(&error)),
+            };
+            if let Some(resumption) = &resumption
+                && let Err(why) = resumption.wait_ready(PATIENCE)
+                && !has_ended
+            {
+                return Err(EngineError::Open(format!("port {}: {why}", config.uri)));
+            }
             self.add(&config, Some(port))?;
-            partners.push((config.name, partner));
-        }
-        let mut ports = lock(&self.ports);
-        if self.setting.mode == Mode::Patch && partners.iter().any(|(_, with)| with.is_some()) {
-            partners.into_iter().for_each(|(name, with)| ports.pairs.restore(&name, with));
-            ports.resolve();
+            heir.ports.push((config.name, OfferedEnd { partner, ledger, resumption }));
         }
         if self.setting.mode == Mode::Learning {
+            let ports = lock(&self.ports);
             let now = self.started.elapsed().as_secs() as u32;
             for TableEntry { vlan, mac, port, age_s, .. } in stations {
                 if let Some(port) = ports.find(port.as_str()) {
@@ -128,21 +156,133 @@ impl Switch {
         Ok(())
     }
 
-    /// Continues where the other switch has stopped. The ending must have as many ports as the offer.
-    pub(crate) fn resume(&self, Heir(heir): Heir, ending: Ending) {
+    /// Continues where the other switch has stopped.
+    pub(crate) fn resume(&self, Heir { ports: ends, reset }: Heir) {
         let mut ports = lock(&self.ports);
-        for ((port, resumption), end) in ports.in_order().zip(heir).zip(ending.ports) {
-            port.count_from(Some(end.counters));
-            if let Some(resumption) = resumption {
-                resumption.go(end.last_words);
+        if self.setting.mode == Mode::Patch && ends.iter().any(|(_, end)| end.partner.is_some()) {
+            for (name, end) in &ends {
+                ports.pairs.restore(name, end.partner.clone());
             }
+            // One that was opened again does not know its partner.
+            let partners =
+                ends.iter().filter_map(|(name, end)| Some((name, end.partner.as_ref()?)));
+            partners.for_each(|(name, with)| ports.pairs.restore(with, Some(name.clone())));
+            ports.resolve();
         }
-        ports.reset = ending.reset.map(|(seconds, stats)| {
-            let index = |stats: &crate::PortStats| Some(ports.find(stats.name.as_str())?.index);
+        let mut starting = Vec::new();
+        for (name, OfferedEnd { ledger, resumption, .. }) in ends {
+            let Some(port) = ports.find(name.as_str()) else { continue };
+            let counters = ledger.map(Ledger::past).transpose().unwrap_or_else(|error| {
+                warn!(port = name.as_str(), %error, "counters start at zero");
+                None
+            });
+            port.count_from(Some(counters.unwrap_or_else(Counters::default)));
+            starting.extend(resumption.inspect(Resumption::go));
+        }
+        starting.into_iter().for_each(|resumption| resumption.wait_started(FREEZING));
+        ports.reset = reset.map(|(seconds, stats)| {
+            let index = |stats: &PortStats| Some(ports.find(stats.name.as_str())?.index);
             let by_index = stats.into_iter().filter_map(|stats| Some((index(&stats)?, stats)));
             (ago(seconds), by_index.collect())
         });
         ports.held = false;
         self.publish(&ports);
+    }
+
+    /// Returns the state, apart from the ports.
+    pub(crate) fn state(&self) -> State {
+        let (stations, uptime_s) = (self.learned(), self.started.elapsed().as_secs_f64());
+        let ports = lock(&self.ports);
+        let all = ports.in_order().map(|port| port.config.clone()).collect();
+        State::new(all, stations, uptime_s, ports.reset())
+    }
+
+    /// Has the ports that have changed recorded. Returns false if one is busy, and has to be looked at
+    /// again.
+    pub(crate) fn record_ports(&self, recorder: &Recorder) -> bool {
+        let ports = lock(&self.ports);
+        if ports.held {
+            return true;
+        }
+        let mut recording = recorder.recording();
+        let is_due = |port: &&Arc<OpenPort>| {
+            recording.is_due(&port.config, port.changes(), ports.pairs.partner(&port.config.name))
+        };
+        let due: Vec<_> = ports.in_order().filter(is_due).collect();
+        let mut is_complete = true;
+        for port in due {
+            if let Some(link) = &port.link {
+                link.on_change(recorder.teller());
+            }
+            let held = port.hold(RECORDING).transpose();
+            match held.and_then(|mut held| ports.offer(port, held.as_mut())) {
+                Ok(offered) => recording.record(offered),
+                Err(_) => is_complete = false,
+            }
+        }
+        is_complete
+    }
+
+    /// Records the last state, once the workers have let go of all ports, and control threads stand
+    /// still.
+    pub(crate) fn record_end(
+        &self,
+        recorder: &Recorder,
+        configured: Vec<Name>,
+        end: fn() -> !,
+    ) -> ! {
+        let mut state = self.state();
+        state.configured = Some(configured);
+        let mut ports = lock(&self.ports);
+        let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
+        self.let_go(&mut ports);
+        let mut recording = recorder.recording();
+        let mut all = Vec::new();
+        for port in &open {
+            let held = port.hold(RECORDING).transpose();
+            let partner = ports.pairs.partner(&port.config.name);
+            if let Ok(mut held) = held {
+                if recording.is_due(&port.config, port.changes(), partner)
+                    && let Ok(offered) = ports.offer(port, held.as_mut())
+                {
+                    recording.record(offered);
+                }
+                all.push(held);
+            }
+        }
+        recording.record_state(state, true);
+        end()
+    }
+}
+
+impl Ports {
+    /// Describes a port for another process; one that is not `held` can only be opened again.
+    fn offer(&self, port: &OpenPort, held: Option<&mut Held<'_>>) -> io::Result<OfferedPort> {
+        Ok(OfferedPort {
+            config: port.config.clone(),
+            partner: self.pairs.partner(&port.config.name).cloned(),
+            live: held.map(Held::take_live).unwrap_or_default(),
+            ledger: Some(port.ledger.as_fd().try_clone_to_owned()?),
+        })
+    }
+
+    /// Returns how many seconds ago the counters were reset, and what they were then.
+    fn reset(&self) -> Option<(f64, Vec<PortStats>)> {
+        let (at, then) = self.reset.as_ref()?;
+        let then = self.in_order().filter_map(|port| then.get(&port.index).cloned());
+        Some((at.elapsed().as_secs_f64(), then.collect()))
+    }
+}
+
+/// Opens a port again that cannot be continued because of `error`; `None` if that fails too.
+fn open_again(config: &PortConfig, error: &OpenError) -> Option<Port> {
+    let name = config.name.as_str();
+    warn!(port = name, "does not continue: {error}");
+    match config.uri.open_offloading() {
+        Ok(port) => Some(port),
+        Err(error) => {
+            warn!(port = name, "is lost: {error}");
+            None
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dray_capture::{Kind, Tap};
 use dray_port::Frame;
 
+use super::ledger::Account;
 use super::port::{OpenPort, bytes};
 use crate::counters::{Counters, DropReason};
 
@@ -87,7 +88,7 @@ impl Tally {
     /// Publishes the counters of some ports.
     pub(super) fn publish<'a>(&self, ports: impl Iterator<Item = &'a Arc<OpenPort>>) {
         for port in ports {
-            port.counters[self.worker].publish(&self.counters[usize::from(port.index)]);
+            port.ledger.set(Account::Worker(self.worker), &self.counters[usize::from(port.index)]);
         }
     }
 

@@ -1,12 +1,14 @@
 //! The session with a client.
 
+use std::cell::Cell;
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use dray_ring::QueueSize;
 use dray_ring::memif::{MemifLayout, ServerRing};
+use dray_ring::{Progress, QueueSize};
 use dray_shm::{GuestMemory, Mapping, MemoryFile};
 
 use super::Device;
@@ -15,6 +17,7 @@ use crate::connection::{Control, End};
 use crate::event::PeerEvent;
 use crate::limits::{MemoryLimits, Rates};
 use crate::live::{Conversation, Resumed, Said, Words};
+use crate::marks::PastMarks;
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::{MemifUri, SIZE_MAX};
@@ -45,6 +48,7 @@ pub(super) fn converse(
         rings: [Vec::new(), Vec::new()],
         state: State::New,
         is_resumed: resumed.is_some(),
+        progress: Vec::new(),
         gate: Some(control.gate()),
     };
     *setup.said() = Conversation::default();
@@ -54,8 +58,12 @@ pub(super) fn converse(
     let Err(end) = set_up.and_then(|()| session.stay(device));
     // While another process prepares to continue the session, it does not end.
     let _gate = control.gate();
-    device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
-    if let End::Refused(why) = &end {
+    for (number, pair) in device.pairs.iter().enumerate() {
+        pair.stop(|queue| queue.event.as_fd());
+        device.marks.iter().for_each(|marks| marks.clear(2 * number + 1));
+    }
+    // The client may still be another process's.
+    if let (End::Refused(why), false) = (&end, dray_daemon::borrows_files()) {
         // A client that has gone need not know.
         let _ = session.send("DISCONNECT", &Packet::disconnect(why), None);
     }
@@ -74,6 +82,8 @@ struct Setup<'a> {
     state: State,
     /// True if another process has begun the session, so that the rings are in use.
     is_resumed: bool,
+    /// Where it has stopped with the rings from the client.
+    progress: Vec<Option<Progress>>,
     /// Held except while the client is waited for.
     gate: Option<MutexGuard<'a, Option<OwnedFd>>>,
 }
@@ -110,7 +120,12 @@ impl Setup<'_> {
     /// Goes as far as another process has come with the client.
     fn resume(&mut self, resumed: Resumed) -> Result<(), End> {
         self.gate = None;
-        let goes_on = resumed.restate(|said| {
+        let (pairs, stood) = (self.device.pairs.len(), Cell::default());
+        let stand = |marks: &PastMarks| {
+            stood.set((0..pairs).map(|pair| marks.progress(2 * pair + 1)).collect());
+        };
+        let goes_on = resumed.restate(stand, |said| {
+            self.progress = stood.take();
             let copy = said.copy().map_err(|error| error.to_string())?;
             let message = message::parse_words(&said.words)?;
             match self.accept(message, copy.descriptors) {
@@ -177,6 +192,7 @@ impl Setup<'_> {
         self.gate = None;
         self.session.await_message(what)?;
         self.gate = Some(self.session.control.gate());
+        self.session.control.changes();
         let received = self.session.take()?;
         let is_memory = matches!(received.0, Message::AddRegion { .. });
         while let Err(wait) = self.rates.take(is_memory) {
@@ -259,16 +275,19 @@ impl Setup<'_> {
         let regions = (0..).map(|region| address(region, 0)).zip(self.regions.drain(..));
         let memory = GuestMemory::of_mapped(regions).map_err(|error| refused(error.to_string()))?;
         let (memory, is_resumed) = (Arc::new(memory), self.is_resumed);
-        let [to_client, from_client] = std::mem::take(&mut self.rings).map(|rings| {
-            rings
-                .into_iter()
-                .map(|ring| ring.find(&memory, is_resumed))
-                .collect::<Result<Vec<_>, _>>()
-        });
-        let (to_client, from_client) = (to_client?, from_client?);
+        let [to_client, from_client] = std::mem::take(&mut self.rings);
+        let progress = std::mem::take(&mut self.progress).into_iter().chain(iter::repeat(None));
+        let find = |(ring, at): (Ring, _)| ring.find(&memory, is_resumed.then_some(at));
+        let from_client = from_client.into_iter().zip(progress).map(find);
+        let from_client = from_client.collect::<Result<Vec<_>, _>>()?;
+        let to_client = to_client.into_iter().map(|ring| find((ring, None)));
+        let to_client = to_client.collect::<Result<Vec<_>, _>>()?;
         let malformed = &self.device.malformed;
         // The first pair last: then all are in use.
-        for (pair, (ring, event)) in self.device.pairs.iter().zip(from_client).rev() {
+        let marks = self.device.marks.as_ref().expect("a server's");
+        let pairs = self.device.pairs.iter().enumerate();
+        for ((number, pair), (mut ring, event)) in pairs.zip(from_client).rev() {
+            ring.keep_mark(marks.of(2 * number + 1));
             let watched = pair.wakes.watch(event.as_fd());
             watched.map_err(|error| refused(format!("eventfd: {error}")))?;
             let queue = ReceiveQueue::new(ring, memory.clone(), event, malformed.clone());
@@ -288,8 +307,13 @@ impl Setup<'_> {
 }
 
 impl Ring {
-    /// Finds the ring in the client's memory. If it is in use, it continues where it stands.
-    fn find(self, memory: &GuestMemory, is_in_use: bool) -> Result<(ServerRing, PeerEvent), End> {
+    /// Finds the ring in the client's memory. If another process has used it, `past`, it continues where
+    /// that process has stopped.
+    fn find(
+        self,
+        memory: &GuestMemory,
+        past: Option<Option<Progress>>,
+    ) -> Result<(ServerRing, PeerEvent), End> {
         let Self { place, size, event } = self;
         let fail = |why: String| refused(format!("{}: {why}", name(&place)));
         let message::Ring { region, offset, .. } = place;
@@ -302,7 +326,10 @@ impl Ring {
         // the ring holds the memory too.
         let layout = unsafe { MemifLayout::new(size, start) };
         let layout = layout.map_err(|error| fail(error.to_string()))?;
-        let ring = if is_in_use { ServerRing::resume(layout) } else { ServerRing::new(layout) };
+        let ring = match past {
+            Some(progress) => ServerRing::resume(layout, progress),
+            None => ServerRing::new(layout),
+        };
         let ring = ring.map_err(|lie| fail(lie.to_string()))?;
         Ok((ring, event))
     }

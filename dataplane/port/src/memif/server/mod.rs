@@ -24,6 +24,7 @@ use crate::connection::Connection;
 use crate::limits::{MemoryLimits, Rates};
 use crate::link::LinkStatus;
 use crate::live::Resumed;
+use crate::marks::Marks;
 use crate::pairs;
 use crate::scheme::Failed;
 use crate::shared_listener::{Protocol, Seat, Terms};
@@ -73,7 +74,9 @@ pub(super) fn open(
 ) -> Result<Port, Failed> {
     let attention = Attention::new().map_err(|error| ("eventfd", error))?;
     let device = Device::new(uri.queues, &attention)?;
-    let device = Arc::new(Device { said: Some(Mutex::default()), ..device });
+    let marks = Marks::new(2 * device.pairs.len()).map_err(|error| ("marks", error))?;
+    let (said, marks) = (Some(Mutex::default()), Some(Arc::new(marks)));
+    let device = Arc::new(Device { said, marks, ..device });
     let (peer, past) = past.map(|Past { peer, past }| (peer, past)).unzip();
     let (peer, mut resumed) = peer.flatten().unzip();
     let converse = {

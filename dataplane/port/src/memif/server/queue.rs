@@ -109,6 +109,7 @@ impl ReceiveQueue {
         }
         let lent = batch.len();
         if lent > 0 {
+            self.ring.commit(lent as u16);
             let taken = take(&batch).min(lent);
             self.ring.take(taken as u16);
             return Ok((lent, self.ring.publish()));
@@ -160,6 +161,7 @@ impl ReceiveQueue {
             counts.push(parts.len() as u16);
             next += parts.len() as u16;
         }
+        self.ring.commit(counts.iter().sum());
         let taken = if batch.is_empty() { 0 } else { take(&batch).min(batch.len()) };
         self.ring.take(counts[..taken].iter().sum());
         Ok((batch.len(), self.ring.publish()))

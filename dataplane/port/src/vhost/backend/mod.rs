@@ -13,9 +13,9 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dray_ring::QueueSize;
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
+use dray_ring::{DeviceQueue, Progress, QueueSize};
 use dray_shm::GuestMemory;
 use vhost::vhost_user::{Error, Result};
 use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
@@ -23,8 +23,9 @@ use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use self::memory::UserRegion;
-use super::device::Device;
+use super::device::{Device, comes_from_driver};
 use super::queue::{Headers, Queue, Running};
+use crate::either::either;
 use crate::event::PeerEvent;
 use crate::slot::State;
 
@@ -46,6 +47,8 @@ struct Vring {
     size: Option<QueueSize>,
     addresses: Option<Addresses>,
     base: u16,
+    /// Where another process has stopped that used the queue before.
+    progress: Option<Progress>,
     kick: Option<PeerEvent>,
     call: Option<PeerEvent>,
     started: bool,
@@ -101,10 +104,13 @@ impl Backend {
         if !ready {
             return Ok(());
         }
-        let queue = match self.queue(size, addresses, vring.base) {
+        let stood = (vring.base, vring.progress);
+        let mut queue = match self.queue(size, addresses, stood, comes_from_driver(index)) {
             Ok(queue) => queue,
             Err(why) => return self.refuse(format!("virtqueue {index}: {why}")),
         };
+        let mark = self.device.marks.of(index);
+        either!(&mut queue, queue => queue.keep_mark(mark));
         let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
         let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
         let headers = Headers {
@@ -113,6 +119,7 @@ impl Backend {
             offloads: self.offloads(index),
         };
         let vring = &mut self.vrings[index];
+        vring.progress = None;
         let running = Running {
             queue,
             memory: self.memory.clone(),
@@ -135,12 +142,14 @@ impl Backend {
         if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
     }
 
-    /// Creates a queue from rings in the driver's memory.
+    /// Creates a queue from rings in the driver's memory. `stood` is where another device has stopped
+    /// before: its base, or what it has noted. The driver `sends` on it or receives.
     fn queue(
         &self,
         size: QueueSize,
         addresses: Addresses,
-        base: u16,
+        stood: (u16, Option<Progress>),
+        sends: bool,
     ) -> std::result::Result<Queue, String> {
         let find = |part: &str, user: u64, len: usize| {
             self.translate(user, len as u64).ok_or_else(|| {
@@ -150,6 +159,7 @@ impl Backend {
         let (indirect, event_index) =
             (self.has(VIRTIO_RING_F_INDIRECT_DESC), self.has(VIRTIO_RING_F_EVENT_IDX));
         let Addresses { descriptors, driver, device } = addresses;
+        let (base, progress) = stood;
         if self.has(VIRTIO_F_RING_PACKED) {
             let len = PackedLayout::descriptors_len(size);
             let descriptors = find("descriptor ring", descriptors, len)?;
@@ -159,9 +169,11 @@ impl Backend {
             // holder of the queue holds the memory too.
             let layout = unsafe { PackedLayout::new(size, descriptors, driver, device) };
             let layout = layout.map_err(|error| error.to_string())?;
-            PackedDevice::new(layout, base, indirect, event_index)
-                .map(Queue::Packed)
-                .map_err(|error| error.to_string())
+            let device = match progress {
+                None => PackedDevice::new(layout, base, indirect, event_index),
+                Some(at) => PackedDevice::resume(layout, at, sends, indirect, event_index),
+            };
+            device.map(Queue::Packed).map_err(|error| error.to_string())
         } else {
             let len = SplitLayout::descriptors_len(size);
             let descriptors = find("descriptor table", descriptors, len)?;
@@ -170,8 +182,12 @@ impl Backend {
             // SAFETY: as above.
             let layout = unsafe { SplitLayout::new(size, descriptors, driver, device) };
             let layout = layout.map_err(|error| error.to_string())?;
+            if let Some(at) = progress {
+                let device = SplitDevice::resume(layout, at, sends, indirect, event_index);
+                return device.map(Queue::Split).map_err(|error| error.to_string());
+            }
             // All buffers are returned in order, so the used index is the position that any device
-            // before us, or this program before a crash, had reached.
+            // before us had reached.
             let base = SplitDevice::used_in_ring(&layout);
             Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
         }
@@ -189,6 +205,7 @@ impl Backend {
             self.vrings[index].base = running.base();
             self.vrings[index].call = running.call;
         }
+        self.device.marks.clear(index);
         if let Some(kick) = &self.vrings[index].kick {
             self.device.forget_kick(index, kick.as_fd());
         }

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
 use super::super::message;
-use super::super::queue::Running;
 use super::memory::UserRegion;
-use super::{Addresses, Backend, Vring};
-use crate::live::{Conversation, Words};
+use super::{Addresses, Backend};
+use crate::live::Conversation;
+use crate::marks::PastMarks;
 use crate::slot::State;
 
 /// Bit of the message with a kick: the message has no descriptor, and the ring is polled.
@@ -57,7 +57,11 @@ impl Backend {
             let slot = self.device.slot(index).lock();
             let call = match &*slot {
                 State::Running(queue) | State::Failed(_, queue) => &queue.call,
-                State::Stopped => &vring.call,
+                State::Stopped => {
+                    // Otherwise it is where its mark says.
+                    say(FrontendReq::SET_VRING_BASE, &[pair(number, vring.base.into())], &[])?;
+                    &vring.call
+                }
             };
             if let Some(call) = call {
                 say(FrontendReq::SET_VRING_CALL, &[number], &[call.as_fd()])?;
@@ -74,14 +78,11 @@ impl Backend {
         Ok(Conversation { said, starts })
     }
 
-    /// Returns the messages that tell where the queues stand, which no data thread uses any more.
-    pub(crate) fn bases(&self) -> Vec<Words> {
-        let base = |(index, vring): (usize, &Vring)| {
-            let running = self.device.slot(index).look(Running::base);
-            let base = pair(index as u64, running.unwrap_or(vring.base).into());
-            message::words(FrontendReq::SET_VRING_BASE, &base.to_ne_bytes())
-        };
-        self.vrings.iter().enumerate().map(base).collect()
+    /// Makes the queues that another process used start where it has stopped.
+    pub(crate) fn stand(&mut self, marks: &PastMarks) {
+        for (index, vring) in self.vrings.iter_mut().enumerate() {
+            vring.progress = marks.progress(index);
+        }
     }
 
     /// Signals all running queues: whoever used buffers before may not have done so.

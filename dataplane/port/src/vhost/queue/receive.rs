@@ -57,6 +57,7 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     }
     let lent = batch.len();
     if lent > 0 {
+        queue.commit();
         let taken = take(&batch).min(lent);
         queue.push_plain(plain[..taken].iter().map(|buffer| (buffer.id, 0)));
         queue.unpop((lent - taken) as u16);
@@ -99,6 +100,7 @@ fn receive_odd<Q: DeviceQueue>(
             }
         }
     }
+    queue.commit();
     let taken = if batch.is_empty() { 0 } else { take(&batch).min(batch.len()) };
     let (done, back) = chains.split_at(taken);
     done.iter().for_each(|chain| queue.push(chain, 0));

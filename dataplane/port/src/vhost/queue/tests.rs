@@ -76,6 +76,8 @@ impl DeviceQueue for Full {
     fn unpop(&mut self, _: u16) {}
     fn push(&mut self, _: &Chain, _: u32) {}
     fn push_together(&mut self, _: &[(Chain, u32)]) {}
+    fn keep_mark(&mut self, _: dray_shm::SharedWord) {}
+    fn commit(&mut self) {}
     fn publish(&mut self) -> bool {
         false
     }
@@ -180,6 +182,10 @@ impl DeviceQueue for Chains {
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
         self.returned.extend(used.map(|(_, len)| len));
     }
+
+    fn keep_mark(&mut self, _: dray_shm::SharedWord) {}
+
+    fn commit(&mut self) {}
 
     fn rest(&self) -> &[Segment] {
         &self.rest

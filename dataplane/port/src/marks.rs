@@ -1,0 +1,118 @@
+//! Where the queues of a port stand, in memory that outlives the process.
+//!
+//! ```text
+//! word 0            number of changes of what a description of the port says
+//! word 8 * (1 + q)  progress of queue q (`dray_ring::Progress`); each on a cache line of its own
+//! ```
+//!
+//! A [description](crate::Live) of the port is valid as long as the number of changes is what it was
+//! when the port was described, and for one process: the one that continues makes it invalid.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dray_ring::Progress;
+use dray_shm::{SharedWord, SharedWords};
+
+/// Words of a cache line.
+const LINE: usize = 8;
+/// Number of changes once another process has continued the port.
+const TAKEN: u64 = u64::MAX;
+
+/// Where the queues of a port stand, as the process that uses them keeps it.
+#[derive(Debug)]
+pub(crate) struct Marks(Arc<SharedWords>);
+
+impl Marks {
+    /// Creates the marks of `queues` queues, none of which runs.
+    pub(crate) fn new(queues: usize) -> io::Result<Self> {
+        Ok(Self(Arc::new(SharedWords::create("dray-marks", LINE * (1 + queues))?)))
+    }
+
+    /// Returns the place of a queue's mark.
+    pub(crate) fn of(&self, queue: usize) -> SharedWord {
+        self.0.word(LINE * (1 + queue))
+    }
+
+    /// Notes that a queue does not run any more.
+    pub(crate) fn clear(&self, queue: usize) {
+        self.0.words()[LINE * (1 + queue)].store(0, Ordering::Relaxed);
+    }
+
+    /// Makes descriptions of the port invalid.
+    pub(crate) fn change(&self) {
+        self.0.words()[0].fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.words()[0].load(Ordering::SeqCst)
+    }
+}
+
+impl AsFd for Marks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The marks of a process that hands over, or has ended.
+#[derive(Debug)]
+pub(crate) struct PastMarks {
+    words: SharedWords,
+    changes: u64,
+}
+
+impl PastMarks {
+    /// Takes the marks of a port that was described after so many changes.
+    pub(crate) fn new(descriptor: OwnedFd, changes: u64) -> Result<Self, String> {
+        let words = SharedWords::of(descriptor).map_err(|error| format!("marks: {error}"))?;
+        let now = words.words().first().map(|word| word.load(Ordering::SeqCst));
+        match now == Some(changes) && changes != TAKEN {
+            true => Ok(Self { words, changes }),
+            false => Err(outdated()),
+        }
+    }
+
+    /// Makes the description invalid for other processes.
+    pub(crate) fn take(&self) -> Result<(), String> {
+        let (now, orders) = (&self.words.words()[0], Ordering::SeqCst);
+        let taken = now.compare_exchange(self.changes, TAKEN, orders, orders);
+        taken.map(drop).map_err(|_| outdated())
+    }
+
+    /// Returns how far a queue has come, if it ran.
+    pub(crate) fn progress(&self, queue: usize) -> Option<Progress> {
+        let word = self.words.words().get(LINE * (1 + queue))?;
+        Progress::read(word.load(Ordering::SeqCst))
+    }
+}
+
+fn outdated() -> String {
+    "the port has changed since it was described".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn description_is_valid_once_and_until_a_change() {
+        let marks = Marks::new(2).unwrap();
+        let file = || marks.as_fd().try_clone_to_owned().unwrap();
+        marks.change();
+        let changes = marks.changes();
+        assert!(PastMarks::new(file(), changes - 1).is_err());
+        let [first, second] = [(); 2].map(|()| PastMarks::new(file(), changes).unwrap());
+        first.take().unwrap();
+        assert!(second.take().is_err());
+        assert!(PastMarks::new(file(), changes).is_err());
+        assert!(PastMarks::new(file(), TAKEN).is_err());
+        let marks = Marks::new(2).unwrap();
+        let past = PastMarks::new(marks.as_fd().try_clone_to_owned().unwrap(), 0).unwrap();
+        marks.change();
+        assert!(past.take().is_err());
+        assert!(past.progress(0).is_none() && past.progress(usize::MAX / 16).is_none());
+    }
+}

@@ -1,0 +1,85 @@
+//! How far a device has come with a queue, kept where it outlives the process.
+//!
+//! A device that is killed in the middle of a batch has given some of the frames to others, and has
+//! not returned their buffers: the next device must not read them again. It notes the end of each
+//! batch before it uses the batch, and where it stands afterwards. No ordering of processors is
+//! needed, since a process that is killed has executed its stores up to some point of the program.
+//! The compiler keeps the order: stores to rings that follow a note are releases.
+//!
+//! ```text
+//! bit 63      62 ... 48   47 .. 32   31 .. 16   15 .. 0
+//! is set      0           step       next       used      0: the queue does not run
+//! ```
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::compiler_fence;
+
+use dray_shm::SharedWord;
+
+const SET: u64 = 1 << 63;
+
+/// How far a device has come with a queue. A position is a running index, or in a packed ring a
+/// descriptor with its wrap bit in bit 15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The first chain that may not have been returned.
+    pub(crate) used: u16,
+    /// End of the chains that may have been used.
+    pub(crate) next: u16,
+    /// In a packed ring, the number of descriptors of the chain at `used`.
+    pub(crate) step: u16,
+}
+
+impl Progress {
+    /// Reads what a device has noted; `None` if its queue did not run.
+    pub fn read(word: u64) -> Option<Self> {
+        let [used, next, step] = [0, 16, 32].map(|shift| (word >> shift) as u16);
+        (word & SET != 0).then_some(Self { used, next, step })
+    }
+
+    fn word(self) -> u64 {
+        let Self { used, next, step } = self;
+        SET | u64::from(step) << 32 | u64::from(next) << 16 | u64::from(used)
+    }
+}
+
+/// Place where a device notes its progress, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Mark(Option<SharedWord>);
+
+impl Mark {
+    pub(crate) fn at(word: SharedWord) -> Self {
+        Self(Some(word))
+    }
+
+    #[inline(always)]
+    pub(crate) fn note(&self, used: u16, next: u16, step: u16) {
+        if let Some(word) = &self.0 {
+            // What was returned before is in the ring.
+            compiler_fence(SeqCst);
+            word.store(Progress { used, next, step }.word(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dray_shm::SharedWords;
+
+    use super::*;
+
+    #[test]
+    fn note_is_read_as_written() {
+        let words = Arc::new(SharedWords::create("test", 1).unwrap());
+        let read = || Progress::read(words.words()[0].load(Relaxed));
+        assert_eq!(read(), None);
+        let mark = Mark::at(words.word(0));
+        for (used, next, step) in [(0, 0, 0), (1, 2, 3), (u16::MAX, 0x8000, 0x8000)] {
+            mark.note(used, next, step);
+            assert_eq!(read(), Some(Progress { used, next, step }));
+        }
+        Mark::default().note(1, 2, 3);
+    }
+}

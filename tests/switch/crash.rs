@@ -1,0 +1,609 @@
+//! A switch that is killed, or restarted, continues from what its service manager keeps: peers stay
+//! connected, no frame arrives twice, and a state that cannot be used is replaced by an ordinary start.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{JoinHandle, scope, sleep};
+use std::time::{Duration, Instant};
+
+use dray_daemon::Channel;
+use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
+use dray_port::{Frame, Port, scratch};
+use dray_switch::PortStatus;
+use dray_switch::client::Client;
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
+use tempfile::TempDir;
+
+use crate::common::{self, Started, alone, eventually, listens};
+use crate::ends::{self, Frames};
+use crate::interop::{Endpoint, MemifClient, PLAIN};
+
+/// Number of frames of a batch: as many may be lost when the switch is killed.
+const BATCH: u64 = 256;
+
+/// Named descriptors that the manager keeps.
+type Store = Mutex<Vec<(String, OwnedFd)>>;
+
+/// A service manager with a store of descriptors, and the switch that it runs.
+struct Manager {
+    folder: TempDir,
+    arguments: Vec<String>,
+    ports: usize,
+    notify: PathBuf,
+    told: Arc<Told>,
+    reads: Option<JoinHandle<()>>,
+    process: Option<Started>,
+    /// Output of the process.
+    said: Arc<Mutex<String>>,
+}
+
+#[derive(Default)]
+struct Told {
+    store: Store,
+    /// True once the switch has said that it is ready.
+    ready: AtomicBool,
+    /// Number of messages, and of those of the manager to itself.
+    all: AtomicU64,
+    own: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Told {
+    fn store(&self) -> MutexGuard<'_, Vec<(String, OwnedFd)>> {
+        self.store.lock().unwrap()
+    }
+
+    /// Handles messages as systemd does: descriptors of the same name are replaced by none, and those
+    /// that signal a hang-up are dropped, unless the service asks for them to stay.
+    fn serve(&self, socket: &UnixDatagram) {
+        while !self.stop.load(Relaxed) {
+            let mut bytes = [0; 512];
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(16))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let length = recvmsg(socket, &mut parts, &mut ancillary, flags).unwrap().bytes;
+            self.all.fetch_add(1, Relaxed);
+            let text = std::str::from_utf8(&bytes[..length]).unwrap();
+            let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
+            let mut descriptors = Vec::new();
+            for message in ancillary.drain() {
+                if let RecvAncillaryMessage::ScmRights(came) = message {
+                    descriptors.extend(came);
+                }
+            }
+            let name = value("FDNAME=").unwrap_or("stored").to_owned();
+            if value("FDSTORE=").is_some() {
+                let stays = |descriptor: &OwnedFd| {
+                    let mut fds = [PollFd::new(descriptor, PollFlags::empty())];
+                    value("FDPOLL=") == Some("0")
+                        || poll(&mut fds, Some(&Timespec::default())).unwrap() == 0
+                };
+                let stored = descriptors.into_iter().filter(stays);
+                self.store().extend(stored.map(|descriptor| (name.clone(), descriptor)));
+            } else if value("FDSTOREREMOVE=").is_some() {
+                self.store().retain(|(other, _)| *other != name);
+            } else if value("READY=").is_some() {
+                self.ready.store(true, Relaxed);
+            } else if value("OWN=").is_some() {
+                self.own.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
+
+impl Manager {
+    /// Runs a switch with `options` and `ports`, in which `DIR` is a folder of the test.
+    fn new(options: &[&str], ports: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = folder.path().to_str().expect("text");
+        let given = options.iter().chain(ports).map(|text| text.replace("DIR", at));
+        let arguments = given.chain(["--control".to_owned(), format!("{at}/control")]).collect();
+        let notify = folder.path().join("notify");
+        let (told, socket) = (Arc::<Told>::default(), UnixDatagram::bind(&notify).unwrap());
+        let telling = told.clone();
+        let reads = std::thread::spawn(move || telling.serve(&socket));
+        let (reads, ports) = (Some(reads), ports.len());
+        let (process, said) = (None, Arc::default());
+        let mut manager = Self { folder, arguments, ports, notify, told, reads, process, said };
+        manager.start();
+        manager.wait();
+        manager
+    }
+
+    /// Starts the switch with all that is in the store.
+    fn start(&mut self) {
+        self.told.ready.store(false, Relaxed);
+        let stored: Vec<(String, OwnedFd)> =
+            self.told.store().iter().map(|(name, fd)| (name.clone(), high(fd))).collect();
+        let names: Vec<_> = stored.iter().map(|(name, _)| name.as_str()).collect();
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"LISTEN_PID=$$ exec "$0" "$@""#, common::DRAY, "switch"]);
+        command.args(&self.arguments).env("NOTIFY_SOCKET", &self.notify);
+        command.env("LISTEN_FDS", stored.len().to_string());
+        command.env("LISTEN_FDNAMES", names.join(":"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let numbers: Vec<_> = stored.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
+        let place = move || {
+            for (to, from) in (3..).zip(&numbers) {
+                // SAFETY: this is the child, which has nothing of its own at these numbers.
+                if unsafe { libc::dup2(*from, to) } < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
+        };
+        // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
+        unsafe { command.pre_exec(place) };
+        let mut process = command.spawn().expect("dray starts");
+        let (stderr, said) = (process.stderr.take().unwrap(), Arc::<Mutex<String>>::default());
+        self.said = said.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                said.lock().unwrap().extend([&line, "\n"]);
+            }
+        });
+        self.process = Some(Started(process));
+    }
+
+    /// Waits until the switch serves, and has recorded its state.
+    fn wait(&self) {
+        let is_ready = || self.told.ready.load(Relaxed) && listens(self.control());
+        assert!(soon(is_ready), "the switch is ready");
+        let is_complete = || self.told.store().len() == self.ports + 1;
+        assert!(soon(is_complete), "{:?}", self.told.store());
+    }
+
+    /// Waits until the switch has recorded what peers have changed.
+    fn settle(&self) {
+        let is_quiet = || {
+            let before = self.told.all.load(Relaxed);
+            sleep(Duration::from_millis(300));
+            self.told.all.load(Relaxed) == before
+        };
+        assert!(eventually(is_quiet));
+    }
+
+    /// Ends the switch by a signal; returns what it has said.
+    fn end(&mut self, signal: Signal) -> String {
+        let Started(process) = &mut self.process.take().expect("it runs");
+        rustix::process::kill_process(Pid::from_child(process), signal).unwrap();
+        process.wait().unwrap();
+        // systemd handles messages before the end of a process.
+        let before = self.told.own.load(Relaxed);
+        UnixDatagram::unbound().unwrap().send_to(b"OWN=1", &self.notify).unwrap();
+        assert!(soon(|| self.told.own.load(Relaxed) > before));
+        self.said()
+    }
+
+    /// Returns what the switch has said.
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn kill(&mut self) {
+        self.end(Signal::KILL);
+        self.start();
+    }
+
+    fn control(&self) -> PathBuf {
+        self.folder.path().join("control")
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.control())
+    }
+
+    fn port(&self, name: &str) -> PortStatus {
+        self.client().port(&name.parse().unwrap()).expect("a reply")
+    }
+
+    fn plug(&self, name: &str, keys: &str) -> Port {
+        ends::plug(&self.folder.path().join(name), keys)
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.process = None;
+        self.told.stop.store(true, Relaxed);
+        let _ = UnixDatagram::unbound().unwrap().send_to(b"OWN=1", &self.notify);
+        let _ = self.reads.take().unwrap().join();
+    }
+}
+
+/// Like [`eventually`], to the millisecond.
+fn soon(mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !done() && Instant::now() < deadline {
+        sleep(Duration::from_micros(200));
+    }
+    done()
+}
+
+/// Passes frames both ways.
+fn pass_both_ways(a: &mut Port, b: &mut Port) {
+    let there = Frames::between(1, 2);
+    let back = there.clone().swapped();
+    ends::reach((&mut a.tx, &mut b.rx), &there);
+    ends::reach((&mut b.tx, &mut a.rx), &back);
+    ends::pass((&mut a.tx, &mut b.rx), &there, &there, 300);
+    ends::pass((&mut b.tx, &mut a.rx), &back, &back, 300);
+}
+
+/// Returns a duplicate with a number that no other descriptor of a child has.
+fn high(descriptor: &OwnedFd) -> OwnedFd {
+    fcntl_dupfd_cloexec(descriptor, 1000).unwrap()
+}
+
+/// Numbers of frames.
+#[derive(Debug, Default)]
+struct Passed {
+    sent: u64,
+    lost: u64,
+}
+
+/// Sends numbered frames from one port to another while `disturb` runs, which gets the longest pause
+/// in microseconds. None may arrive twice, changed, or after a later one.
+fn exchange((from, to): (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64) + Send) -> Passed {
+    let (stop, longest, frames) =
+        (AtomicBool::new(false), AtomicU64::new(0), Frames::between(1, 2));
+    let (tx, rx) = (&mut *from.tx[0], &mut *to.rx[0]);
+    scope(|scope| {
+        let (stop, longest, frames) = (&stop, &longest, &frames);
+        let sends = scope.spawn(move || {
+            let mut number = 0;
+            while !stop.load(Relaxed) {
+                let bytes: Vec<_> =
+                    (number..number + 128).map(|number| frames.make(number)).collect();
+                let batch: Vec<_> = bytes.iter().map(|bytes| Frame::from(&bytes[..])).collect();
+                let mut taken = 0;
+                while taken < batch.len() {
+                    match tx.transmit(&batch[taken..]).unwrap() {
+                        0 => sleep(Duration::from_micros(20)),
+                        some => taken += some,
+                    }
+                }
+                number += 128;
+            }
+            u64::from(number)
+        });
+        let receives = scope.spawn(move || {
+            let (mut next, mut lost, mut last) = (0, 0, Instant::now());
+            let mut room = scratch();
+            let mut idle_since = None;
+            loop {
+                let take = &mut |lent: &[Frame<'_>]| {
+                    for frame in lent {
+                        let bytes = frame.bytes(&mut room);
+                        let number = u32::from_be_bytes(bytes[18..22].try_into().unwrap());
+                        assert!(number >= next, "frame {number} after {next}");
+                        assert_eq!(bytes, frames.make(number), "frame {number}");
+                        lost += u64::from(number - next);
+                        next = number + 1;
+                    }
+                    lent.len()
+                };
+                if rx.receive(take).unwrap() > 0 {
+                    longest.fetch_max(last.elapsed().as_micros() as u64, Relaxed);
+                    (last, idle_since) = (Instant::now(), None);
+                } else if stop.load(Relaxed)
+                    && idle_since.get_or_insert_with(Instant::now).elapsed().as_millis() > 300
+                {
+                    return (u64::from(next), lost);
+                }
+                sleep(Duration::from_micros(20));
+            }
+        });
+        disturb(longest);
+        stop.store(true, Relaxed);
+        let sent = sends.join().expect("the sender");
+        let (next, lost) = receives.join().expect("the receiver");
+        Passed { sent, lost: lost + sent - next }
+    })
+}
+
+fn never_reconnected(port: &Port) -> bool {
+    let status = port.link.as_ref().expect("a peer").status();
+    status.ends.is_empty() && status.last_end.is_none()
+}
+
+#[test]
+fn frames_and_peers_survive_twenty_kills() {
+    let _alone = alone();
+    let options = ["--mode", "patch", "--flow", "backpressure"];
+    let mut moment = 1u32;
+    for keys in ["packed=0", "packed=1", "memif"] {
+        let is_memif = keys == "memif";
+        let uri = |name: &str| match is_memif {
+            true => format!("{name}=memif:DIR/{name}?role=server"),
+            false => format!("{name}=vhost:DIR/{name}"),
+        };
+        let mut manager = Manager::new(&options, &[&uri("a"), &uri("b")]);
+        let plug = |name: &str| match is_memif {
+            true => {
+                let port =
+                    ends::open(&format!("memif:{}", manager.folder.path().join(name).display()));
+                ends::wait_until_up(&port);
+                port
+            }
+            false => manager.plug(name, keys),
+        };
+        let (mut a, mut b) = (plug("a"), plug("b"));
+        let mut pauses = Vec::new();
+        manager.settle();
+        let passed = exchange((&mut a, &mut b), |longest| {
+            let mut before = 0;
+            for _ in 0..20 {
+                manager.wait();
+                // Any moment of a batch.
+                moment = moment.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                sleep(Duration::from_micros(u64::from(moment >> 17)));
+                let frames = manager.port("a").counters.rx_frames;
+                assert!(frames >= before, "{before} frames became {frames}");
+                before = frames;
+                longest.store(0, Relaxed);
+                manager.kill();
+                let killed = Instant::now();
+                manager.wait();
+                let ready = killed.elapsed().as_micros();
+                sleep(Duration::from_millis(30));
+                pauses.push((longest.swap(0, Relaxed), ready));
+            }
+        });
+        pauses.sort_unstable();
+        println!("{keys}: {passed:?}; pauses and times until ready, in us: {pauses:?}");
+        assert!(never_reconnected(&a) && never_reconnected(&b), "{keys}");
+        let [a, b] = ["a", "b"].map(|name| manager.port(name));
+        assert!(a.disconnects.is_empty() && b.disconnects.is_empty(), "{keys}");
+        assert!(passed.lost <= 20 * BATCH, "{keys}: {passed:?}");
+        assert!(pauses[pauses.len() - 1].0 < 2_000_000, "{keys}: {pauses:?}");
+    }
+}
+
+#[test]
+fn restart_loses_no_frame() {
+    let _alone = alone();
+    let options = ["--mode", "patch", "--flow", "backpressure"];
+    for keys in ["packed=0", "packed=1"] {
+        let mut manager = Manager::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+        let (mut a, mut b) = (manager.plug("a", keys), manager.plug("b", keys));
+        let passed = exchange((&mut a, &mut b), |_| {
+            for _ in 0..10 {
+                let said = manager.end(Signal::TERM);
+                assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+                manager.start();
+                manager.wait();
+                sleep(Duration::from_millis(20));
+            }
+        });
+        assert!(never_reconnected(&a) && never_reconnected(&b), "{keys}");
+        let [a, b] = ["a", "b"].map(|name| manager.port(name).counters);
+        let expected = (passed.sent, passed.sent, 0);
+        assert_eq!((a.rx_frames, b.tx_frames, passed.lost), expected, "{keys}");
+    }
+}
+
+#[test]
+fn stations_pins_counters_and_ports_stay() {
+    let _alone = alone();
+    let pinned = "c=null:,mac=52:54:00:00:00:07";
+    let mut manager = Manager::new(&[], &["a=vhost:DIR/a", "b=vhost:DIR/b", pinned, "d=null:"]);
+    let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", ""));
+    pass_both_ways(&mut a, &mut b);
+    manager.client().reset_stats().unwrap();
+    pass_both_ways(&mut a, &mut b);
+    manager.client().remove_port(&"d".parse().unwrap()).unwrap();
+    manager.client().add_port(&"e=null:".parse().unwrap()).unwrap();
+    let told = |manager: &Manager| {
+        let client = manager.client();
+        let table = client.table(None).unwrap();
+        let stations = table.into_iter().map(|entry| (entry.mac, entry.port, entry.pinned));
+        let since = client.stats_since_reset().unwrap();
+        (stations.collect::<Vec<_>>(), client.stats().unwrap(), since)
+    };
+    // New stations are recorded after a second.
+    sleep(Duration::from_millis(1500));
+    let before = told(&manager);
+    assert_eq!((before.0.len(), before.1.len()), (3, 4), "{before:?}");
+    manager.kill();
+    manager.wait();
+    let after = told(&manager);
+    assert_eq!(after.0, before.0);
+    assert_eq!(after.1, before.1);
+    assert_eq!(after.2, before.2);
+    assert!(never_reconnected(&a) && never_reconnected(&b));
+    // Without flooding: the stations are known.
+    let flooded = manager.port("e").counters.tx_frames;
+    let frames = Frames::between(1, 2);
+    ends::pass((&mut a.tx, &mut b.rx), &frames, &frames, 100);
+    sleep(Duration::from_millis(100));
+    assert_eq!(manager.port("e").counters.tx_frames, flooded);
+    // An order to restart brings the ports of the options back.
+    manager.end(Signal::TERM);
+    manager.start();
+    manager.ports += 1;
+    manager.wait();
+    let names = manager.client().ports().unwrap().into_iter().map(|port| port.config.name);
+    assert_eq!(names.map(|name| name.to_string()).collect::<String>(), "abcde");
+    // A new driver connects as usual, and the next process knows it.
+    drop(a);
+    let mut a = manager.plug("a", "packed=1");
+    pass_both_ways(&mut a, &mut b);
+    manager.settle();
+    manager.kill();
+    manager.wait();
+    pass_both_ways(&mut a, &mut b);
+    assert!(never_reconnected(&a) && never_reconnected(&b));
+}
+
+#[test]
+fn testpmd_stays_connected() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd);
+    for packed in [false, true] {
+        let dir = PeerDir::new().unwrap();
+        let at = |name: &str| dir.join(name).display().to_string();
+        let ports = [
+            "own=vhost:DIR/own".to_owned(),
+            format!("echo=vhost:{}", at("echo.sock")),
+            "x=vhost:DIR/x".to_owned(),
+            format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
+            "y=vhost:DIR/y".to_owned(),
+            format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
+        ];
+        let ports = ports.each_ref().map(String::as_str);
+        // A peer that gets no CPU time must not lose frames.
+        let options = ["--mode", "patch", "--flow", "backpressure"];
+        let mut manager = Manager::new(&options, &ports);
+        let endpoint = Endpoint { packed, ..PLAIN };
+        let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
+        echo.start_traffic().unwrap();
+        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
+        let [mut own, mut x, mut y] = ["own", "x", "y"].map(|name| manager.plug(name, ""));
+        let there = Frames::between(1, 2);
+        let back = there.clone().swapped();
+        for _ in 0..3 {
+            ends::reach((&mut own.tx, &mut own.rx), &there);
+            ends::pass((&mut own.tx, &mut own.rx), &there, &back, 500);
+            pass_both_ways(&mut x, &mut y);
+            manager.settle();
+            manager.kill();
+            manager.wait();
+        }
+        for name in ["echo", "m0", "m1"] {
+            assert!(manager.port(name).disconnects.is_empty(), "{name}");
+        }
+    }
+}
+
+/// A page in the store: its text, and its descriptors.
+type Page = (String, Vec<OwnedFd>);
+
+/// Takes a page out of the store.
+fn read_page(descriptor: OwnedFd) -> Page {
+    let channel = Channel::of(descriptor).unwrap();
+    let (_, mut descriptors) = channel.receive(Duration::from_secs(1)).unwrap();
+    let mut file = File::from(descriptors.remove(0));
+    file.rewind().unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    (text, descriptors)
+}
+
+/// Makes what a switch would have stored.
+fn write_page((text, descriptors): &Page) -> OwnedFd {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let (channel, waits) = Channel::pair().unwrap();
+    let file = [file.as_fd()].into_iter();
+    let descriptors: Vec<_> = file.chain(descriptors.iter().map(AsFd::as_fd)).collect();
+    channel.send(&[], &descriptors, Duration::from_secs(1)).unwrap();
+    waits
+}
+
+fn null() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+impl Manager {
+    /// Kills the switch, changes what is kept of it, and starts it again. Returns what it says until it
+    /// has recorded its state.
+    fn spoil(&mut self, spoil: impl FnOnce(&mut Vec<Page>)) -> String {
+        self.end(Signal::KILL);
+        let stored = std::mem::take(&mut *self.told.store());
+        let mut pages: Vec<_> = stored.into_iter().map(|(_, fd)| read_page(fd)).collect();
+        spoil(&mut pages);
+        let mut stored: Vec<_> = pages.iter().map(write_page).collect();
+        if stored.is_empty() {
+            stored.push(null());
+        }
+        drop(pages);
+        let names = (0..).map(|number| format!("dray-{number}"));
+        *self.told.store() = names.zip(stored).collect();
+        self.start();
+        self.wait();
+        self.said()
+    }
+}
+
+#[test]
+fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
+    let _alone = alone();
+    let mut manager = Manager::new(&["--mode", "patch"], &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+    let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", "packed=1"));
+    let is_port = |page: &&mut Page| page.0.contains("Port");
+    type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>);
+    let spoil: [(&str, Spoil<'_>); 7] = [
+        ("invalid state", &|pages| {
+            pages.iter_mut().for_each(|(text, _)| text.truncate(text.len() / 2));
+        }),
+        ("formats 1 and 2", &|pages| {
+            pages
+                .iter_mut()
+                .for_each(|(text, _)| *text = text.replacen("\"format\":2", "\"format\":1", 1));
+        }),
+        ("no page of the switch", &|pages| pages.retain_mut(|page| is_port(&page))),
+        ("no control socket", &|pages| {
+            pages.iter_mut().filter(|page| !is_port(page)).for_each(|(_, fds)| fds.clear());
+        }),
+        ("of its", &|pages| pages.iter_mut().for_each(|(_, fds)| fds.truncate(3))),
+        ("invalid state", &|pages| pages.push(("[]".to_owned(), Vec::new()))),
+        ("page 0", &|pages| pages.clear()),
+    ];
+    for (part, spoil) in spoil {
+        pass_both_ways(&mut a, &mut b);
+        manager.settle();
+        let said = manager.spoil(spoil);
+        pass_both_ways(&mut a, &mut b);
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("not used")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {said}");
+    }
+    assert!(!never_reconnected(&a) && !never_reconnected(&b));
+}
+
+#[test]
+fn port_that_cannot_continue_connects_anew() {
+    let _alone = alone();
+    let mut manager = Manager::new(&["--mode", "patch"], &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+    let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", "packed=1"));
+    let changes = |text: &str| text.find("\"changes\":").unwrap() + 10;
+    type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>, usize);
+    let spoil: [Spoil<'_>; 5] = [
+        // It has changed since it was recorded.
+        &|pages, a| {
+            let at = changes(&pages[a].0);
+            pages[a].0.insert(at, '1');
+        },
+        // The marks, the ledger, or the connection are none.
+        &|pages, a| pages[a].1[3] = null(),
+        &|pages, a| pages[a].1[0] = null(),
+        &|pages, a| pages[a].1[2] = null(),
+        // The manager has not kept it.
+        &|pages, a| _ = pages.remove(a),
+    ];
+    for (number, spoil) in spoil.into_iter().enumerate() {
+        pass_both_ways(&mut a, &mut b);
+        manager.settle();
+        let said = manager.spoil(|pages| {
+            let of_a =
+                pages.iter().position(|page| page.0.contains("Port") && page.0.contains("/a\""));
+            spoil(pages, of_a.unwrap());
+        });
+        pass_both_ways(&mut a, &mut b);
+        assert!(!said.contains("not used") && never_reconnected(&b), "{number}: {said}");
+    }
+    assert!(!never_reconnected(&a));
+}

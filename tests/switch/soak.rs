@@ -29,7 +29,7 @@ fn length() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// What a process has of the machine.
+/// Resources of the machine that a process holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Usage {
     descriptors: usize,

@@ -331,6 +331,11 @@ fn memif_port_interoperates_with_dpdk() {
         pass((&mut port.tx, &mut port.rx), &there, &back, 3000);
         // When a client leaves, the server unmaps its memory, even while its own data thread reads it.
         echo.stop_traffic().unwrap();
+        eventually("the data thread stands still", || {
+            let before = echo.cpu_time().unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            echo.cpu_time().unwrap() == before
+        });
     }
 }
 

@@ -82,7 +82,7 @@ fn round(running: &Running, number: usize) {
     let capture =
         start(&["capture", "--control", &control, "--all", "-w", &file, "--snaplen", "64"]);
     // In every second round, ports come with a configuration file, and go with an empty one.
-    let by_file = number % 2 == 0;
+    let by_file = number.is_multiple_of(2);
     let (mut names, mut file_text) = (Vec::new(), String::new());
     for pair in 0..PAIRS {
         let [left, right] = ["l", "r"].map(|side| format!("{side}{pair}"));

@@ -92,7 +92,7 @@ fn journal_gets_fields_and_supervisor_signs_of_life() {
             ("WATCHDOG_USEC", "400000".to_owned()),
         ]
     });
-    // What is for the supervisor to keep may come at any time.
+    // Descriptors for the supervisor to keep may come at any time.
     let told = || std::iter::repeat_with(|| next(&messages)).find(|it| !it.starts_with("FDSTORE"));
     assert_eq!(told().unwrap(), "READY=1\nSTATUS=1 ports");
     assert_eq!(told().unwrap(), "WATCHDOG=1");

@@ -24,7 +24,7 @@ use crate::notify::NotifySocket;
 const NAME: &str = "dray-";
 /// Maximum length of a page's text in bytes.
 const TEXT_MAX: u64 = 1 << 28;
-/// Time that a message may take that nobody waits for.
+/// Limit of the time for sending a message without a reply.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The supervisor's store.
@@ -61,7 +61,7 @@ impl Store {
     /// Has the supervisor keep a page. A supervisor without a store, or whose store is full, keeps
     /// nothing, and does not say so.
     pub fn keep(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
-        // There is little room in a connection that nobody reads.
+        // A connection whose other end is not read holds little.
         let mut file = File::from(memfd_create("dray-page", MemfdFlags::CLOEXEC)?);
         file.write_all(text)?;
         let (channel, waits) = Channel::pair()?;

@@ -1,4 +1,4 @@
-//! Where the queues of a port stand, in memory that outlives the process.
+//! Positions of a port's queues, in memory that outlives the process.
 //!
 //! ```text
 //! word 0            number of changes of what a description of the port says
@@ -21,7 +21,7 @@ const LINE: usize = 8;
 /// Number of changes once another process has continued the port.
 const TAKEN: u64 = u64::MAX;
 
-/// Where the queues of a port stand, as the process that uses them keeps it.
+/// Positions of a port's queues, written by the process that uses them.
 #[derive(Debug)]
 pub(crate) struct Marks(Arc<SharedWords>);
 

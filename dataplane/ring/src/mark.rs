@@ -55,7 +55,7 @@ impl Mark {
     #[inline(always)]
     pub(crate) fn note(&self, used: u16, next: u16, step: u16) {
         if let Some(word) = &self.0 {
-            // What was returned before is in the ring.
+            // Buffers returned before are in the ring.
             compiler_fence(SeqCst);
             word.store(Progress { used, next, step }.word(), Relaxed);
         }

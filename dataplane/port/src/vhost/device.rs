@@ -24,7 +24,7 @@ pub(super) struct Device {
     pub(super) memory: MemoryLimits,
     /// True to offer offloads.
     pub(super) offloads: bool,
-    /// Where each virtqueue stands.
+    /// Position of each virtqueue.
     pub(super) marks: Arc<Marks>,
     /// The connected driver.
     session: Mutex<Weak<Mutex<Backend>>>,

@@ -82,7 +82,7 @@ struct Setup<'a> {
     state: State,
     /// True if another process has begun the session, so that the rings are in use.
     is_resumed: bool,
-    /// Where it has stopped with the rings from the client.
+    /// Position at which it has stopped in each ring from the client.
     progress: Vec<Option<Progress>>,
     /// Held except while the client is waited for.
     gate: Option<MutexGuard<'a, Option<OwnedFd>>>,

@@ -47,7 +47,7 @@ struct Vring {
     size: Option<QueueSize>,
     addresses: Option<Addresses>,
     base: u16,
-    /// Where another process has stopped that used the queue before.
+    /// Position at which the process that used the queue before has stopped.
     progress: Option<Progress>,
     kick: Option<PeerEvent>,
     call: Option<PeerEvent>,

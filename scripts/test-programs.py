@@ -4,7 +4,8 @@
 usage: test-programs.py BUILT NAME|!NAME
 
 BUILT is a file with what `cargo build --message-format=json` wrote. NAME selects one program, !NAME all others.
-Two run at a time, each alone in its view of the machine (alone.sh). Exits with 1 if one has failed.
+Two run at a time, each alone in its view of the machine (alone.sh). A program that runs for too long is ended, and
+its processes are listed. Exits with 1 if one has failed.
 """
 import json
 import os
@@ -20,6 +21,8 @@ AT_ONCE = 2
 LONG = ["bench", "lab", "cli", "switch", "upf", "containers", "coverage"]
 # Programs that measure the machine itself run one by one, after the others.
 MEASURING = ["dray_measure (unit tests)"]
+# Seconds that a program may run: the longest takes five minutes.
+LIMIT_S = 1200
 ALONE = Path(__file__).with_name("alone.sh").resolve()
 
 
@@ -34,16 +37,37 @@ def programs(built):
             yield name, message["executable"], package
 
 
+def descendants(pid):
+    """Returns a line for each process below `pid`: its number, age in seconds, state and command."""
+    listing = subprocess.run(["ps", "-eo", "ppid,pid,etimes,stat,args"], stdout=subprocess.PIPE, text=True).stdout
+    below, lines = {str(pid)}, ""
+    # Parents are before their children, except where numbers have begun anew.
+    for line in listing.splitlines():
+        parent, own = line.split()[:2]
+        if parent in below:
+            below.add(own)
+            lines += line[:160] + "\n"
+    return lines
+
+
 def run(program):
     name, file, package = program
     began = time.monotonic()
-    ended = subprocess.run(
+    child = subprocess.Popen(
         [ALONE, file], cwd=package, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
+    late = b""
+    try:
+        written, _ = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        late = f"ended after {LIMIT_S} s with these processes:\n{descendants(child.pid)}".encode()
+        # What alone.sh started, and with it all processes of the program.
+        subprocess.run(["pkill", "-KILL", "--parent", str(child.pid)])
+        written, _ = child.communicate()
     seconds = time.monotonic() - began
-    sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + ended.stdout + f"   {seconds:.0f} s\n".encode())
+    sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + written + late + f"   {seconds:.0f} s\n".encode())
     sys.stdout.flush()
-    return ended.returncode == 0
+    return child.returncode == 0
 
 
 def main():

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
-use crate::takeover::{exchange, never_reconnected};
+use crate::exchange::{exchange_all, never_reconnected};
 
 /// A switch that was started with a configuration file. In its texts, `DIR` stands for its folder.
 struct Running {
@@ -152,7 +152,7 @@ fn unchanged_ports_lose_nothing_while_others_change() {
     let running = Running::new(&[], &pair);
     let (mut a, mut b) = (running.plug("a", ""), running.plug("b", ""));
     let mut pauses = Vec::new();
-    let sent = exchange((&mut a, &mut b), |longest| {
+    let sent = exchange_all((&mut a, &mut b), |longest| {
         for _ in 0..10 {
             let more = vhost("c", "pair = 'd'") + &port("d", "null:", "");
             let said = running.apply(&(pair.clone() + &more), &[]);

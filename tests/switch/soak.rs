@@ -11,7 +11,8 @@ use dray_switch::client::Client;
 
 use crate::common::{self, Started, alone, eventually};
 use crate::ends::{self, Frames};
-use crate::takeover::{Running, exchange, never_reconnected};
+use crate::exchange::{exchange_all, never_reconnected};
+use crate::takeover::Running;
 
 /// Pairs of ports that each round adds and removes.
 const PAIRS: usize = 31;
@@ -59,10 +60,10 @@ impl Usage {
         }
     }
 
-    /// Returns true if both have as many descriptors and threads; of memory, the allocator keeps more
-    /// at one time than at another.
-    fn is_like(&self, other: &Self) -> bool {
-        (self.descriptors, self.threads) == (other.descriptors, other.threads)
+    /// Returns true if there are no more descriptors and threads than at another time; of memory, the
+    /// allocator keeps more at one time than at another.
+    fn is_within(&self, other: &Self) -> bool {
+        self.descriptors <= other.descriptors && self.threads <= other.threads
     }
 }
 
@@ -142,15 +143,15 @@ fn nothing_is_lost_or_left_when_everything_comes_and_goes() {
     let process = running.process.0.id();
     let (mut a, mut b) = (running.plug("a", "packed=0"), running.plug("b", "packed=1"));
     let (mut rounds, mut usages) = (0, Vec::new());
-    let sent = exchange((&mut a, &mut b), |_| {
+    let sent = exchange_all((&mut a, &mut b), |_| {
         let began = Instant::now();
         let usage = || Usage::of(process);
         let first = usage();
         while rounds < 6 || began.elapsed() < length() {
             round(&running, rounds);
             rounds += 1;
-            // Threads of connections and captures end soon.
-            assert!(eventually(|| usage().is_like(&first)), "{rounds}: {first:?} {:?}", usage());
+            // Threads of connections and captures end soon; one may have been there at first.
+            assert!(eventually(|| usage().is_within(&first)), "{rounds}: {first:?} {:?}", usage());
             usages.push(usage());
         }
     });

@@ -9,14 +9,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::sleep;
+use std::time::Duration;
 
 use dray_daemon::{Channel, Limits, Response, Server};
 use dray_lab::NetworkNamespace;
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
-use dray_port::{Frame, Port, scratch};
+use dray_port::Port;
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortStatus};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -24,6 +24,7 @@ use tempfile::TempDir;
 
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
+use crate::exchange::{exchange_all, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 
 /// Much longer than a message takes.
@@ -106,79 +107,6 @@ fn said(child: &mut std::process::Child) -> String {
     said
 }
 
-/// Sets a flag when it is dropped.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
-/// Sends numbered frames from one port to another while `disturb` runs. Each must arrive once and in
-/// order. Returns their number.
-pub(crate) fn exchange(
-    (from, to): (&mut Port, &mut Port),
-    disturb: impl FnOnce(&AtomicU64) + Send,
-) -> u64 {
-    let (stop, longest, frames) =
-        (AtomicBool::new(false), AtomicU64::new(0), Frames::between(1, 2));
-    let (tx, rx) = (&mut *from.tx[0], &mut *to.rx[0]);
-    scope(|scope| {
-        let (stop, longest, frames) = (&stop, &longest, &frames);
-        let sends = scope.spawn(move || {
-            let mut number = 0;
-            while !stop.load(Relaxed) {
-                let bytes: Vec<_> =
-                    (number..number + 16).map(|number| frames.make(number)).collect();
-                let batch: Vec<_> = bytes.iter().map(|bytes| Frame::from(&bytes[..])).collect();
-                let mut taken = 0;
-                while taken < batch.len() {
-                    taken += tx.transmit(&batch[taken..]).unwrap();
-                    sleep(Duration::from_micros(20));
-                }
-                number += 16;
-            }
-            u64::from(number)
-        });
-        let receives = scope.spawn(move || {
-            let (mut next, mut last) = (0, Instant::now());
-            let mut room = scratch();
-            let mut idle_since = None;
-            loop {
-                let take = &mut |lent: &[Frame<'_>]| {
-                    for frame in lent {
-                        assert_eq!(frame.bytes(&mut room), frames.make(next), "frame {next}");
-                        next += 1;
-                    }
-                    lent.len()
-                };
-                if rx.receive(take).unwrap() > 0 {
-                    longest.fetch_max(last.elapsed().as_micros() as u64, Relaxed);
-                    (last, idle_since) = (Instant::now(), None);
-                } else if stop.load(Relaxed)
-                    && idle_since.get_or_insert_with(Instant::now).elapsed().as_millis() > 300
-                {
-                    return u64::from(next);
-                }
-                sleep(Duration::from_micros(20));
-            }
-        });
-        // Both end if this fails.
-        let stops = Stops(stop);
-        disturb(longest);
-        drop(stops);
-        let sent = sends.join().expect("the sender");
-        assert_eq!(receives.join().expect("the receiver"), sent, "all frames have arrived");
-        sent
-    })
-}
-
-pub(crate) fn never_reconnected(port: &Port) -> bool {
-    let status = port.link.as_ref().expect("a peer").status();
-    status.ends.is_empty() && status.last_end.is_none()
-}
-
 #[test]
 fn frames_and_peers_survive_twenty_takeovers() {
     let _alone = alone();
@@ -187,7 +115,7 @@ fn frames_and_peers_survive_twenty_takeovers() {
         let options = ["--mode", "patch", "--flow", "backpressure"];
         let mut running = Running::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
         let (mut a, mut b) = (running.plug("a", keys), running.plug("b", keys));
-        let sent = exchange((&mut a, &mut b), |longest| {
+        let sent = exchange_all((&mut a, &mut b), |longest| {
             for _ in 0..10 {
                 longest.store(0, Relaxed);
                 running.take_over();
@@ -245,16 +173,6 @@ fn stations_pins_and_counters_stay() {
     drop(a);
     let mut a = running.plug("a", "packed=1");
     ends::reach((&mut a.tx, &mut b.rx), &frames);
-}
-
-/// Passes frames both ways.
-fn pass_both_ways(a: &mut Port, b: &mut Port) {
-    let there = Frames::between(1, 2);
-    let back = there.clone().swapped();
-    ends::reach((&mut a.tx, &mut b.rx), &there);
-    ends::reach((&mut b.tx, &mut a.rx), &back);
-    ends::pass((&mut a.tx, &mut b.rx), &there, &there, 300);
-    ends::pass((&mut b.tx, &mut a.rx), &back, &back, 300);
 }
 
 #[test]
@@ -386,7 +304,7 @@ fn failed_takeover_disturbs_nothing() {
     let mut running = Running::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
     let control = running.control();
     let (mut a, mut b) = (running.plug("a", ""), running.plug("b", "packed=1"));
-    exchange((&mut a, &mut b), |_| {
+    exchange_all((&mut a, &mut b), |_| {
         let (_, theirs) = Channel::pair().unwrap();
         let why = ask(&control, 99, &theirs).unwrap_err();
         let version = env!("CARGO_PKG_VERSION");
@@ -433,7 +351,7 @@ fn failed_takeover_disturbs_nothing() {
     running.take_over();
     drop(b);
     let mut b = running.plug("b", "");
-    exchange((&mut a, &mut b), |_| ());
+    exchange_all((&mut a, &mut b), |_| ());
 }
 
 fn memory_of_fixed_size() -> OwnedFd {

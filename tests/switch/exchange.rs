@@ -1,0 +1,130 @@
+//! Frames that pass from one port to another while something disturbs the switch between them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use dray_port::{Frame, Port, Receive, Transmit, scratch};
+
+use crate::ends::Frames;
+
+const BATCH: u32 = 64;
+/// Pause between two looks at a queue.
+const PAUSE: Duration = Duration::from_micros(20);
+/// Much longer than the switch is away.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time after which no frame is on its way any more.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// Numbers of frames.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    pub(crate) sent: u64,
+    pub(crate) lost: u64,
+}
+
+/// Sends numbered frames from one port to another while `disturb` runs, which gets the longest pause
+/// in microseconds. None may arrive twice, changed, or after a later one.
+pub(crate) fn exchange(
+    (from, to): (&mut Port, &mut Port),
+    disturb: impl FnOnce(&AtomicU64),
+) -> Passed {
+    let [is_enough, is_all] = [AtomicBool::new(false), AtomicBool::new(false)];
+    let (longest, frames) = (AtomicU64::new(0), Frames::between(1, 2));
+    let (tx, rx) = (&mut *from.tx[0], &mut *to.rx[0]);
+    scope(|scope| {
+        let sends = scope.spawn(|| send(tx, &frames, &is_enough));
+        let receives = scope.spawn(|| receive(rx, &frames, &is_all, &longest));
+        // Both threads end if this one fails.
+        let (all, enough) = (Sets(&is_all), Sets(&is_enough));
+        disturb(&longest);
+        drop(enough);
+        let sent = sends.join().expect("the sender");
+        drop(all);
+        let (next, lost) = receives.join().expect("the receiver");
+        Passed { sent, lost: lost + sent - next }
+    })
+}
+
+/// Likewise; all frames must arrive. Returns their number.
+pub(crate) fn exchange_all(ports: (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64)) -> u64 {
+    let passed = exchange(ports, disturb);
+    assert_eq!(passed.lost, 0, "{passed:?}");
+    passed.sent
+}
+
+/// Sets a flag when it is dropped.
+struct Sets<'a>(&'a AtomicBool);
+
+impl Drop for Sets<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Sends until it is enough; returns the number of frames.
+fn send(tx: &mut dyn Transmit, frames: &Frames, is_enough: &AtomicBool) -> u64 {
+    let mut number = 0;
+    while !is_enough.load(Relaxed) {
+        let bytes: Vec<_> = (number..number + BATCH).map(|number| frames.make(number)).collect();
+        let batch: Vec<_> = bytes.iter().map(|bytes| Frame::from(&bytes[..])).collect();
+        let (mut taken, began) = (0, Instant::now());
+        while taken < batch.len() {
+            taken += tx.transmit(&batch[taken..]).unwrap();
+            let is_late = is_enough.load(Relaxed) && began.elapsed() > PATIENCE;
+            assert!(!is_late, "the switch takes no frame after {number}");
+            sleep(PAUSE);
+        }
+        number += BATCH;
+    }
+    u64::from(number)
+}
+
+/// Receives until all have been sent; returns the number after that of the last frame, and how many
+/// before it are missing.
+fn receive(
+    rx: &mut dyn Receive,
+    frames: &Frames,
+    is_all: &AtomicBool,
+    longest: &AtomicU64,
+) -> (u64, u64) {
+    let (mut next, mut lost, mut last) = (0, 0, Instant::now());
+    let mut room = scratch();
+    loop {
+        let was_all = is_all.load(Relaxed);
+        let take = &mut |lent: &[Frame<'_>]| {
+            for frame in lent {
+                let bytes = frame.bytes(&mut room);
+                let number = u32::from_be_bytes(bytes[18..22].try_into().unwrap());
+                assert!(number >= next, "frame {number} after {next}");
+                assert_eq!(bytes, frames.make(number), "frame {number}");
+                lost += u64::from(number - next);
+                next = number + 1;
+            }
+            lent.len()
+        };
+        if rx.receive(take).unwrap() > 0 {
+            longest.fetch_max(last.elapsed().as_micros() as u64, Relaxed);
+            last = Instant::now();
+        } else if was_all && last.elapsed() > SILENCE {
+            return (u64::from(next), lost);
+        }
+        sleep(PAUSE);
+    }
+}
+
+/// Passes frames both ways, once each port knows of the other.
+pub(crate) fn pass_both_ways(a: &mut Port, b: &mut Port) {
+    let there = Frames::between(1, 2);
+    let back = there.clone().swapped();
+    crate::ends::reach((&mut a.tx, &mut b.rx), &there);
+    crate::ends::reach((&mut b.tx, &mut a.rx), &back);
+    crate::ends::pass((&mut a.tx, &mut b.rx), &there, &there, 300);
+    crate::ends::pass((&mut b.tx, &mut a.rx), &back, &back, 300);
+}
+
+/// Returns true if the port has had the same connection since it was opened.
+pub(crate) fn never_reconnected(port: &Port) -> bool {
+    let status = port.link.as_ref().expect("a peer").status();
+    status.ends.is_empty() && status.last_end.is_none()
+}

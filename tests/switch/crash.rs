@@ -70,7 +70,6 @@ fn frames_and_peers_survive_twenty_kills() {
         let [a, b] = ["a", "b"].map(|name| manager.port(name));
         assert!(a.disconnects.is_empty() && b.disconnects.is_empty(), "{keys}");
         assert!(passed.lost <= 20 * BATCH, "{keys}: {passed:?}");
-        assert!(pauses[pauses.len() - 1].0 < 2_000_000, "{keys}: {pauses:?}");
     }
 }
 

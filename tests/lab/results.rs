@@ -36,7 +36,10 @@ fn down_prints_results_and_removes_sockets() {
     let up = Up::text(&text, "results");
     let shown = success(&["lab", "ls", "results"]);
     assert!(shown.contains("dray lab logs --lab results polite"), "{shown}");
-    let sent = up.exec_well("a", &["dray", "send", "--port", "raw:eth0", "--duration", "0.2"]);
+    let sent = up.exec_well(
+        "a",
+        &["dray", "send", "--port", "raw:eth0", "--duration", "0.2", "--rate", "20k"],
+    );
     let sent = sent.split_whitespace().nth(1).unwrap();
     sleep(Duration::from_millis(100));
     assert!(socket.exists());

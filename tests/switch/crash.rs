@@ -16,10 +16,7 @@ use crate::common::alone;
 use crate::ends::{self, Frames};
 use crate::exchange::{exchange, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
-use crate::manager::Manager;
-
-/// Number of frames of a batch: as many may be lost when the switch is killed.
-const BATCH: u64 = 256;
+use crate::manager::{BATCH, Manager};
 
 #[test]
 fn frames_and_peers_survive_twenty_kills() {
@@ -147,6 +144,27 @@ fn stations_pins_counters_and_ports_stay() {
     manager.wait();
     pass_both_ways(&mut a, &mut b);
     assert!(never_reconnected(&a) && never_reconnected(&b));
+}
+
+#[test]
+fn busy_manager_keeps_the_state_later() {
+    let _alone = alone();
+    let mut manager = Manager::new(&[], &["a=vhost:DIR/a"]);
+    manager.told.is_busy.store(true, Relaxed);
+    // More messages than wait at a socket.
+    let queue = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
+    let count = queue.trim().parse::<usize>().unwrap() + 10;
+    for number in 0..count {
+        manager.client().add_port(&format!("p{number}=null:").parse().unwrap()).unwrap();
+    }
+    sleep(Duration::from_millis(500));
+    assert!(manager.told.store().len() < count);
+    manager.told.is_busy.store(false, Relaxed);
+    manager.ports += count;
+    manager.wait();
+    manager.kill();
+    manager.wait();
+    assert_eq!(manager.client().ports().unwrap().len(), count + 1);
 }
 
 #[test]

@@ -25,6 +25,9 @@ use tempfile::TempDir;
 use crate::common::{self, Started, eventually, listens};
 use crate::ends;
 
+/// Number of frames of a batch: as many may be lost when the switch is killed.
+pub(crate) const BATCH: u64 = 256;
+
 /// Named descriptors that the manager keeps.
 type Store = Mutex<Vec<(String, OwnedFd)>>;
 
@@ -51,6 +54,8 @@ pub(crate) struct Told {
     all: AtomicU64,
     own: AtomicU64,
     stop: AtomicBool,
+    /// True while it reads no messages.
+    pub(crate) is_busy: AtomicBool,
 }
 
 impl Told {
@@ -62,6 +67,10 @@ impl Told {
     /// that signal a hang-up are dropped, unless the service asks for them to stay.
     fn serve(&self, socket: &UnixDatagram) {
         while !self.stop.load(Relaxed) {
+            if self.is_busy.load(Relaxed) {
+                sleep(Duration::from_millis(1));
+                continue;
+            }
             let mut bytes = [0; 512];
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(16))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -182,6 +191,11 @@ impl Manager {
         self.said()
     }
 
+    /// Returns the number of the switch's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.as_ref().expect("it runs").0.id()
+    }
+
     /// Returns what the switch has said.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
@@ -192,7 +206,7 @@ impl Manager {
         self.start();
     }
 
-    fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         self.folder.path().join("control")
     }
 

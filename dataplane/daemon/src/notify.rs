@@ -27,6 +27,9 @@ use crate::store::Store;
 /// Time in milliseconds that a supervisor may be behind with reading.
 const PATIENCE_MS: u32 = 100;
 
+/// Number of attempts to tell it that the program is ready.
+const READY_TRIES: u32 = 100;
+
 /// Supervisor of the process, if there is one.
 #[derive(Debug, Default)]
 pub struct Supervisor {
@@ -61,8 +64,9 @@ impl Supervisor {
 
     /// Reports that the program serves its clients, and what it does.
     pub fn ready(&self, status: &str) {
-        // A supervisor that has gone away cannot be told so.
-        let _ = self.send(&format!("READY=1\nSTATUS={status}"), &[]);
+        let message = format!("READY=1\nSTATUS={status}");
+        // A supervisor that has gone away cannot be told so; one that is behind would wait in vain.
+        let _ = (0..READY_TRIES).any(|_| self.send(&message, &[]).is_ok());
     }
 
     /// Gives a watchdog its sign of life, if one is due and `check` finds the data threads well. To be

@@ -150,11 +150,14 @@ impl Recorder {
             let is_changed = is_complete && self.is_changed.swap(false, Ordering::Relaxed);
             if is_changed || (is_complete && now >= due) {
                 let state = switch.state();
-                self.recording().record_state(state, is_changed);
+                if !self.recording().record_state(state, is_changed) {
+                    self.is_changed.store(true, Ordering::Relaxed);
+                }
                 due = Instant::now() + STATIONS.max(now.elapsed() * STATIONS_SHARE);
             }
             std::thread::sleep(PAUSE);
-            let patience = if is_complete { STATIONS } else { PAUSE };
+            let is_done = is_complete && !self.is_changed.load(Ordering::Relaxed);
+            let patience = if is_done { STATIONS } else { PAUSE };
             if told.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
                 return;
             }
@@ -188,17 +191,17 @@ impl Recorder {
 }
 
 impl Recording {
-    /// Returns true if a port is not recorded as it is: if it is new, or has changed.
+    /// Returns true if a port is not recorded as it is: if it is new, has changed, or was not kept.
     pub(crate) fn is_due(&self, port: &PortConfig, changes: u64, partner: Option<&Name>) -> bool {
         let recorded = self.ports.iter().find(|recorded| recorded.config.name == port.name);
         recorded.is_none_or(|recorded| {
-            let Recorded { config, changes: before, partner: with, .. } = recorded;
-            (config, *before, with.as_ref()) != (port, changes, partner)
+            let Recorded { config, changes: before, partner: with, kept, .. } = recorded;
+            kept.is_none() || (config, *before, with.as_ref()) != (port, changes, partner)
         })
     }
 
-    /// Records a port.
-    pub(crate) fn record(&mut self, port: OfferedPort) {
+    /// Records a port. Returns false if it could not be kept, and is due again.
+    pub(crate) fn record(&mut self, port: OfferedPort) -> bool {
         let (config, changes) = (port.config.clone(), port.live.changes());
         let partner = port.partner.clone();
         let known = self.ports.iter().position(|recorded| recorded.config.name == config.name);
@@ -218,8 +221,10 @@ impl Recording {
         let kept = self.check(kept);
         let recorded = &mut self.ports[at];
         (recorded.config, recorded.changes, recorded.partner) = (config, changes, partner);
+        let is_kept = kept.is_some();
         let before = std::mem::replace(&mut recorded.kept, kept);
         before.iter().for_each(|before| self.store.forget(before));
+        is_kept
     }
 
     /// Forgets a port that is about to be closed.
@@ -230,8 +235,9 @@ impl Recording {
         }
     }
 
-    /// Records the state if it `is_changed`, or its stations are, or if their ages are old.
-    pub(crate) fn record_state(&mut self, mut state: State, is_changed: bool) {
+    /// Records the state if it `is_changed`, or its stations are, or if their ages are old. Returns
+    /// false if it could not be kept.
+    pub(crate) fn record_state(&mut self, mut state: State, is_changed: bool) -> bool {
         let mut hasher = DefaultHasher::new();
         for TableEntry { vlan, mac, port, .. } in &state.stations {
             (vlan, mac.0, port.as_str()).hash(&mut hasher);
@@ -241,15 +247,17 @@ impl Recording {
             before.stations == stations && before.at.elapsed() < AGES && !is_changed
         };
         if self.state.as_ref().is_some_and(is_same) {
-            return;
+            return true;
         }
         state.has_metrics = self.sockets.len() > 1;
         let sockets: Vec<_> = self.sockets.iter().map(AsFd::as_fd).collect();
         let kept = self.keep(Record::State(state), &sockets);
         let kept = self.check(kept);
+        let is_kept = kept.is_some();
         let now = RecordedState { kept, at: Instant::now(), stations };
         let before = self.state.replace(now).and_then(|before| before.kept);
         before.iter().for_each(|before| self.store.forget(before));
+        is_kept
     }
 
     fn keep(&self, record: Record, descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
@@ -259,7 +267,7 @@ impl Recording {
     fn check(&mut self, kept: io::Result<Kept>) -> Option<Kept> {
         let kept = kept.inspect_err(|error| {
             if !std::mem::replace(&mut self.has_warned, true) {
-                warn!(%error, "the state is not kept for a restart");
+                warn!(%error, "the state is not yet kept for a restart");
             }
         });
         kept.ok()

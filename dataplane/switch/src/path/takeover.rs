@@ -197,8 +197,8 @@ impl Switch {
         State::new(all, stations, uptime_s, ports.reset())
     }
 
-    /// Has the ports that have changed recorded. Returns false if one is busy, and has to be looked at
-    /// again.
+    /// Has the ports that have changed recorded. Returns false if one is busy, or could not be kept, and
+    /// has to be looked at again.
     pub(crate) fn record_ports(&self, recorder: &Recorder) -> bool {
         let ports = lock(&self.ports);
         if ports.held {
@@ -216,7 +216,12 @@ impl Switch {
             }
             let held = port.hold(RECORDING).transpose();
             match held.and_then(|mut held| ports.offer(port, held.as_mut())) {
-                Ok(offered) => recording.record(offered),
+                Ok(offered) => {
+                    // The others have to wait as well if the supervisor is behind.
+                    if !recording.record(offered) {
+                        return false;
+                    }
+                }
                 Err(_) => is_complete = false,
             }
         }

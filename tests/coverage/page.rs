@@ -204,7 +204,7 @@ fn usual(link: LinkKind) -> Technique {
 }
 
 /// How to get programs that Debian does not package.
-const HOW: &str = "[how to get it](techniques.md#other-peoples-switches)";
+const HOW: &str = "[how to get it](techniques.md#third-party-switches)";
 
 /// Tables of what was proven, with the reasons for the rest collected as they occur.
 struct Tables<'a> {

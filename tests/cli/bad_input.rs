@@ -19,7 +19,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "paper-all", "--summary"], &["--summary", "paper-all", "dray report"]),
     (&["bench", "--parent", "nosuch0"], &["--parent nosuch0", "available", "lo"]),
     (&["bench", "paper-all", "--json", "/dev/null"], &["--json /dev/null", "takes a folder"]),
-    (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".html, .md or .csv"]),
+    (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".md, .csv, .txt, .svg"]),
     (&["bench", "--technique", "tokenring"], &["\"tokenring\"", "veth/udp", "dray bench --list"]),
     (&["bench", "--technique", "veth/udp,x"], &["\"x\"", "LINK/ENDPOINT"]),
     (&["bench", "--technique", "veth/virtio"], &["veth/virtio", "do not go together"]),

@@ -25,7 +25,8 @@ const NAP: Duration = Duration::from_millis(1);
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Ports: names of ports of the switch; `n3` and `n6` of a user plane function; URIs of a role's.
+    /// Ports: of the switch, their names; of a user plane function, `n3` and `n6`; of a role, their
+    /// URIs.
     #[arg(value_name = "PORT")]
     ports: Vec<String>,
     /// All ports, also those that are added later.

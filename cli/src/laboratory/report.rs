@@ -84,7 +84,7 @@ impl Format {
             Some("svg") => Ok(Self::Svg),
             Some("html" | "htm") | None => Ok(Self::Html),
             Some(other) => Err(usage!(
-                "-o {}: unknown extension .{other}: give .html, .md or .csv, or --format",
+                "-o {}: unknown extension .{other}: give .html, .md, .csv, .txt, .svg, or --format",
                 path.display()
             )),
         }

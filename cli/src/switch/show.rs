@@ -116,7 +116,8 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
             text.push_str(&format!("{}: dropped: {}\n", port.name, reasons.join(", ")));
         }
         for (why, times) in &port.disconnects {
-            text.push_str(&format!("{}: disconnected {times} times: {why}\n", port.name));
+            let times = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
+            text.push_str(&format!("{}: disconnected {times}: {why}\n", port.name));
         }
     }
     if stats.iter().any(|port| port.counters.addresses_refused != 0) {

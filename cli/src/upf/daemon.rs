@@ -25,7 +25,7 @@ use crate::sandbox::Sandbox;
 /// Options of the daemon.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// Workers per direction; both ports need as many queues (`queues=` in their names).
+    /// Workers per direction; both ports need as many queues (`queues=` in their URIs).
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     workers: u16,
     /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].

@@ -29,8 +29,10 @@ Examples:
   dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --rate 100k --duration 10
   dray upf-load --n3 raw:eth0 --n6 raw:eth1 --config upf.toml --only uplink --size 1400 --json
 
-Exit status: 0 if every packet came back as it should; 1 if packets were lost (without --allow-loss),
-came back wrong or out of order, or none came back; 2 for a wrong command line or configuration.")]
+Exit status:
+  0  every packet came back as it should; or some were lost, with --allow-loss
+  1  packets were lost, came back wrong or out of order, or none came back
+  2  wrong command line or configuration")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     ports: Ports,

@@ -36,7 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   dray upf --n3 raw:eth0 --n6 raw:eth1 --config upf.toml
   dray upf --n3 virtio:/run/dray/n3.sock --n6 virtio:/run/dray/n6.sock --config upf.toml --cpus 2,3
-  dray upf --n3 raw:eth0?queues=2 --n6 raw:eth1?queues=2 --config upf.toml --workers 2
+  dray upf --n3 'raw:eth0?queues=2' --n6 'raw:eth1?queues=2' --config upf.toml --workers 2
   dray upf sessions add more.toml
   dray upf sessions show 1
   dray upf stats

@@ -72,7 +72,7 @@ fn distances(host: &HostFacts) -> Vec<Finding> {
         let times: Vec<String> = cpus.iter().map(time).collect();
         let of_all = if all > cpus.len() { format!(" of {all}") } else { String::new() };
         let (to, times) = (ranges(&cpus), times.join(", "));
-        let detail = format!("to CPUs {to}{of_all} and back: {times} ns");
+        let detail = format!("ns to CPUs {to}{of_all} and back: {times}");
         Finding::new(GROUP, format!("cache line, CPU {here}"), State::Ok, detail)
     };
     if cpus.len() < 2 { Vec::new() } else { cpus.iter().map(row).collect() }

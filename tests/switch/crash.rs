@@ -268,10 +268,10 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
         ("invalid state", &|pages| {
             pages.iter_mut().for_each(|(text, _)| text.truncate(text.len() / 2));
         }),
-        ("formats 1 and 2", &|pages| {
+        ("formats 1 and 3", &|pages| {
             pages
                 .iter_mut()
-                .for_each(|(text, _)| *text = text.replacen("\"format\":2", "\"format\":1", 1));
+                .for_each(|(text, _)| *text = text.replacen("\"format\":3", "\"format\":1", 1));
         }),
         ("no page of the switch", &|pages| pages.retain_mut(|page| is_port(&page))),
         ("no control socket", &|pages| {

@@ -286,7 +286,7 @@ fn begin(control: &Path) -> Channel {
     let mut begun = None;
     let begins = || {
         let (ours, theirs) = Channel::pair().unwrap();
-        match ask(control, 2, theirs) {
+        match ask(control, 3, theirs) {
             Ok(_) => begun = Some(ours),
             Err(why) => assert!(why.contains("another one is under way"), "{why}"),
         }
@@ -308,7 +308,7 @@ fn failed_takeover_disturbs_nothing() {
         let (_, theirs) = Channel::pair().unwrap();
         let why = ask(&control, 99, &theirs).unwrap_err();
         let version = env!("CARGO_PKG_VERSION");
-        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 2 and 99"];
+        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 3 and 99"];
         assert!(parts.iter().all(|part| why.contains(part)), "{why}");
 
         // Ends at once, after the offer, and in the middle of the end; says something else.
@@ -362,6 +362,18 @@ fn memory_of_fixed_size() -> OwnedFd {
 }
 
 #[test]
+fn applied_file_removes_what_earlier_file_had() {
+    let _alone = alone();
+    let mut running = Running::new(&[], &["a=null:"]);
+    let file = "[[ports]]\nname = 'b'\nuri = 'null:'\n";
+    running.client().apply(file, false).unwrap();
+    running.client().add_port(&"c=null:".parse().unwrap()).unwrap();
+    running.take_over();
+    let said = running.client().apply("", false).unwrap().to_string();
+    assert_eq!(said, "- b: uri null:\nunchanged: 0\nnot from a file, left alone: a, c\n");
+}
+
+#[test]
 fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
@@ -369,9 +381,9 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let why = fails(&mut takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
 
-    let hello = r#"{"version":"9.9.9","format":2}"#;
+    let hello = r#"{"version":"9.9.9","format":3}"#;
     let offer = |ports: &str| {
-        let rest = r#""stations":[],"uptime_s":1e300,"reset":null"#;
+        let rest = r#""configured":[],"given":[],"stations":[],"uptime_s":1e300,"reset":null"#;
         format!(r#"[false,{{"settings":"","ports":[{ports}],{rest}}}]"#)
     };
     let live = r#""changes":0,"said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
@@ -388,7 +400,7 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
         (hello, Some("[false]".to_owned()), "invalid message"),
         (hello, Some(offer(&few)), "2 of its 3 file descriptors"),
         (hello, Some(offer(&said)), "vhost:/nosuch/a: incomplete message header: 3 of 12"),
-        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 2"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 3"),
         ("{}", None, "missing field"),
     ] {
         let _ = std::fs::remove_file(&control);

@@ -15,8 +15,8 @@ use dray_daemon::{
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
-use dray_switch::apply::{Configuration, Given, Kind};
-use dray_switch::config::{FILE_MAX, Idle, PortError, read_file};
+use dray_switch::apply::{Configuration, Kind};
+use dray_switch::config::{FILE_MAX, Idle, Name, PortError, read_file};
 use dray_switch::{
     Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Recorder,
     Succession, Switch, SwitchConfig,
@@ -75,6 +75,14 @@ pub(super) struct DaemonArguments {
     /// Further ports, as for --port.
     #[arg(value_name = "NAME=URI", value_parser = port)]
     ports: Vec<PortConfig>,
+}
+
+/// Part of a configuration that comes from the command line, and not from the file.
+struct Given {
+    /// Keys of the file that it overrides.
+    keys: Vec<&'static str>,
+    /// Names of its ports.
+    ports: Vec<Name>,
 }
 
 /// Parses a port without `--port`. A word without `=` was meant to be a command.
@@ -191,6 +199,7 @@ fn run_daemon(
         Some(succession) => take_over(config, path, sandbox, succession)?,
         None => start(config, path, sandbox)?,
     };
+    engine.give(given.ports);
     let predecessor = Predecessor::new(
         engine.clone(),
         config.clone(),
@@ -204,7 +213,7 @@ fn run_daemon(
     });
     let recorder = recorder.transpose()?;
     let limits = Limits { body: FILE_MAX, ..Limits::default() };
-    let present = Arc::new(Configuration::new(config.clone(), given));
+    let present = Arc::new(Configuration::new(config.clone(), given.keys));
     let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(predecessor));
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), present.clone()));
@@ -244,8 +253,7 @@ fn run_daemon(
     supervisor.stopping();
     if let (Some(recorder), None) = (recorder, dray_daemon::failure()) {
         info!("switch ended");
-        let configured = present.get().ports.into_iter().map(|port| port.name);
-        recorder.leave(&engine, configured.collect(), || std::process::exit(0));
+        recorder.leave(&engine, || std::process::exit(0));
     }
     drop((server, monitors));
     match dray_daemon::failure() {

@@ -1,9 +1,7 @@
 //! Applying a configuration file to a running switch: what differs is changed, and the rest stays.
 
 use std::fmt;
-use std::sync::Mutex;
 
-use dray_datapath::lock;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,32 +22,24 @@ const SETTINGS: [&str; 10] = [
     "metrics",
 ];
 
-/// The configuration of a running switch: settings, and the ports that it should have.
+/// The configuration of a running switch, apart from its ports.
 #[derive(Debug)]
 pub struct Configuration {
-    config: Mutex<SwitchConfig>,
-    given: Given,
-}
-
-/// Part of a configuration that comes from the command line, and not from the file.
-#[derive(Clone, Debug, Default)]
-pub struct Given {
-    /// Keys of the file that it overrides.
-    pub keys: Vec<&'static str>,
-    /// Names of its ports.
-    pub ports: Vec<Name>,
+    settings: SwitchConfig,
+    /// Keys that the command line has given, and a file does not change.
+    given: Vec<&'static str>,
 }
 
 impl Configuration {
-    /// Creates the configuration of a switch that was started with `config`, which includes what its
-    /// command line has `given`.
-    pub fn new(config: SwitchConfig, given: Given) -> Self {
-        Self { config: Mutex::new(config), given }
+    /// Creates the configuration of a switch that was started with `config`, of which its command line
+    /// has `given` these keys.
+    pub fn new(config: SwitchConfig, given: Vec<&'static str>) -> Self {
+        Self { settings: SwitchConfig { ports: Vec::new(), ..config }, given }
     }
 
-    /// Returns the present configuration.
-    pub fn get(&self) -> SwitchConfig {
-        lock(&self.config).clone()
+    /// Returns the settings: the configuration without ports.
+    pub fn settings(&self) -> &SwitchConfig {
+        &self.settings
     }
 
     /// Makes the ports of `engine` those of the file `text`: all of them, or with an error none.
@@ -61,43 +51,26 @@ impl Configuration {
         text: &str,
         dry_run: bool,
     ) -> Result<Changes, EngineError> {
-        let mut current = lock(&self.config);
         let file = SwitchConfig::from_toml(text)?;
         let located = |error: ConfigError| error.find_line(text);
-        self.check_settings(&current, &file).map_err(located)?;
+        self.check_settings(&file).map_err(located)?;
         // CPUs were checked when the switch started, and cannot be others.
-        let wanted = SwitchConfig { ports: file.ports, ..current.clone() };
-        wanted.check(&current.cpus).map_err(located)?;
-        let is_given = |port: &&PortConfig| self.given.ports.contains(&port.name);
-        let before = current.ports.iter().filter(|port| !is_given(port));
-        let before: Vec<_> = before.map(|port| port.name.clone()).collect();
-        let changes = engine.apply(&wanted, &before, dry_run).map_err(|error| match error {
+        let wanted = SwitchConfig { ports: file.ports, ..self.settings.clone() };
+        wanted.check(&self.settings.cpus).map_err(located)?;
+        engine.apply(&wanted, dry_run).map_err(|error| match error {
             EngineError::Config(error) => located(error).into(),
             error => error,
-        })?;
-        if !dry_run {
-            let stay = current.ports.iter().filter(is_given);
-            let stay = stay.filter(|port| wanted.ports.iter().all(|new| new.name != port.name));
-            let stay: Vec<_> = stay.cloned().collect();
-            *current = wanted;
-            current.ports.extend(stay);
-        }
-        Ok(changes)
+        })
     }
 
     /// Checks that settings in a file are those that the switch runs with.
-    fn check_settings(
-        &self,
-        current: &SwitchConfig,
-        file: &SwitchConfig,
-    ) -> Result<(), ConfigError> {
+    fn check_settings(&self, file: &SwitchConfig) -> Result<(), ConfigError> {
         let mut file = SwitchConfig { ports: Vec::new(), ..file.clone() };
         if file.cpus.is_empty() {
-            file.cpus.clone_from(&current.cpus);
+            file.cpus.clone_from(&self.settings.cpus);
         }
-        let current = SwitchConfig { ports: Vec::new(), ..current.clone() };
-        let [old, new] = [current, file].map(|config| object(&config));
-        for key in SETTINGS.into_iter().filter(|key| !self.given.keys.contains(key)) {
+        let [old, new] = [&self.settings, &file].map(object);
+        for key in SETTINGS.into_iter().filter(|key| !self.given.contains(key)) {
             let [old, new] = [&old, &new].map(|config| config.get(key).unwrap_or(&Value::Null));
             if old != new {
                 let what = format!(
@@ -435,9 +408,8 @@ mod tests {
 
     #[test]
     fn settings_of_file_must_be_those_that_run() {
-        let given = Given { keys: vec!["idle"], ports: Vec::new() };
         let running = SwitchConfig { cpus: vec![3], ..SwitchConfig::default() };
-        let configuration = Configuration::new(running.clone(), given);
+        let configuration = Configuration::new(running, vec!["idle"]);
         for (text, expected) in [
             ("", None),
             ("cpus = [3]\nidle = 'never'\nage_s = 300", None),
@@ -447,7 +419,7 @@ mod tests {
             ("metrics = '127.0.0.1:7'", Some("metrics = 127.0.0.1:7: the switch runs with none,")),
         ] {
             let file = SwitchConfig::from_toml(text).unwrap();
-            let why = configuration.check_settings(&running, &file);
+            let why = configuration.check_settings(&file);
             let why = why.map_err(|error| error.find_line(text).to_string());
             match (why, expected) {
                 (Ok(()), None) => {}

@@ -21,15 +21,13 @@ pub trait Engine: Send + Sync {
     fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError>;
     /// Removes a port and forgets the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
-    /// Makes the ports those of `config`, which must have been checked, or with an error changes
-    /// nothing. Of the ports that it does not have, those `before` are removed, and others stay. Does
+    /// Makes the [configured](Self::configured) ports those of `config`, which must have been checked,
+    /// or with an error changes nothing. Other ports stay, and so do those of the command line. Does
     /// nothing if it is a `dry_run`.
-    fn apply(
-        &self,
-        config: &SwitchConfig,
-        before: &[Name],
-        dry_run: bool,
-    ) -> Result<Changes, EngineError>;
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError>;
+    /// Returns the names of the ports of the configuration: those of the command line, and of the file
+    /// of the start or that was applied last.
+    fn configured(&self) -> Vec<Name>;
     /// Returns the status of the switch.
     fn status(&self) -> Status;
     /// Checks that all workers publish; the error names those that do not. Takes two seconds if one

@@ -44,32 +44,29 @@ enum Record {
 }
 
 /// State of a switch, apart from its ports.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     /// True if the second descriptor is that of the socket for metrics, after the control socket.
-    has_metrics: bool,
+    pub(crate) has_metrics: bool,
     /// Time of the record, on the machine's monotonic clock.
-    at_s: f64,
-    /// If the switch has ended in order: names of the ports of its configuration.
-    pub(crate) configured: Option<Vec<Name>>,
+    pub(crate) at_s: f64,
+    /// True if the switch has ended by an order.
+    pub(crate) has_ended: bool,
     /// All ports, in order.
     pub(crate) ports: Vec<PortConfig>,
+    /// Names of the ports of the configuration, and of those of the command line among them.
+    pub(crate) configured: Vec<Name>,
+    pub(crate) given: Vec<Name>,
     pub(crate) stations: Vec<TableEntry>,
     pub(crate) uptime_s: f64,
     pub(crate) reset: Option<(f64, Vec<PortStats>)>,
 }
 
 impl State {
-    pub(crate) fn new(
-        ports: Vec<PortConfig>,
-        stations: Vec<TableEntry>,
-        uptime_s: f64,
-        reset: Option<(f64, Vec<PortStats>)>,
-    ) -> Self {
-        let at_s = now_s();
-        let (has_metrics, configured) = (false, None);
-        Self { has_metrics, at_s, configured, ports, stations, uptime_s, reset }
+    /// Returns the state of a switch without ports.
+    pub(crate) fn now() -> Self {
+        Self { at_s: now_s(), ..Self::default() }
     }
 }
 
@@ -166,9 +163,8 @@ impl Recorder {
 
     /// Records the last state of `switch` and ends this process by `end`, which must not drop anything:
     /// the next process continues the switch.
-    /// The ports `configured` are those of its configuration.
-    pub fn leave(&self, switch: &Switch, configured: Vec<Name>, end: fn() -> !) -> ! {
-        switch.record_end(self, configured, end)
+    pub fn leave(&self, switch: &Switch, end: fn() -> !) -> ! {
+        switch.record_end(self, end)
     }
 
     /// To be locked after the ports of the switch.
@@ -304,11 +300,13 @@ impl Succession {
         let offer = Offer {
             settings: String::new(),
             ports: all(state.ports, ports.into_values()),
+            configured: state.configured,
+            given: state.given,
             stations: state.stations.into_iter().map(aged).collect(),
             uptime_s: state.uptime_s + since,
             reset: state.reset.map(|(seconds, stats)| (seconds + since, stats)),
         };
-        Ok(Some(Self::of_ended(offer, control, metrics.transpose()?, state.configured)))
+        Ok(Some(Self::of_ended(offer, control, metrics.transpose()?, !state.has_ended)))
     }
 }
 
@@ -344,10 +342,11 @@ mod tests {
 
     #[test]
     fn state_is_read_as_written() {
-        let state = State::new(vec!["a=null:".parse().unwrap()], Vec::new(), 7.5, None);
+        let ports = vec!["a=null:".parse().unwrap()];
+        let state = State { ports, uptime_s: 7.5, ..State::now() };
         let text = to_json(&(Hello::new(), Record::State(state)));
         let Ok(Record::State(state)) = read(&text) else { panic!("no state") };
-        assert_eq!((state.uptime_s, state.ports.len(), state.configured), (7.5, 1, None));
+        assert_eq!((state.uptime_s, state.ports.len(), state.has_ended), (7.5, 1, false));
     }
 
     proptest! {

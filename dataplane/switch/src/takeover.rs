@@ -35,7 +35,7 @@ use crate::engine::{PortStats, TableEntry};
 use crate::path::Switch;
 
 /// Version of the messages. Two processes must have the same.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Time within which the new process gets ready, while control threads stand still.
 const PREPARING: Duration = Duration::from_secs(10);
 /// Time for which the old process waits for the last message.
@@ -90,6 +90,9 @@ pub(crate) struct Offer {
     /// Configuration without ports, as TOML.
     pub(crate) settings: String,
     pub(crate) ports: Vec<OfferedPort>,
+    /// Names of the ports of the configuration, and of those of the command line among them.
+    pub(crate) configured: Vec<Name>,
+    pub(crate) given: Vec<Name>,
     /// Learned stations.
     pub(crate) stations: Vec<TableEntry>,
     pub(crate) uptime_s: f64,
@@ -261,8 +264,16 @@ pub struct Succession {
     offer: Offer,
     control: OwnedFd,
     metrics: Option<OwnedFd>,
-    /// If the switch has ended in order: names of the ports of its configuration.
-    configured: Option<Vec<Name>>,
+    end: End,
+}
+
+/// State of the switch that another one continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Running,
+    /// It has ended by an order.
+    Ended,
+    Killed,
 }
 
 /// A take-over cannot be started or completed; the running switch, if there is one, goes on.
@@ -309,7 +320,7 @@ impl Succession {
         for port in &mut offer.ports {
             port.adopt(&mut descriptors)?;
         }
-        Ok(Self { channel: Some(channel), offer, control, metrics, configured: None })
+        Ok(Self { channel: Some(channel), offer, control, metrics, end: End::Running })
     }
 
     /// Continues a switch that has ended, which has left `offer` in the supervisor's store.
@@ -317,9 +328,10 @@ impl Succession {
         offer: Offer,
         control: OwnedFd,
         metrics: Option<OwnedFd>,
-        configured: Option<Vec<Name>>,
+        was_killed: bool,
     ) -> Self {
-        Self { channel: None, offer, control, metrics, configured }
+        let end = if was_killed { End::Killed } else { End::Ended };
+        Self { channel: None, offer, control, metrics, end }
     }
 
     /// Returns the number of disconnects of each port so far.
@@ -334,18 +346,25 @@ impl Succession {
     /// # Errors
     /// If a running switch has a port with another URI.
     pub fn merge(&mut self, config: &mut SwitchConfig) -> Result<Vec<PortUri>, TakeoverError> {
-        let has_ended = self.channel.is_none();
-        if has_ended && self.configured.is_none() {
-            // It was killed: all that it had is in the offer, and nothing that was removed.
-            config.ports.clear();
+        let has_ended = self.end != End::Running;
+        let before = self.offer.configured.clone();
+        let now = config.ports.iter().map(|port| port.name.clone());
+        match self.end {
+            End::Running => self.offer.configured.extend(now.filter(|name| !before.contains(name))),
+            End::Ended => {
+                self.offer.configured = now.collect();
+                self.offer.given.clear();
+            }
+            // All that it had is in the offer, and nothing that was removed.
+            End::Killed => config.ports.clear(),
         }
-        let before = self.configured.take().unwrap_or_default();
         let mut wrong = None;
         self.offer.ports.retain_mut(|port| {
             let wanted = config.ports.iter().position(|other| other.name == port.config.name);
             let is_same = wanted.is_none_or(|at| config.ports[at].uri == port.config.uri);
             let is_lost = has_ended && port.live.is_empty();
-            if wanted.is_none() && port.config.fd == 0 && before.contains(&port.config.name) {
+            let is_removed = self.end == End::Ended && before.contains(&port.config.name);
+            if wanted.is_none() && port.config.fd == 0 && is_removed {
                 return false;
             }
             match wanted {

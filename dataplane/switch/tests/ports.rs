@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::Request;
 use dray_port::Frame;
-use dray_switch::apply::{Configuration, Given};
+use dray_switch::apply::Configuration;
 use dray_switch::config::Pairs;
 use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
 use dray_wire::MacAddr;
@@ -276,7 +276,7 @@ fn applied_file_gives_what_a_start_gives() {
         let empty = Random(1).file(mode, path).lines().take(2).collect::<Vec<_>>().join("\n");
         let start = SwitchConfig::from_toml(&empty).unwrap();
         let switch = Switch::start(&start).unwrap();
-        let config = Configuration::new(start, Given::default());
+        let config = Configuration::new(start, Vec::new());
         let (mut applied, mut refused) = (0, 0);
         for _ in 0..600 {
             let text = random.file(mode, path);

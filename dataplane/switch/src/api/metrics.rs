@@ -3,7 +3,7 @@
 use dray_daemon::{Metrics, Refusal, Request, Response};
 use dray_port::guarded_in_use;
 
-use crate::config::SwitchConfig;
+use crate::config::{Name, SwitchConfig};
 use crate::counters::{Counters, DropReason};
 use crate::engine::{Engine, PortState, PortStatus, Status};
 
@@ -19,15 +19,17 @@ pub(super) fn observe(
     config: &SwitchConfig,
     request: &Request,
 ) -> Option<Result<Response, Refusal>> {
-    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response =
-        match request.path.trim_matches('/') {
-            "metrics" => |engine, config, request| {
-                metrics(&engine.status(), &engine.ports(), config).response(request)
-            },
-            "livez" => |engine, _, _| Response::health(engine.check_alive()),
-            "readyz" => |engine, config, _| Response::health(ready(&engine.ports(), config)),
-            _ => return None,
-        };
+    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response = match request
+        .path
+        .trim_matches('/')
+    {
+        "metrics" => |engine, config, request| {
+            metrics(&engine.status(), &engine.ports(), config).response(request)
+        },
+        "livez" => |engine, _, _| Response::health(engine.check_alive()),
+        "readyz" => |engine, _, _| Response::health(ready(&engine.ports(), &engine.configured())),
+        _ => return None,
+    };
     if request.method != "GET" {
         return Some(Err(Refusal::not_allowed(request, "GET")));
     }
@@ -37,15 +39,15 @@ pub(super) fn observe(
 /// Checks that the ports of the configuration are there and have not failed. A port whose peer has
 /// not connected is ready, and so is a switch whose further ports have failed: each belongs to one
 /// container.
-fn ready(ports: &[PortStatus], config: &SwitchConfig) -> Result<(), String> {
-    let problem = |name: &crate::config::Name| {
+fn ready(ports: &[PortStatus], configured: &[Name]) -> Result<(), String> {
+    let problem = |name: &Name| {
         let Some(port) = ports.iter().find(|port| port.config.name == *name) else {
             return Some(format!("port {name}: was removed"));
         };
         let why = || port.last_disconnect.clone().unwrap_or_default();
         (port.state == PortState::Failed).then(|| format!("port {name}: {}", why()))
     };
-    let problems: Vec<_> = config.ports.iter().filter_map(|port| problem(&port.name)).collect();
+    let problems: Vec<_> = configured.iter().filter_map(problem).collect();
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
 }
 

@@ -27,7 +27,9 @@ pub fn answer_monitor(engine: &dyn Engine, config: &Configuration, request: &Req
         let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
         Err(Refusal::new(404, what))
     };
-    observe(engine, &config.get(), request).unwrap_or_else(missing).unwrap_or_else(Response::from)
+    observe(engine, config.settings(), request)
+        .unwrap_or_else(missing)
+        .unwrap_or_else(Response::from)
 }
 
 fn route(
@@ -36,8 +38,8 @@ fn route(
     request: &Request,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
-    let config = configuration.get();
-    if let Some(observed) = observe(engine, &config, request) {
+    let config = configuration.settings();
+    if let Some(observed) = observe(engine, config, request) {
         return observed;
     }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
@@ -53,7 +55,7 @@ fn route(
         ([""], "GET") => Ok(Response::json(200, &engine.status())),
         ([""], _) => Err(Refusal::not_allowed(request, "GET")),
         (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
-        (["ports"], "POST") => add_port(engine, &config, &request.body, descriptors),
+        (["ports"], "POST") => add_port(engine, config, &request.body, descriptors),
         (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
         (["ports", name], "DELETE") => {
@@ -76,7 +78,7 @@ fn route(
         (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
         ([dray_capture::PATH], _) => engine.captures().answer(request),
         (["config"], "GET") => {
-            let text = SwitchConfig { ports: startable(engine), ..config }.to_toml();
+            let text = SwitchConfig { ports: startable(engine), ..config.clone() }.to_toml();
             Ok(Response::text(200, "application/toml", text))
         }
         (["config"], "PUT") => {

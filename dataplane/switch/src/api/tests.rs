@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use dray_daemon::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
 
 use super::serve;
-use crate::apply::{Changes, Configuration, Given, Plan};
+use crate::apply::{Changes, Configuration, Plan};
 use crate::client::{Client, ClientError};
 use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
@@ -39,6 +39,7 @@ struct State {
     table: Vec<TableEntry>,
     /// Counters of the ports at the last reset.
     reset: Vec<PortStats>,
+    configured: Vec<Name>,
 }
 
 impl Engine for Fake {
@@ -72,23 +73,23 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        config: &SwitchConfig,
-        before: &[Name],
-        dry_run: bool,
-    ) -> Result<Changes, EngineError> {
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError> {
         let mut state = self.0.lock().unwrap();
         let partner = |port: &PortConfig| state.pairs.partner(&port.name).cloned();
         let running = state.ports.iter().map(|port| (port.clone(), partner(port)));
-        let plan = Plan::new(&running.collect::<Vec<_>>(), config, before)?;
+        let plan = Plan::new(&running.collect::<Vec<_>>(), config, &state.configured)?;
         if !dry_run {
             let others = plan.changes.others.clone();
             state.ports.retain(|port| others.contains(&port.name));
             state.ports.splice(..0, config.ports.iter().cloned());
             state.pairs = plan.pairs;
+            state.configured = config.ports.iter().map(|port| port.name.clone()).collect();
         }
         Ok(plan.changes)
+    }
+
+    fn configured(&self) -> Vec<Name> {
+        self.0.lock().unwrap().configured.clone()
     }
 
     fn status(&self) -> Status {
@@ -186,7 +187,7 @@ fn start(mode: Mode) -> Running {
     let config = SwitchConfig { mode, control: path.clone().into(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let socket = ControlSocket::bind(&path.clone().into()).unwrap();
-    let config = Arc::new(Configuration::new(config, Given::default()));
+    let config = Arc::new(Configuration::new(config, Vec::new()));
     let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits, None);
     Running { folder, client: Client::new(&path), path, _server: server }
 }
@@ -434,7 +435,7 @@ fn slow_request_is_disconnected() {
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let socket = ControlSocket::bind(&control.clone().into()).unwrap();
     let engine = Arc::new(Fake::default());
-    let config = Arc::new(Configuration::new(SwitchConfig::default(), Given::default()));
+    let config = Arc::new(Configuration::new(SwitchConfig::default(), Vec::new()));
     let _server = serve(socket, engine, config, limits, None);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();

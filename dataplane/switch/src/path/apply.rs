@@ -8,7 +8,7 @@ use super::Switch;
 use super::port::OpenPort;
 use super::switch::{Ports, check_sandbox, open_port};
 use crate::apply::{Changes, Plan};
-use crate::config::{Name, PortConfig, SwitchConfig};
+use crate::config::{PortConfig, SwitchConfig};
 use crate::counters::Counters;
 use crate::engine::EngineError;
 
@@ -24,13 +24,14 @@ impl Switch {
     pub(super) fn change_ports(
         &self,
         config: &SwitchConfig,
-        before: &[Name],
         dry_run: bool,
     ) -> Result<Changes, EngineError> {
         let mut ports = lock(&self.ports);
         let partner = |port: &OpenPort| ports.pairs.partner(&port.config.name).cloned();
         let running = ports.in_order().map(|port| (port.config.clone(), partner(port)));
-        let plan = Plan::new(&running.collect::<Vec<_>>(), config, before)?;
+        let (given, before): (Vec<_>, Vec<_>) =
+            ports.configured.iter().cloned().partition(|name| ports.given.contains(name));
+        let plan = Plan::new(&running.collect::<Vec<_>>(), config, &before)?;
         plan.open.iter().try_for_each(check_sandbox)?;
         if dry_run {
             return Ok(plan.changes);
@@ -52,6 +53,8 @@ impl Switch {
         let order = plan.ports.iter().filter_map(|name| Some(next.find(name.as_str())?.index));
         next.order = order.collect();
         next.pairs = plan.pairs;
+        next.configured = config.ports.iter().map(|port| port.name.clone()).collect();
+        next.configured.extend(given);
         *ports = next;
         if !plan.alter.is_empty() {
             self.alter(&mut ports, plan.alter);

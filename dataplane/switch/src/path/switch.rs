@@ -58,6 +58,9 @@ pub(super) struct Ports {
     pub(super) reset: Option<(Instant, HashMap<u16, PortStats>)>,
     /// True while another process uses the ports: workers see none.
     pub(super) held: bool,
+    /// Names of the ports of the configuration, and of those of the command line among them.
+    pub(super) configured: Vec<Name>,
+    pub(super) given: Vec<Name>,
 }
 
 impl Ports {
@@ -160,6 +163,8 @@ impl Switch {
         }
         switch.housekeeper =
             Some(switch.spawn_housekeeper().map_err(|e| fail("housekeeping thread", e))?);
+        lock(&switch.ports).configured =
+            config.ports.iter().map(|port| port.name.clone()).collect();
         first(&switch)?;
         for port in &config.ports {
             let opened = match bound.remove(&port.name) {
@@ -169,6 +174,12 @@ impl Switch {
             switch.add(port, opened)?;
         }
         Ok(switch)
+    }
+
+    /// Tells that ports of these names were given on the command line: a file that is applied does not
+    /// remove them.
+    pub fn give(&self, names: impl IntoIterator<Item = Name>) {
+        lock(&self.ports).given.extend(names);
     }
 
     fn spawn_housekeeper(&self) -> std::io::Result<(mpsc::Sender<()>, JoinHandle<()>)> {
@@ -448,13 +459,12 @@ impl Engine for Switch {
         Ok(())
     }
 
-    fn apply(
-        &self,
-        config: &SwitchConfig,
-        before: &[Name],
-        dry_run: bool,
-    ) -> Result<Changes, EngineError> {
-        self.change_ports(config, before, dry_run)
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError> {
+        self.change_ports(config, dry_run)
+    }
+
+    fn configured(&self) -> Vec<Name> {
+        lock(&self.ports).configured.clone()
     }
 
     fn status(&self) -> Status {

@@ -74,6 +74,8 @@ impl Switch {
         offer(&Offer {
             settings: SwitchConfig { ports: Vec::new(), ..settings.clone() }.to_toml(),
             ports: offered.collect::<io::Result<_>>().map_err(|error| error.to_string())?,
+            configured: ports.configured.clone(),
+            given: ports.given.clone(),
             stations,
             uptime_s: self.started.elapsed().as_secs_f64(),
             reset: ports.reset(),
@@ -106,10 +108,13 @@ impl Switch {
         has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Self, Heir), EngineError> {
-        let Offer { ports, stations, uptime_s, reset, .. } = offer;
+        let Offer { ports, configured, given, stations, uptime_s, reset, .. } = offer;
         let mut heir = Heir { ports: Vec::new(), reset };
         let adopt = |switch: &Self| switch.adopt(ports, has_ended, &stations, &mut heir);
         let switch = Self::start_with(config, ago(uptime_s), adopt, confine)?;
+        let mut now = lock(&switch.ports);
+        (now.configured, now.given) = (configured, given);
+        drop(now);
         Ok((switch, heir))
     }
 
@@ -193,8 +198,15 @@ impl Switch {
     pub(crate) fn state(&self) -> State {
         let (stations, uptime_s) = (self.learned(), self.started.elapsed().as_secs_f64());
         let ports = lock(&self.ports);
-        let all = ports.in_order().map(|port| port.config.clone()).collect();
-        State::new(all, stations, uptime_s, ports.reset())
+        State {
+            ports: ports.in_order().map(|port| port.config.clone()).collect(),
+            configured: ports.configured.clone(),
+            given: ports.given.clone(),
+            stations,
+            uptime_s,
+            reset: ports.reset(),
+            ..State::now()
+        }
     }
 
     /// Has the ports that have changed recorded. Returns false if one is busy, or could not be kept, and
@@ -230,14 +242,8 @@ impl Switch {
 
     /// Records the last state, once the workers have let go of all ports, and control threads stand
     /// still.
-    pub(crate) fn record_end(
-        &self,
-        recorder: &Recorder,
-        configured: Vec<Name>,
-        end: fn() -> !,
-    ) -> ! {
-        let mut state = self.state();
-        state.configured = Some(configured);
+    pub(crate) fn record_end(&self, recorder: &Recorder, end: fn() -> !) -> ! {
+        let state = State { has_ended: true, ..self.state() };
         let mut ports = lock(&self.ports);
         let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
         self.let_go(&mut ports);

@@ -154,10 +154,8 @@ fn busy_manager_keeps_the_state_later() {
     // More messages than wait at a socket.
     let queue = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let count = queue.trim().parse::<usize>().unwrap() + 10;
-    for number in 0..count {
-        manager.client().add_port(&format!("p{number}=null:").parse().unwrap()).unwrap();
-    }
-    sleep(Duration::from_millis(500));
+    let port = |number| format!("[[ports]]\nname = 'p{number}'\nuri = 'null:'\n");
+    manager.client().apply(&(0..count).map(port).collect::<String>(), false).unwrap();
     assert!(manager.told.store().len() < count);
     manager.told.is_busy.store(false, Relaxed);
     manager.ports += count;

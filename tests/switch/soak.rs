@@ -108,7 +108,6 @@ fn round(manager: &mut Manager, number: usize) -> u64 {
     let is_killed = number % 3 == 1;
     if is_killed {
         manager.ports += names.len();
-        manager.wait();
         manager.kill();
         manager.wait();
         manager.ports -= names.len();

@@ -3,16 +3,16 @@
 //!
 //! Each port has a page, which is kept again whenever the port changes, and a page has the rest: the
 //! first of it is kept when all ports have theirs. Control threads cause this, and a thread of the
-//! recorder does it; workers know nothing of it. A page of a port is valid until the next change of
-//! the port, so that a crash between a change and its page is found out: that port's peer connects
-//! anew.
+//! recorder does it; workers know nothing of it. A client's order is confirmed once it is recorded.
+//! A page of a port is valid until the next change of the port, so that a crash between a change and
+//! its page is found out: that port's peer connects anew.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use dray_daemon::{Kept, Page, Store};
@@ -31,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Interval at which new stations are looked for, and the share of the time that this may take.
 const STATIONS: Duration = Duration::from_secs(1);
 const STATIONS_SHARE: u32 = 50;
+/// Limit of the time for which an order waits until it is recorded.
+const CONFIRMING: Duration = Duration::from_secs(1);
 /// Time after which the ages of stations are recorded again.
 const AGES: Duration = Duration::from_secs(60);
 
@@ -78,8 +80,11 @@ fn now_s() -> f64 {
 /// Records the state of a switch.
 pub struct Recorder {
     recording: Mutex<Recording>,
-    /// True if the state has changed: which ports there are, or the reset of the counters.
-    is_changed: AtomicBool,
+    /// Number of changes of the state: which ports there are, or the reset of the counters.
+    changes: AtomicU64,
+    /// Number of those that are recorded.
+    recorded: Mutex<u64>,
+    has_recorded: Condvar,
     tell: mpsc::SyncSender<()>,
 }
 
@@ -130,8 +135,13 @@ impl Recorder {
             state: None,
             has_warned: false,
         };
-        let (recording, is_changed) = (Mutex::new(recording), AtomicBool::new(true));
-        let this = Arc::new(Self { recording, is_changed, tell });
+        let this = Arc::new(Self {
+            recording: Mutex::new(recording),
+            changes: AtomicU64::new(1),
+            recorded: Mutex::new(0),
+            has_recorded: Condvar::new(),
+            tell,
+        });
         switch.record_by(this.clone());
         let (recorder, switch) = (this.clone(), switch.clone());
         let run = move || recorder.run(&switch, &told);
@@ -142,18 +152,20 @@ impl Recorder {
     fn run(&self, switch: &Switch, told: &mpsc::Receiver<()>) {
         let mut due = Instant::now();
         loop {
+            let changes = self.changes.load(Ordering::SeqCst);
             let is_complete = switch.record_ports(self);
             let now = Instant::now();
-            let is_changed = is_complete && self.is_changed.swap(false, Ordering::Relaxed);
-            if is_changed || (is_complete && now >= due) {
-                let state = switch.state();
-                if !self.recording().record_state(state, is_changed) {
-                    self.is_changed.store(true, Ordering::Relaxed);
-                }
+            let is_changed = *lock(&self.recorded) != changes;
+            let mut is_done = is_complete;
+            if is_complete && (is_changed || now >= due) {
+                is_done = self.recording().record_state(switch.state(), is_changed);
                 due = Instant::now() + STATIONS.max(now.elapsed() * STATIONS_SHARE);
             }
+            if is_done {
+                *lock(&self.recorded) = changes;
+                self.has_recorded.notify_all();
+            }
             std::thread::sleep(PAUSE);
-            let is_done = is_complete && !self.is_changed.load(Ordering::Relaxed);
             let patience = if is_done { STATIONS } else { PAUSE };
             if told.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
                 return;
@@ -174,9 +186,19 @@ impl Recorder {
 
     /// Tells the recorder that the state has changed.
     pub(crate) fn tell(&self) {
-        self.is_changed.store(true, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::SeqCst);
         // It has been told, if there is no room.
         let _ = self.tell.try_send(());
+    }
+
+    /// Waits until all changes so far are recorded, if the supervisor is not behind. To be called with
+    /// nothing locked.
+    pub(crate) fn wait(&self) {
+        let changes = self.changes.load(Ordering::SeqCst);
+        let recorded = lock(&self.recorded);
+        let is_behind = |recorded: &mut u64| *recorded < changes;
+        // A thread that has panicked ends the process.
+        let _ = self.has_recorded.wait_timeout_while(recorded, CONFIRMING, is_behind);
     }
 
     /// Returns what tells the recorder that a port has changed.

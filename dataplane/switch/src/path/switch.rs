@@ -204,6 +204,11 @@ impl Switch {
         self.recorder.get().into_iter().for_each(|recorder| recorder.tell());
     }
 
+    /// Waits until an order of a client would survive a crash.
+    fn confirm(&self) {
+        self.recorder.get().into_iter().for_each(|recorder| recorder.wait());
+    }
+
     /// Has the state recorded by `recorder` from now on.
     pub(crate) fn record_by(&self, recorder: Arc<Recorder>) {
         // A switch has one recorder.
@@ -439,13 +444,16 @@ pub(super) fn check_sandbox(config: &PortConfig) -> Result<(), EngineError> {
 impl Engine for Switch {
     fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError> {
         self.check_mirrors(config)?;
-        if !descriptors.is_empty() {
+        let opened = if descriptors.is_empty() {
+            check_sandbox(config)?;
+            None
+        } else {
             let opened = config.uri.open_with(descriptors);
-            let opened = opened.map_err(|error| EngineError::Descriptors(error.to_string()))?;
-            return self.add(config, Some(opened));
-        }
-        check_sandbox(config)?;
-        self.add(config, None)
+            Some(opened.map_err(|error| EngineError::Descriptors(error.to_string()))?)
+        };
+        self.add(config, opened)?;
+        self.confirm();
+        Ok(())
     }
 
     fn remove_port(&self, name: &str) -> Result<(), EngineError> {
@@ -456,11 +464,15 @@ impl Engine for Switch {
         ports.resolve();
         self.publish(&ports);
         self.close(&ports, port);
+        drop(ports);
+        self.confirm();
         Ok(())
     }
 
     fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError> {
-        self.change_ports(config, dry_run)
+        let changes = self.change_ports(config, dry_run)?;
+        self.confirm();
+        Ok(changes)
     }
 
     fn configured(&self) -> Vec<Name> {

@@ -21,7 +21,7 @@ pub enum Wait {
     Block,
     /// Return at once; after a call that found the queue nearly empty, make no system call for this
     /// long. Each look at an empty queue takes the socket's cache lines from the CPU that is about
-    /// to fill it, which slows the sender: by 20 % on the reference machine. Ports without a socket
+    /// to fill it, which slows the sender: by a fifth where it was measured. Ports without a socket
     /// do not pause, because polling a ring costs the peer nothing.
     Poll {
         /// The pause, in microseconds.

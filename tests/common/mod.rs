@@ -23,6 +23,7 @@ use rustix::process::{
 
 pub mod endpoints;
 pub mod hosts;
+pub mod manager;
 pub mod veths;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");

@@ -1,14 +1,10 @@
 //! A switch that is killed, or restarted, continues from what its service manager keeps: peers stay
 //! connected, no frame arrives twice, and a state that cannot be used is replaced by an ordinary start.
 
-use std::fs::File;
-use std::io::{Read, Seek, Write};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use dray_daemon::Channel;
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
 use rustix::process::Signal;
 
@@ -16,7 +12,7 @@ use crate::common::alone;
 use crate::ends::{self, Frames};
 use crate::exchange::{exchange, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
-use crate::manager::{BATCH, Manager};
+use crate::manager::{BATCH, Manager, Page, null};
 
 #[test]
 fn frames_and_peers_survive_twenty_kills() {
@@ -131,7 +127,7 @@ fn stations_pins_counters_and_ports_stay() {
     // An order to restart brings the ports of the options back.
     manager.end(Signal::TERM);
     manager.start();
-    manager.ports += 1;
+    manager.pages += 1;
     manager.wait();
     let names = manager.client().ports().unwrap().into_iter().map(|port| port.config.name);
     assert_eq!(names.map(|name| name.to_string()).collect::<String>(), "abcde");
@@ -158,7 +154,7 @@ fn busy_manager_keeps_the_state_later() {
     manager.client().apply(&(0..count).map(port).collect::<String>(), false).unwrap();
     assert!(manager.told.store().len() < count);
     manager.told.is_busy.store(false, Relaxed);
-    manager.ports += count;
+    manager.pages += count;
     manager.wait();
     manager.kill();
     manager.wait();
@@ -202,56 +198,6 @@ fn testpmd_stays_connected() {
         for name in ["echo", "m0", "m1"] {
             assert!(manager.port(name).disconnects.is_empty(), "{name}");
         }
-    }
-}
-
-/// A page in the store: its text, and its descriptors.
-type Page = (String, Vec<OwnedFd>);
-
-/// Takes a page out of the store.
-fn read_page(descriptor: OwnedFd) -> Page {
-    let channel = Channel::of(descriptor).unwrap();
-    let (_, mut descriptors) = channel.receive(Duration::from_secs(1)).unwrap();
-    let mut file = File::from(descriptors.remove(0));
-    file.rewind().unwrap();
-    let mut text = String::new();
-    file.read_to_string(&mut text).unwrap();
-    (text, descriptors)
-}
-
-/// Makes what a switch would have stored.
-fn write_page((text, descriptors): &Page) -> OwnedFd {
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    let (channel, waits) = Channel::pair().unwrap();
-    let file = [file.as_fd()].into_iter();
-    let descriptors: Vec<_> = file.chain(descriptors.iter().map(AsFd::as_fd)).collect();
-    channel.send(&[], &descriptors, Duration::from_secs(1)).unwrap();
-    waits
-}
-
-fn null() -> OwnedFd {
-    File::open("/dev/null").unwrap().into()
-}
-
-impl Manager {
-    /// Kills the switch, changes what is kept of it, and starts it again. Returns what it says until it
-    /// has recorded its state.
-    fn spoil(&mut self, spoil: impl FnOnce(&mut Vec<Page>)) -> String {
-        self.end(Signal::KILL);
-        let stored = std::mem::take(&mut *self.told.store());
-        let mut pages: Vec<_> = stored.into_iter().map(|(_, fd)| read_page(fd)).collect();
-        spoil(&mut pages);
-        let mut stored: Vec<_> = pages.iter().map(write_page).collect();
-        if stored.is_empty() {
-            stored.push(null());
-        }
-        drop(pages);
-        let names = (0..).map(|number| format!("dray-{number}"));
-        *self.told.store() = names.zip(stored).collect();
-        self.start();
-        self.wait();
-        self.said()
     }
 }
 

@@ -107,10 +107,10 @@ fn round(manager: &mut Manager, number: usize) -> u64 {
     assert!(client.metrics().unwrap().contains("dray_switch_port"), "metrics of {number}");
     let is_killed = number % 3 == 1;
     if is_killed {
-        manager.ports += names.len();
+        manager.pages += names.len();
         manager.kill();
         manager.wait();
-        manager.ports -= names.len();
+        manager.pages -= names.len();
     }
     for pair in 0..BUSY {
         let keys = if pair % 2 == 0 { "packed=1" } else { "packed=0" };

@@ -6,6 +6,7 @@
 mod common;
 
 mod bench;
+mod crash;
 mod fixture;
 mod forwarding;
 mod hostile;

@@ -5,14 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_daemon::{
-    ControlAddress, ControlSocket, FAREWELL, MetricsAddress, Supervisor, default_control,
+    ControlAddress, ControlSocket, FAREWELL, MetricsAddress, Store, Supervisor, default_control,
 };
 use dray_datapath::{Cancel, Placement};
 use dray_port::{LinkState, LinkStatus, PortUri};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{RunningUpf, Upf};
-use tracing::{error, info};
+use dray_upf::{Past, RunningUpf, Upf};
+use tracing::{error, info, warn};
 
 use super::ports::Ports;
 use super::show;
@@ -94,24 +94,36 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     // Bind the socket first: a second daemon must fail before it touches ports.
     let socket = ControlSocket::bind(&control)?;
     let monitors = metrics.map(MetricsAddress::listen).transpose()?;
-    let [n3, n6] = ports.open(|| sandbox.enter(&control.path, [&ports.n3, &ports.n6], None))?;
-    let (upf, directions) =
-        Upf::with_workers(&config, n3, n6, workers.into()).map_err(|error| ports.wrong(error))?;
+    let store = supervisor.store();
+    let mut past = None;
+    let [n3, n6] = ports.open(|| {
+        // A state is tried once, so what can fail for other reasons comes first.
+        past = store.as_ref().and_then(left);
+        sandbox.enter(&control.path, [&ports.n3, &ports.n6], None)
+    })?;
+    let upf = Upf::resume(&config, past, n3, n6, workers.into());
+    let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
+    if let Some(store) = store
+        && let Err(error) = upf.record(store, &config)
+    {
+        warn!(%error, "sessions are not kept for a restart");
+    }
+    let sessions = upf.session_count();
     let mut running = RunningUpf::start(upf, directions, &cpus, idle)?;
     let server = api::serve(socket, running.upf().clone());
     let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
     if dray_daemon::log::is_journal() {
-        let (control, sessions) = (control.path.display(), config.session_count());
+        let control = control.path.display();
         info!(%control, cpus = ?used, sessions, "user plane function started");
     } else {
         // A closed standard error must not end the user plane function.
-        let text = show::started(ports, &config, &used, &control.path, metrics);
+        let text = show::started(ports, &config, sessions, &used, &control.path, metrics);
         let _ = io::stderr().write_all(text.as_bytes());
     }
     let mut log = PortLog::default();
-    supervisor.ready(&format!("{} sessions", config.session_count()));
+    supervisor.ready(&format!("{sessions} sessions"));
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         for event in running.upf().events() {
@@ -147,6 +159,21 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
     match json {
         true => print_json(&stats),
         false => print(&show::ended(&stats, started.elapsed())),
+    }
+}
+
+/// Returns what an earlier process has left in `store`, if there is anything that can be used.
+fn left(store: &Store) -> Option<Past> {
+    match Past::of_store(store) {
+        Ok(past) => {
+            let sessions = past.as_ref().map(Past::session_count);
+            sessions.iter().for_each(|sessions| info!(sessions, "continues with what was kept"));
+            past
+        }
+        Err(error) => {
+            warn!(%error, "the state before is not used, and sessions are those of the configuration");
+            None
+        }
     }
 }
 

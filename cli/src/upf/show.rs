@@ -18,6 +18,7 @@ pub(super) use sessions::{session, sessions};
 pub(super) fn started(
     ports: &Ports,
     config: &UpfConfig,
+    sessions: usize,
     cpus: &[usize],
     control: &Path,
     metrics: Option<MetricsAddress>,
@@ -38,7 +39,7 @@ pub(super) fn started(
         [cpu] => format!("CPU {cpu}"),
         cpus => format!("CPUs {}", cpus.join(", ")),
     };
-    let (sessions, workers) = (config.session_count(), cpus.len());
+    let workers = cpus.len();
     let option = match control == default_control(CONTROL) {
         true => String::new(),
         false => format!(" --control {}", control.display()),

@@ -44,4 +44,4 @@ pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
     default_control,
 };
-pub use store::{Kept, Page, Store};
+pub use store::{Hello, Kept, Page, Store};

@@ -9,7 +9,7 @@
 /// * `DropReason`, an enum of the reasons, with `ALL`, `name` and `meaning`, which is its documentation;
 /// * `Drops`, a number for each of them;
 /// * `Counters`, the numbers, and `drops`;
-/// * `Published`, counters that one thread writes and others read.
+/// * `Ledger`, counters that threads publish, and others read, in another process, too.
 ///
 /// In JSON, counters and drops are objects with all names; unknown names of another version are
 /// ignored.
@@ -175,27 +175,53 @@ macro_rules! counters {
             }
         }
 
-        /// Counters as last published. Only one thread writes them. Each number is consistent by
-        /// itself, but they may be from slightly different moments.
-        #[repr(align(64))]
+        /// Accounts, whose sum is what has been counted, in memory that outlives the process. Each is
+        /// written by one thread at a time. Numbers are consistent by themselves, but may be from
+        /// slightly different moments.
         #[derive(Debug)]
-        pub struct Published([std::sync::atomic::AtomicU64; WORDS]);
+        pub struct Ledger($crate::SharedWords);
 
-        impl Default for Published {
-            fn default() -> Self {
-                Self([const { std::sync::atomic::AtomicU64::new(0) }; WORDS])
+        impl Ledger {
+            /// Words of an account: a whole number of cache lines, since threads write theirs at any
+            /// time.
+            const ACCOUNT: usize = Counters::WORDS.next_multiple_of(8);
+
+            /// Creates `accounts` accounts, which have counted nothing.
+            pub fn new(accounts: usize) -> std::io::Result<Self> {
+                Ok(Self($crate::SharedWords::create("dray-counters", Self::ACCOUNT * accounts)?))
+            }
+
+            fn words(&self, account: usize) -> &[std::sync::atomic::AtomicU64] {
+                &self.0.words()[account * Self::ACCOUNT..][..Self::ACCOUNT]
+            }
+
+            /// Publishes what an account has counted.
+            pub fn set(&self, account: usize, counters: &Counters) {
+                counters.store(self.words(account));
+            }
+
+            /// Returns what an account has published last.
+            pub fn get(&self, account: usize) -> Counters {
+                Counters::load(self.words(account))
+            }
+
+            /// Returns the sum of all accounts.
+            pub fn sum(&self) -> Counters {
+                let mut sum = Counters::default();
+                let accounts = self.0.words().chunks_exact(Self::ACCOUNT);
+                accounts.for_each(|words| sum += &Counters::load(words));
+                sum
+            }
+
+            /// Returns the sum of all accounts of another process, whose ledger this is.
+            pub fn past(descriptor: std::os::fd::OwnedFd) -> std::io::Result<Counters> {
+                Ok(Self($crate::SharedWords::of(descriptor)?).sum())
             }
         }
 
-        impl Published {
-            /// Publishes `counters`.
-            pub fn publish(&self, counters: &Counters) {
-                counters.store(&self.0);
-            }
-
-            /// Returns the counters published last.
-            pub fn read(&self) -> Counters {
-                Counters::load(&self.0)
+        impl std::os::fd::AsFd for Ledger {
+            fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+                self.0.as_fd()
             }
         }
     };
@@ -204,6 +230,8 @@ macro_rules! counters {
 #[cfg(test)]
 #[expect(unreachable_pub, reason = "the macro makes types for other modules")]
 mod tests {
+    use std::os::fd::AsFd;
+
     crate::counters! {
         /// Reason for a drop.
         reasons {
@@ -226,10 +254,24 @@ mod tests {
     }
 
     #[test]
+    fn ledger_has_sum_of_published_counters_for_the_next_process() {
+        let ledger = Ledger::new(3).unwrap();
+        ledger.set(2, &Counters { rx: 900, ..Counters::default() });
+        for account in [0, 2] {
+            ledger.set(account, &some());
+        }
+        let file = ledger.as_fd().try_clone_to_owned().unwrap();
+        let sum = ledger.sum();
+        drop(ledger);
+        assert_eq!((sum.rx, Ledger::past(file).unwrap()), (2, sum));
+        assert!(Ledger::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
+    }
+
+    #[test]
     fn published_counters_are_read_and_summed() {
-        let published = Published::default();
-        published.publish(&some());
-        let mut sum = published.read();
+        let published = Ledger::new(2).unwrap();
+        published.set(1, &some());
+        let mut sum = published.get(1);
         assert_eq!(sum, some());
         sum += &some();
         assert_eq!((sum.rx, sum.tx), (2, 4));

@@ -24,6 +24,8 @@ pub use thread::spawn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[doc(hidden)]
+pub use dray_shm::SharedWords;
+#[doc(hidden)]
 pub use serde;
 
 // The macro names this crate as other crates see it.

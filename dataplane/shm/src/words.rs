@@ -21,7 +21,7 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// Creates `count` numbers, all zero.
+    /// Creates `count` numbers, all zero. Memory is used by those that have been written.
     pub fn create(name: &str, count: usize) -> io::Result<Self> {
         let file = MemoryFile::create(name, 8 * count as u64, PageSize::Normal);
         let file = file.map_err(|error| match error {

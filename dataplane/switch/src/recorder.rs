@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-use dray_daemon::{Kept, Page, Store};
+use dray_daemon::{Hello, Kept, Page, Store};
 use dray_datapath::lock;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use tracing::warn;
 use crate::config::{Name, PortConfig};
 use crate::engine::{PortStats, TableEntry};
 use crate::path::Switch;
-use crate::takeover::{Hello, Offer, OfferedPort, Succession, TakeoverError, to_json};
+use crate::takeover::{Offer, OfferedPort, Succession, TakeoverError, hello, to_json};
 
 /// Pause after changes were recorded: a peer must not keep the recorder busy.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -279,7 +279,7 @@ impl Recording {
     }
 
     fn keep(&self, record: Record, descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
-        self.store.keep(&to_json(&(Hello::new(), record)), descriptors)
+        self.store.keep(&to_json(&(hello(), record)), descriptors)
     }
 
     fn check(&mut self, kept: io::Result<Kept>) -> Option<Kept> {
@@ -348,9 +348,9 @@ fn all(listed: Vec<PortConfig>, pages: impl Iterator<Item = OfferedPort>) -> Vec
 /// Reads the text of a page.
 fn read(text: &[u8]) -> Result<Record, TakeoverError> {
     let wrong = |error| TakeoverError(format!("invalid state of the switch before: {error}"));
-    let (hello, record): (Hello, serde_json::Value) =
+    let (before, record): (Hello, serde_json::Value) =
         serde_json::from_slice(text).map_err(wrong)?;
-    if let Some(what) = Hello::new().cannot_read(&hello) {
+    if let Some(what) = hello().cannot_read("switch", &before) {
         return Err(TakeoverError(what));
     }
     serde_json::from_value(record).map_err(wrong)
@@ -366,7 +366,7 @@ mod tests {
     fn state_is_read_as_written() {
         let ports = vec!["a=null:".parse().unwrap()];
         let state = State { ports, uptime_s: 7.5, ..State::now() };
-        let text = to_json(&(Hello::new(), Record::State(state)));
+        let text = to_json(&(hello(), Record::State(state)));
         let Ok(Record::State(state)) = read(&text) else { panic!("no state") };
         assert_eq!((state.uptime_s, state.ports.len(), state.has_ended), (7.5, 1, false));
     }
@@ -379,7 +379,7 @@ mod tests {
             cut: prop::sample::Index,
         ) {
             let port = OfferedPort::closed("a=vhost:/a,vlan=7".parse().unwrap());
-            let mut text = to_json(&(Hello::new(), Record::Port(3, port.into())));
+            let mut text = to_json(&(hello(), Record::Port(3, port.into())));
             let length = text.len();
             text[at.index(length)] = byte;
             let _ = read(&text);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_daemon::{Channel, ClientError, ControlSocket, Refusal, Request, Response};
+use dray_daemon::{Channel, ClientError, ControlSocket, Hello, Refusal, Request, Response};
 use dray_port::{Live, PortUri};
 use dray_sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
@@ -48,39 +48,20 @@ const READY: &[u8] = b"ready";
 const STOPPED: &[u8] = b"stopped";
 const GO: &[u8] = b"go";
 
-/// Request of a process that takes over, and the reply to it.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    version: String,
-    format: u32,
+/// Returns the request of a process that takes over, which is also the reply to it.
+pub(crate) fn hello() -> Hello {
+    Hello::new(FORMAT)
 }
 
-impl Hello {
-    pub(crate) fn new() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), format: FORMAT }
-    }
-
-    /// Returns why this switch cannot read what the switch `before` has left, if it cannot.
-    pub(crate) fn cannot_read(&self, before: &Self) -> Option<String> {
-        (self.format != before.format).then(|| {
-            format!(
-                "the switch before was dray {} and this is dray {}, whose states differ (formats {} \
-                 and {})",
-                before.version, self.version, before.format, self.format
-            )
-        })
-    }
-
-    /// Returns why the switch `new` cannot take over from `running`, if it cannot.
-    fn differ(running: &Self, new: &Self) -> Option<String> {
-        (running.format != new.format).then(|| {
-            format!(
-                "the running switch is dray {} and the new one dray {}, which exchange other messages \
-                 (formats {} and {}): stop the one, then start the other",
-                running.version, new.version, running.format, new.format
-            )
-        })
-    }
+/// Returns why the switch `new` cannot take over from `running`, if it cannot.
+fn differ(running: &Hello, new: &Hello) -> Option<String> {
+    (running.format != new.format).then(|| {
+        format!(
+            "the running switch is dray {} and the new one dray {}, which exchange other messages \
+             (formats {} and {}): stop the one, then start the other",
+            running.version, new.version, running.format, new.format
+        )
+    })
 }
 
 /// State that a switch hands over.
@@ -180,8 +161,8 @@ impl Predecessor {
             let what = format!("take-over by user {user}: only user {own}, the switch's own, may");
             return refuse(403, what);
         }
-        let hello: Hello = config::from_json(&request.body)?;
-        if let Some(what) = Hello::differ(&Hello::new(), &hello) {
+        let new: Hello = config::from_json(&request.body)?;
+        if let Some(what) = differ(&hello(), &new) {
             return refuse(409, format!("take-over: {what}"));
         }
         let count = request.descriptors.len();
@@ -210,7 +191,7 @@ impl Predecessor {
             this.is_busy.store(false, Ordering::Release);
         };
         match std::thread::Builder::new().name("take-over".to_owned()).spawn(run) {
-            Ok(_) => Ok(Response::json(200, &Hello::new())),
+            Ok(_) => Ok(Response::json(200, &hello())),
             Err(error) => {
                 self.is_busy.store(false, Ordering::Release);
                 refuse(500, format!("take-over: thread: {error}"))
@@ -303,11 +284,11 @@ impl Succession {
             return Err(TakeoverError(what));
         }
         let (channel, theirs) = Channel::pair().map_err(failed)?;
-        let body = to_json(&Hello::new());
-        let hello: Hello =
+        let body = to_json(&hello());
+        let running: Hello =
             client.json_with("POST", "/take-over", &body, &[theirs.as_fd()]).map_err(refused)?;
         drop(theirs);
-        if let Some(what) = Hello::differ(&hello, &Hello::new()) {
+        if let Some(what) = differ(&running, &hello()) {
             return Err(TakeoverError(what));
         }
         let (message, descriptors) = receive(&channel, PREPARING)?;

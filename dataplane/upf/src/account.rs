@@ -1,70 +1,162 @@
 //! Accounts: what a session may use and has used. An account has a rate and a counter for one
 //! direction on one cache line, shared by all workers of the direction and the control threads.
 //!
-//! Most sessions have at most one rate and one usage rule. Their accounts lie in an array indexed
-//! by session number, so a packet's line can be prefetched as soon as its session is known. Other
+//! Most sessions have at most one rate and one usage rule. Their accounts are those with the
+//! session's number, so a packet's line can be prefetched as soon as its session is known. Other
 //! sessions also have [`Spare`] accounts.
 //!
 //! An account belongs to the same rules for as long as any data thread may use it. Packets are thus
 //! counted in the right account even while only some threads have adopted a changed session: a rule
 //! that stays keeps its account, a new rule gets another one, and the number of a removed session
 //! is reused only after all threads have let go of it.
+//!
+//! The memory outlives the process: the next one continues the accounts ([`recorder`](crate::recorder)).
 
-use std::sync::Arc;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
+use dray_datapath::lock;
 use dray_port::prefetch;
-use dray_shm::vec_in_huge_pages;
+use dray_shm::SharedWords;
 use dray_wire::gtpu::Direction;
 
 use crate::meter::Meter;
 use crate::usage::Counter;
+
+/// Words of an account: a cache line.
+const LINE: usize = 8;
+/// Number of spare accounts that there is room for: this many per session, and for some sessions as
+/// many as a session may have. Memory is used by those that have been given to a rule.
+const SPARES_PER_SESSION: usize = 4;
+const SPARES_MAX: usize = 240;
+const LARGE_SESSIONS: usize = 4096;
+
 /// Rate and counter of one direction.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct Account {
-    pub(crate) meter: Meter,
-    pub(crate) counter: Counter,
+#[derive(Clone, Copy)]
+pub(crate) struct Account<'a> {
+    pub(crate) meter: Meter<'a>,
+    pub(crate) counter: Counter<'a>,
 }
 
-const _: () = assert!(size_of::<Account>() == 64);
-
-impl Account {
-    fn clear(&self) {
-        self.meter.clear();
-        self.counter.clear();
+impl<'a> From<&'a [AtomicU64; LINE]> for Account<'a> {
+    #[inline(always)]
+    fn from(line: &'a [AtomicU64; LINE]) -> Self {
+        let [cost, burst, due, octets, packets, closer, next, next_sum] = line;
+        Self {
+            meter: Meter { cost, burst, due },
+            counter: Counter { octets, packets, closer, next, next_sum },
+        }
     }
 }
 
-/// Accounts of both directions, for rules that a session has besides the first.
-pub(crate) type Spare = [Account; 2];
+/// Accounts of all sessions, in pairs, one for each direction: each session's first rate and first
+/// usage rule, then spare ones.
+pub(crate) struct Accounts {
+    words: SharedWords,
+    /// Number of pairs.
+    count: usize,
+    spares: Mutex<Spares>,
+}
 
-/// Accounts of all sessions: each session's first rate and first usage rule.
-pub(crate) struct Accounts([Vec<Account>; 2]);
+/// Spare accounts that were returned, and the number of the next one that was never used.
+struct Spares {
+    free: Vec<u32>,
+    next: usize,
+}
+
+impl Spares {
+    /// Takes one whose number is below `count`.
+    fn take(&mut self, count: usize) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            let number = (self.next < count).then_some(self.next as u32)?;
+            self.next += 1;
+            Some(number)
+        })
+    }
+}
+
+/// Accounts for rules that a session has besides the first. They are free again when this value is
+/// dropped.
+pub(crate) struct Spare {
+    /// Number of the accounts.
+    pub(crate) number: u32,
+    accounts: Arc<Accounts>,
+}
+
+impl std::fmt::Debug for Spare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Spare({})", self.number)
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        lock(&self.accounts.spares).free.push(self.number);
+    }
+}
 
 impl Accounts {
-    /// Creates accounts for sessions with numbers below `count`.
-    pub(crate) fn new(count: usize) -> Arc<Self> {
-        Arc::new(Self([(), ()].map(|()| {
-            let mut accounts = vec_in_huge_pages(count);
-            accounts.resize_with(count, Account::default);
-            accounts
-        })))
+    /// Creates accounts for sessions with numbers below `sessions`.
+    pub(crate) fn new(sessions: usize) -> io::Result<Arc<Self>> {
+        let spares = SPARES_PER_SESSION * sessions + SPARES_MAX * sessions.min(LARGE_SESSIONS);
+        let count = sessions + spares;
+        let words = SharedWords::create("dray-accounts", 2 * count * LINE)?;
+        let spares = Mutex::new(Spares { free: Vec::new(), next: sessions });
+        Ok(Arc::new(Self { words, count, spares }))
     }
 
-    /// Returns the account of one direction of a session.
+    /// Opens the accounts of a process that has ended.
+    pub(crate) fn past(descriptor: OwnedFd) -> io::Result<Self> {
+        let words = SharedWords::of(descriptor)?;
+        let count = words.words().len() / LINE / 2;
+        let spares = Mutex::new(Spares { free: Vec::new(), next: count });
+        Ok(Self { words, count, spares })
+    }
+
+    /// Returns true if there are accounts with this number.
+    pub(crate) fn has(&self, number: u32) -> bool {
+        (number as usize) < self.count
+    }
+
     #[inline(always)]
-    pub(crate) fn of(&self, direction: Direction, slot: u32) -> &Account {
-        &self.0[direction as usize][slot as usize]
+    fn line(&self, direction: Direction, number: u32) -> &[AtomicU64; LINE] {
+        let (lines, _) = self.words.words().as_chunks();
+        &lines[direction as usize * self.count + number as usize]
     }
 
-    /// Prefetches the line of one direction of a session.
+    /// Returns the account of one direction, by its number: that of a session, or of a [`Spare`].
     #[inline(always)]
-    pub(crate) fn prefetch(&self, direction: Direction, slot: u32) {
-        prefetch(self.of(direction, slot));
+    pub(crate) fn of(&self, direction: Direction, number: u32) -> Account<'_> {
+        self.line(direction, number).into()
     }
 
-    /// Resets the accounts of a session.
-    pub(crate) fn clear(&self, slot: u32) {
-        self.0.iter().for_each(|accounts| accounts[slot as usize].clear());
+    /// Prefetches the line of one direction.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, direction: Direction, number: u32) {
+        prefetch(self.line(direction, number));
+    }
+
+    /// Resets accounts.
+    pub(crate) fn clear(&self, number: u32) {
+        for direction in Direction::ALL {
+            let Account { meter, counter } = self.of(direction, number);
+            meter.clear();
+            counter.clear();
+        }
+    }
+
+    /// Returns spare accounts that have counted nothing, if there are any left.
+    pub(crate) fn spare(self: &Arc<Self>) -> Option<Arc<Spare>> {
+        let number = lock(&self.spares).take(self.count)?;
+        self.clear(number);
+        Some(Arc::new(Spare { number, accounts: self.clone() }))
+    }
+}
+
+impl AsFd for Accounts {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
     }
 }

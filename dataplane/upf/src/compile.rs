@@ -8,7 +8,7 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::ip;
 use smallvec::SmallVec;
 
-use crate::account::Spare;
+use crate::account::{Accounts, Spare};
 use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Urr};
 use crate::interface::Interface;
 use crate::ledger::{Ledger, Location};
@@ -20,10 +20,11 @@ use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
 /// Maximum number of rules in each of a session's lists of FARs, QERs and URRs.
 const RULES_MAX: usize = 120;
 
-/// Applications and interface that sessions may refer to.
+/// Applications and interface that sessions may refer to, and the accounts for their rules.
 pub(crate) struct Context<'c> {
     pub(crate) applications: &'c HashMap<String, Arc<Detector>>,
     pub(crate) n3: &'c Interface,
+    pub(crate) accounts: &'c Arc<Accounts>,
 }
 
 /// A session, checked and compiled.
@@ -120,11 +121,13 @@ impl Compiler<'_> {
                 }
             }
         }
+        let ledger = before.next(self.context.accounts, qers, urrs);
+        let full = || wrong("", "no room left for the rates and usage rules of all sessions");
         let mut compiled = Compiled {
             keys: Default::default(),
             uplink: Box::default(),
             downlink: Box::default(),
-            ledger: before.next(qers, urrs),
+            ledger: ledger.ok_or_else(full)?,
             state: SessionState::Forwarding,
             config: serde_json::to_string(self.config).expect("sessions serialise to JSON").into(),
             qers: qers.clone(),
@@ -237,9 +240,9 @@ impl Compiler<'_> {
         if session.rules.len() > 1 || !session.rules.iter().all(|rule| rule.plain) {
             session.matchers = matchers.into();
         }
-        if let Some((first, others)) = accounts.spares.split_first() {
-            session.spare = Some(first.clone());
-            more.spares = others.to_vec();
+        if let Some(first) = accounts.spares.first() {
+            session.spare = first.number;
+            more.spares = accounts.spares.to_vec();
         }
         more.limits = accounts.limits();
         if !(more.conditions.is_empty() && more.spares.is_empty() && more.limits.is_empty()) {

@@ -127,3 +127,11 @@ dray_datapath::counters! {
         complaints,
     }
 }
+
+/// Account of what an UPF before has counted, in the ledger of a direction.
+pub(crate) const BEFORE: usize = 0;
+
+/// Returns the account of a worker; with so many workers, the number of accounts.
+pub(crate) const fn account(worker: usize) -> usize {
+    1 + worker
+}

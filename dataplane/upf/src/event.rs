@@ -121,12 +121,21 @@ impl Teller {
 pub(crate) struct Events {
     receivers: Mutex<[Receiver<Event>; KINDS]>,
     lost: Lost,
+    /// Events of the process before that it may not have reported.
+    first: Mutex<Vec<Event>>,
 }
 
 impl Events {
+    /// Adds events that come before those of the data path.
+    pub(crate) fn begin_with(&self, events: impl IntoIterator<Item = Event>) {
+        lock(&self.first).extend(events);
+    }
+
     /// Returns the events since the last call; events of one kind are in order.
     pub(crate) fn take(&self) -> Vec<Event> {
-        lock(&self.receivers).iter().flat_map(Receiver::try_iter).collect()
+        let mut events = std::mem::take(&mut *lock(&self.first));
+        events.extend(lock(&self.receivers).iter().flat_map(Receiver::try_iter));
+        events
     }
 
     /// Returns the number of events lost because they were not read in time.
@@ -145,7 +154,7 @@ pub(crate) fn events() -> (Teller, Events) {
     let receivers = receivers.try_into().unwrap_or_else(|_| unreachable!("one for each kind"));
     let lost = Lost::default();
     let teller = Teller { senders, lost: Arc::clone(&lost) };
-    (teller, Events { receivers: Mutex::new(receivers), lost })
+    (teller, Events { receivers: Mutex::new(receivers), lost, first: Mutex::default() })
 }
 
 #[cfg(test)]

@@ -6,16 +6,31 @@ use smallvec::SmallVec;
 
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
-use crate::account::{Account, Accounts, Spare};
+use crate::account::{Accounts, Spare};
 use crate::config::{Qer, Urr};
 use crate::usage::{Counted, Counters, Limits};
+
 /// Location of an account.
 #[derive(Clone, Debug)]
 pub(crate) enum Location {
-    /// In the array, at the session's number.
+    /// At the session's number.
     Own,
-    /// In its own allocation.
     Spare(Arc<Spare>),
+}
+
+/// Numbers of the accounts of a session's rules, by the IDs of rates and of usage rules.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Numbers {
+    rates: Vec<(u32, u32)>,
+    usages: Vec<(u32, u32)>,
+}
+
+impl Numbers {
+    /// Returns all numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> {
+        self.rates.iter().chain(&self.usages).map(|(_, number)| *number)
+    }
 }
 
 /// The accounts of a session's rules. A rule that stays keeps its account; a new rule never gets an
@@ -47,18 +62,28 @@ struct Fresh {
 }
 
 impl Fresh {
-    fn place(spares: &mut Vec<Arc<Spare>>, taken: &mut usize) -> Location {
+    fn place(
+        accounts: &Arc<Accounts>,
+        spares: &mut Vec<Arc<Spare>>,
+        taken: &mut usize,
+    ) -> Option<Location> {
         if *taken == spares.len() {
-            spares.push(Arc::default());
+            spares.push(accounts.spare()?);
         }
         *taken += 1;
-        Location::Spare(spares[*taken - 1].clone())
+        Some(Location::Spare(spares[*taken - 1].clone()))
     }
 }
 
 impl Ledger {
-    /// Returns the ledger for the same session with these rules. Nothing that packets see changes.
-    pub(crate) fn next(&self, qers: &[Qer], urrs: &[Urr]) -> Self {
+    /// Returns the ledger for the same session with these rules, if there are enough accounts. Nothing
+    /// that packets see changes.
+    pub(crate) fn next(
+        &self,
+        accounts: &Arc<Accounts>,
+        qers: &[Qer],
+        urrs: &[Urr],
+    ) -> Option<Self> {
         let mut next = Self {
             rates: SmallVec::new(),
             usages: SmallVec::new(),
@@ -73,25 +98,28 @@ impl Ledger {
             let place = match known {
                 Some((_, place)) => place.clone(),
                 None if !std::mem::replace(&mut next.own_rate_taken, true) => Location::Own,
-                None => Fresh::place(&mut spares, &mut rates),
+                None => Fresh::place(accounts, &mut spares, &mut rates)?,
             };
             next.rates.push((qer.id, place));
         }
         for urr in urrs {
             let known = self.usages.iter().find(|entry| entry.urr == urr.id);
-            let mut entry = known.cloned().unwrap_or_else(|| {
-                let place = match std::mem::replace(&mut next.own_usage_taken, true) {
-                    false => Location::Own,
-                    true => Fresh::place(&mut spares, &mut usages),
-                };
-                Entry { urr: urr.id, place, limits: None }
-            });
+            let mut entry = match known {
+                Some(entry) => entry.clone(),
+                None => {
+                    let place = match std::mem::replace(&mut next.own_usage_taken, true) {
+                        false => Location::Own,
+                        true => Fresh::place(accounts, &mut spares, &mut usages)?,
+                    };
+                    Entry { urr: urr.id, place, limits: None }
+                }
+            };
             if Limits::are_in(urr) && entry.limits.is_none() {
                 entry.limits = Some(Arc::default());
             }
             next.usages.push(entry);
         }
-        next
+        Some(next)
     }
 
     /// Applies the rates and limits of the rules, from now on; `slot` is the session's number.
@@ -100,7 +128,7 @@ impl Ledger {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
             let rates = [(Uplink, qer.mbr_uplink_kbps), (Downlink, qer.mbr_downlink_kbps)];
             for (direction, kbps) in rates {
-                let account = place.account(accounts, slot, direction);
+                let account = accounts.of(direction, place.number(slot));
                 kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
             }
         }
@@ -110,6 +138,44 @@ impl Ledger {
                 limits.set(rule, place.counters(accounts, slot));
             }
         }
+    }
+
+    /// Returns the numbers of all accounts; `slot` is the session's number.
+    pub(crate) fn numbers(&self, slot: u32) -> Numbers {
+        let rates = self.rates.iter().map(|(qer, place)| (*qer, place.number(slot)));
+        let usages = self.usages.iter().map(|entry| (entry.urr, entry.place.number(slot)));
+        Numbers { rates: rates.collect(), usages: usages.collect() }
+    }
+
+    /// Continues what the process before has counted for the same rules in its accounts `past`.
+    /// Returns the usage rules whose quota is used up.
+    pub(crate) fn resume(
+        &self,
+        (accounts, slot): (&Accounts, u32),
+        (past, numbers): (&Accounts, &Numbers),
+    ) -> Vec<(u32, Counted)> {
+        let of = |list: &[(u32, u32)], id: u32| {
+            let entry = list.iter().find(|(of, _)| *of == id);
+            entry.map(|(_, number)| *number).filter(|number| past.has(*number))
+        };
+        for (qer, place) in &self.rates {
+            let Some(number) = of(&numbers.rates, *qer) else { continue };
+            for direction in Direction::ALL {
+                let account = accounts.of(direction, place.number(slot));
+                account.meter.resume(past.of(direction, number).meter);
+            }
+        }
+        let mut used_up = Vec::new();
+        for Entry { urr, place, limits } in &self.usages {
+            let Some(number) = of(&numbers.usages, *urr) else { continue };
+            let (now, past) =
+                (place.counters(accounts, slot), Location::Own.counters(past, number));
+            now.iter().zip(past).for_each(|(now, past)| now.resume(past));
+            if limits.as_ref().is_some_and(|limits| limits.resume(now, past)) {
+                used_up.push((*urr, now.into()));
+            }
+        }
+        used_up
     }
 
     /// Returns all spare accounts.
@@ -157,19 +223,15 @@ impl Ledger {
 }
 
 impl Location {
-    fn account<'a>(
-        &'a self,
-        accounts: &'a Accounts,
-        slot: u32,
-        direction: Direction,
-    ) -> &'a Account {
+    /// Returns the number of the account; `slot` is the session's number.
+    fn number(&self, slot: u32) -> u32 {
         match self {
-            Self::Own => accounts.of(direction, slot),
-            Self::Spare(spare) => &spare[direction as usize],
+            Self::Own => slot,
+            Self::Spare(spare) => spare.number,
         }
     }
 
-    fn counters<'a>(&'a self, accounts: &'a Accounts, slot: u32) -> Counters<'a> {
-        [Uplink, Downlink].map(|direction| &self.account(accounts, slot, direction).counter)
+    fn counters<'a>(&self, accounts: &'a Accounts, slot: u32) -> Counters<'a> {
+        Direction::ALL.map(|direction| accounts.of(direction, self.number(slot)).counter)
     }
 }

@@ -26,26 +26,36 @@ pub(crate) enum Sharing {
     Shared,
 }
 
-/// A rate and how much of it has been used.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(crate) struct Meter {
+/// A rate and how much of it has been used, in an account.
+#[derive(Clone, Copy)]
+pub(crate) struct Meter<'a> {
     /// Ticks per byte, with [`PLACES`] fractional bits.
-    cost: AtomicU64,
+    pub(crate) cost: &'a AtomicU64,
     /// Maximum time that packets may be ahead of the rate, in ticks.
-    burst: AtomicU64,
+    pub(crate) burst: &'a AtomicU64,
     /// Tick at which all packets passed so far would have been passed at exactly the rate.
-    due: AtomicU64,
+    pub(crate) due: &'a AtomicU64,
 }
 
-impl Meter {
+/// A meter of its own.
+#[derive(Default)]
+pub(crate) struct OwnMeter([AtomicU64; 3]);
+
+impl OwnMeter {
     /// Creates a meter of `kbps` thousand bits per second, more than 0.
     pub(crate) fn new(kbps: u64) -> Self {
         let meter = Self::default();
-        meter.set(kbps);
+        meter.get().set(kbps);
         meter
     }
 
+    pub(crate) fn get(&self) -> Meter<'_> {
+        let Self([cost, burst, due]) = self;
+        Meter { cost, burst, due }
+    }
+}
+
+impl Meter<'_> {
     /// Changes the rate. Packets that were ahead of the old rate are forgotten if they would be too
     /// far ahead of the new one.
     pub(crate) fn set(&self, kbps: u64) {
@@ -58,6 +68,11 @@ impl Meter {
     /// Forgets all packets that have passed.
     pub(crate) fn clear(&self) {
         self.due.store(0, Relaxed);
+    }
+
+    /// Continues where a meter of the process before has stopped, on the same clock.
+    pub(crate) fn resume(&self, past: Meter<'_>) {
+        self.due.store(past.due.load(Relaxed), Relaxed);
     }
 
     /// Returns the tick to which the length of a packet at `now` is added to get the next `due`;
@@ -115,7 +130,8 @@ mod tests {
     /// Offers packets of `len` bytes at twice the rate for 10 s; returns the passed rate relative
     /// to the limit.
     fn passed(kbps: u64, len: usize) -> f64 {
-        let meter = Meter::new(kbps);
+        let meter = OwnMeter::new(kbps);
+        let meter = meter.get();
         let start = clock::ticks();
         let bits = 2 * kbps * 1000 * 10;
         let packets = bits / (len as u64 * 8);
@@ -143,7 +159,8 @@ mod tests {
     #[test]
     fn extreme_rates_do_not_overflow() {
         for kbps in [1, u64::from(u32::MAX), 1_000_000_000_000] {
-            let meter = Meter::new(kbps);
+            let meter = OwnMeter::new(kbps);
+            let meter = meter.get();
             let now = clock::ticks();
             for _ in 0..1000 {
                 meter.pass(now, 9000, Sharing::Alone);

@@ -15,8 +15,9 @@ use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
 use crate::interface::Interface;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
+use crate::recorder::Recorder;
 use crate::session::{Peer, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
@@ -120,6 +121,8 @@ pub(crate) struct Model {
     n3: Arc<Interface>,
     tunnels: Arc<Tunnels>,
     waiting: Arc<Waiting>,
+    /// Records sessions for the next process.
+    recorder: Option<Recorder>,
 }
 
 /// Indexes of the two kinds of keys.
@@ -205,7 +208,42 @@ impl Model {
             n3,
             tunnels,
             waiting,
+            recorder: None,
         }
+    }
+
+    /// Has all sessions recorded, now and after each transaction.
+    pub(crate) fn record_by(&mut self, recorder: Recorder) {
+        self.recorder = Some(recorder);
+        self.record(&[]);
+    }
+
+    /// Has sessions recorded if they should be, and could not be before.
+    pub(crate) fn record_again(&mut self) {
+        if self.recorder.as_ref().is_some_and(|recorder| !recorder.is_recording()) {
+            self.record(&[]);
+        }
+    }
+
+    /// Records the sessions of a transaction, as they are now.
+    fn record(&mut self, seids: &[u64]) {
+        let Some(mut recorder) = self.recorder.take() else { return };
+        let recorded = |known: &Known| known.ledger.numbers(known.slot);
+        let as_is = |seid: &u64| {
+            let known = self.sessions.get(seid);
+            (*seid, known.map(|known| (&*known.config, recorded(known))))
+        };
+        recorder.record(seids.iter().map(as_is), || self.sessions.keys().map(as_is));
+        self.recorder = Some(recorder);
+    }
+
+    /// Continues what `past` has counted for a session's rules. Returns the usage rules whose quota is
+    /// used up.
+    pub(crate) fn resume(&self, seid: u64, past: (&Accounts, &Numbers)) -> Vec<(u32, Counted)> {
+        let known = self.sessions.get(&seid);
+        known.map_or(Vec::new(), |Known { ledger, slot, .. }| {
+            ledger.resume((&self.accounts, *slot), past)
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -302,12 +340,14 @@ impl Model {
         made: impl Fn() -> u64,
         mut send: impl FnMut([Change; 2]),
     ) {
+        let seids: Vec<_> = draft.steps.iter().map(|step| step.seid).collect();
         for step in draft.steps {
             let known = self.sessions.get(&step.seid).map(|known| known.slot);
             let slot = known.unwrap_or_else(|| self.number(&made));
             self.sent += 1;
             send(self.make(step, slot, &end_marker));
         }
+        self.record(&seids);
     }
 
     /// Returns a number for a new session, with its accounts reset.

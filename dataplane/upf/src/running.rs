@@ -67,6 +67,7 @@ impl RunningUpf {
             while !stop.load(Ordering::Relaxed) {
                 upf.announce();
                 upf.ask_for_neighbours();
+                upf.record_again();
                 thread::park_timeout(ASK);
             }
         };

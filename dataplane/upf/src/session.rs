@@ -22,6 +22,8 @@ pub(crate) const LISTED: usize = 4;
 const LINES_AHEAD: usize = 4;
 /// End of a list of accounts.
 pub(crate) const END: u8 = u8::MAX;
+/// Number of no account.
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// A packet detection rule with the actions and limits that it refers to.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,8 @@ pub(crate) struct Session {
     pub(crate) tunnels: SmallVec<[Peer; 1]>,
     /// Matchers that find the rule, unless the first rule matches all packets.
     pub(crate) matchers: Box<[Matcher]>,
-    /// First account besides the session's own.
-    pub(crate) spare: Option<Arc<Spare>>,
+    /// Number of the first account besides the session's own, or [`NONE`].
+    pub(crate) spare: u32,
     pub(crate) more: Option<Box<More>>,
 }
 
@@ -90,7 +92,7 @@ const _: () = assert!(size_of::<Session>() == 128 && std::mem::offset_of!(Sessio
 #[derive(Clone, Debug, Default)]
 pub(crate) struct More {
     pub(crate) conditions: Vec<Condition>,
-    /// Accounts besides the first spare one.
+    /// Accounts besides the session's own.
     pub(crate) spares: Vec<Arc<Spare>>,
     /// Usage rules with limits, by account.
     pub(crate) limits: Vec<Limited>,
@@ -134,7 +136,7 @@ impl Default for Session {
             rules: SmallVec::new(),
             tunnels: SmallVec::new(),
             matchers: Box::default(),
-            spare: None,
+            spare: NONE,
             more: None,
         }
     }
@@ -164,47 +166,44 @@ pub(crate) struct Report {
 impl Session {
     /// Prefetches what its pointers point to.
     #[inline(always)]
-    pub(crate) fn prefetch_more(&self, direction: Direction) {
+    pub(crate) fn prefetch_more(&self, direction: Direction, accounts: &Accounts) {
         // Two matchers, or rules, fit a line; the processor prefetches the lines that follow by
         // itself.
         self.matchers.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
         if self.rules.spilled() {
             self.rules.iter().step_by(2).take(LINES_AHEAD).for_each(prefetch);
         }
-        if let Some(spare) = &self.spare {
-            prefetch(&spare[direction as usize]);
+        if self.spare != NONE {
+            accounts.prefetch(direction, self.spare);
         }
     }
 
     /// Returns the account `number` of one of its rules.
     #[inline(always)]
-    fn account<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<&'a Account> {
-        let direction = packet.direction as usize;
-        match number {
-            0 => Some(packet.accounts.of(packet.direction, packet.slot)),
-            1 => self.spare.as_ref().map(|spare| &spare[direction]),
-            _ => self.further(number).map(|spare| &spare[direction]),
-        }
+    fn account<'a>(&self, packet: Counting<'a>, number: u8) -> Option<Account<'a>> {
+        let number = match number {
+            0 => packet.slot,
+            1 => self.spare,
+            _ => self.further(number)?,
+        };
+        Some(packet.accounts.of(packet.direction, number))
     }
 
     #[cold]
-    fn further(&self, number: u8) -> Option<&Arc<Spare>> {
-        self.more.as_ref()?.spares.get(usize::from(number) - 2)
+    fn further(&self, number: u8) -> Option<u32> {
+        let spare = self.more.as_ref()?.spares.get(usize::from(number) - 1)?;
+        Some(spare.number)
     }
 
     /// Returns the counters of both directions of an account.
-    fn counters<'a>(&'a self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
-        [Direction::Uplink, Direction::Downlink]
-            .map(|direction| Some(&self.account(Counting { direction, ..packet }, number)?.counter))
-            .into_iter()
-            .collect::<Option<arrayvec::ArrayVec<_, 2>>>()?
-            .into_inner()
-            .ok()
+    fn counters<'a>(&self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
+        let of = |direction| self.account(Counting { direction, ..packet }, number);
+        Some([of(Direction::Uplink)?.counter, of(Direction::Downlink)?.counter])
     }
 
     /// Returns true if packets from users also need the second cache line.
     pub(crate) fn has_more(&self) -> bool {
-        !self.matchers.is_empty() || self.spare.is_some()
+        !self.matchers.is_empty() || self.spare != NONE
     }
 
     /// Returns true if any of its rules has a rate or counts usage.
@@ -374,7 +373,7 @@ mod tests {
 
     /// Returns accounts of sessions with one rate limit each.
     fn limited_to(kbps: &[u64]) -> Arc<Accounts> {
-        let accounts = Accounts::new(kbps.len());
+        let accounts = Accounts::new(kbps.len()).unwrap();
         for (slot, kbps) in kbps.iter().enumerate() {
             accounts.of(Direction::Uplink, slot as u32).meter.set(*kbps);
         }

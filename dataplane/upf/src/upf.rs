@@ -1,11 +1,14 @@
 //! The user plane function as seen by control threads.
 
 use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
+use dray_daemon::Store as FdStore;
 use dray_port::{Frame, Link, LinkState, LinkStatus, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
@@ -13,18 +16,21 @@ use dray_wire::gtpu::Direction;
 
 use crate::account::Accounts;
 use crate::compile::Context;
-use crate::config::{ConfigError, Detector, UpfConfig};
-use crate::counters::{Counters, DropReason, Published};
+use crate::config::{ConfigError, Detector, SessionConfig, UpfConfig};
+use crate::counters::{self, Counters, DropReason, Ledger};
 use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::Interface;
+use crate::ledger::Numbers;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
 use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
+use crate::recorder::{Past, Recorder};
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
 use dray_datapath::{Activity, lock};
+use tracing::warn;
 
 /// Maximum time that packets may be buffered, in milliseconds: an hour.
 const BUFFER_MS_MAX: u32 = 3_600_000;
@@ -39,7 +45,10 @@ pub struct Upf {
     model: Mutex<Model>,
     /// Channels to the workers of both directions.
     wires: Mutex<[Vec<Wire>; 2]>,
-    counters: [Vec<Arc<Published>>; 2],
+    /// Number of workers of each direction, and counters of both directions.
+    workers: usize,
+    counters: [Arc<Ledger>; 2],
+    accounts: Arc<Accounts>,
     events: Events,
     /// Packets that wait for their session.
     waiting: Arc<Waiting>,
@@ -65,6 +74,19 @@ impl Upf {
     /// have to arrive on the same queue to stay in order, which they do on ports that hash flows.
     pub fn with_workers(
         config: &UpfConfig,
+        n3: Port,
+        n6: Port,
+        workers: usize,
+    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
+        Self::resume(config, None, n3, n6, workers)
+    }
+
+    /// Like [`with_workers`](Self::with_workers); continues the sessions and counters of a process
+    /// before. Those of its sessions that are not valid with `config` any more end, and the log says
+    /// which.
+    pub fn resume(
+        config: &UpfConfig,
+        past: Option<Past>,
         n3: Port,
         n6: Port,
         workers: usize,
@@ -135,7 +157,10 @@ impl Upf {
         let tunnels = Arc::<Tunnels>::default();
         let keys = KEYS_PER_SESSION * config.sessions_max;
         let numbers = config.sessions_max + LEAVING_MAX;
-        let accounts = Accounts::new(numbers);
+        let memory = |error: io::Error| ConfigError::new(format!("memory: {error}"));
+        let accounts = Accounts::new(numbers).map_err(memory)?;
+        let ledger = || Ledger::new(counters::account(workers)).map(Arc::new).map_err(memory);
+        let counters = [ledger()?, ledger()?];
         let lifetime = clock::to_ticks(Duration::from_millis(config.buffer_ms.into()));
         let waiting =
             Waiting::new(config.buffer_packets, config.buffer_per_session, lifetime, numbers);
@@ -149,7 +174,7 @@ impl Upf {
             tunnels.clone(),
             waiting.clone(),
         );
-        let (mut wires, mut counters) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let mut wires = [Vec::new(), Vec::new()];
         let mut lane = |direction: Direction, worker: usize| {
             let (wire, changes) = Wire::new();
             let ends = match direction {
@@ -157,11 +182,12 @@ impl Upf {
                 Direction::Downlink => (n6.clone(), n3.clone()),
             };
             let sessions = Sessions::new(numbers, keys, accounts.clone());
-            let mut lane =
-                Lane::new(direction, (worker, sharing), ends, sessions, changes, teller.clone());
+            let published = counters[direction as usize].clone();
+            let of = (worker, sharing);
+            let (sessions, teller) = ((sessions, changes), teller.clone());
+            let mut lane = Lane::new(direction, of, ends, sessions, published, teller);
             lane.tap = taps[direction as usize * workers + worker].clone();
             wires[direction as usize].push(wire);
-            counters[direction as usize].push(lane.published.clone());
             lane
         };
         // Messages for users, from uplink to downlink.
@@ -181,7 +207,7 @@ impl Upf {
             let lane = lane(Direction::Downlink, worker);
             Worker::new(rx, lane, State::Downlink(Box::new(downlink)))
         });
-        let mut workers: [Vec<Worker>; 2] = [uplink, downlink.collect()];
+        let mut directions: [Vec<Worker>; 2] = [uplink, downlink.collect()];
         let upf = Self {
             n3,
             n6,
@@ -189,7 +215,9 @@ impl Upf {
             sessions_max: config.sessions_max,
             model: Mutex::new(model),
             wires: Mutex::new(wires),
+            workers,
             counters,
+            accounts,
             events,
             waiting,
             links: [n3_link, n6_link],
@@ -197,15 +225,50 @@ impl Upf {
             tap: taps[taps.len() - 1].clone(),
             captures,
         };
-        for session in config.all_sessions() {
+        let mut add = |session: SessionConfig| {
             let nothing_leaves = || 0;
             upf.transact(&[Operation::Add(session)], nothing_leaves, |changes| {
-                for (workers, change) in workers.iter_mut().zip(changes) {
+                for (workers, change) in directions.iter_mut().zip(changes) {
                     each(workers, change, |worker, mut change| worker.change(&mut change));
                 }
-            })?;
+            })
+        };
+        match past {
+            None => config.all_sessions().try_for_each(add)?,
+            Some(mut past) => {
+                for (session, numbers) in past.sessions(config) {
+                    let seid = session.seid;
+                    match add(session) {
+                        Ok(()) => upf.resume_usage(seid, (&past.accounts, &numbers)),
+                        Err(error) => warn!(%error, "a session does not continue"),
+                    }
+                }
+                for (ledger, counted) in upf.counters.iter().zip(&past.counters) {
+                    ledger.set(counters::BEFORE, counted);
+                }
+            }
         }
-        Ok((upf, workers))
+        Ok((upf, directions))
+    }
+
+    fn resume_usage(&self, seid: u64, past: (&Accounts, &Numbers)) {
+        let used_up = lock(&self.model).resume(seid, past).into_iter();
+        let event = |(urr, counted)| Event::Usage { seid, urr, quota: true, counted };
+        self.events.begin_with(used_up.map(event));
+    }
+
+    /// Has sessions and counters recorded in `store` from now on, for a process after this one. `config`
+    /// is that with which it was created.
+    pub fn record(&self, store: FdStore, config: &UpfConfig) -> io::Result<()> {
+        let [uplink, downlink] = self.counters.each_ref().map(|ledger| ledger.as_fd());
+        let recorder = Recorder::new(store, config, [self.accounts.as_fd(), uplink, downlink])?;
+        lock(&self.model).record_by(recorder);
+        Ok(())
+    }
+
+    /// Has sessions recorded if they should be, and could not be before.
+    pub(crate) fn record_again(&self) {
+        lock(&self.model).record_again();
     }
 
     /// Adds the data threads that it runs on.
@@ -269,7 +332,8 @@ impl Upf {
     ) -> Result<(), ConfigError> {
         let mut model = lock(&self.model);
         let mut draft = Draft::default();
-        let context = Context { applications: &self.applications, n3: &self.n3 };
+        let Self { applications, n3, accounts, .. } = self;
+        let context = Context { applications, n3, accounts };
         for operation in operations {
             model.check(&mut draft, operation, &context)?;
         }
@@ -297,14 +361,13 @@ impl Upf {
     }
 
     fn counted(&self, direction: Direction) -> Counters {
-        let mut sum = Counters::default();
-        self.workers(direction).for_each(|worker| sum += &worker);
-        sum
+        self.counters[direction as usize].sum()
     }
 
     /// Returns the counters of each worker of a direction.
     pub(crate) fn workers(&self, direction: Direction) -> impl Iterator<Item = Counters> {
-        self.counters[direction as usize].iter().map(|worker| worker.read())
+        let ledger = &self.counters[direction as usize];
+        (0..self.workers).map(|worker| ledger.get(counters::account(worker)))
     }
 
     /// Returns the number of sessions.

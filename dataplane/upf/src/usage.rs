@@ -18,23 +18,20 @@ const NEVER: u64 = u64::MAX;
 /// Index of the limit on the volume of both directions together; those of each come first.
 const TOTAL: usize = 2;
 
-/// Counter of one direction.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Counter {
-    octets: AtomicU64,
-    packets: AtomicU64,
+/// Counter of one direction, in an account.
+#[derive(Clone, Copy)]
+pub(crate) struct Counter<'a> {
+    pub(crate) octets: &'a AtomicU64,
+    pub(crate) packets: &'a AtomicU64,
     /// Number of octets from which the limits have to be checked; 0 if there is a limit on the sum.
-    closer: AtomicU64,
+    pub(crate) closer: &'a AtomicU64,
+    /// Number of octets at which the next report is due.
+    pub(crate) next: &'a AtomicU64,
+    /// Uplink: the same of both directions together.
+    pub(crate) next_sum: &'a AtomicU64,
 }
 
-impl Default for Counter {
-    fn default() -> Self {
-        Self { octets: AtomicU64::new(0), packets: AtomicU64::new(0), closer: NEVER.into() }
-    }
-}
-
-impl Counter {
+impl Counter<'_> {
     /// Returns true if the limits need not be checked.
     #[inline(always)]
     pub(crate) fn is_free(&self) -> bool {
@@ -58,16 +55,28 @@ impl Counter {
         self.is_free()
     }
 
+    /// Continues with what a counter of the process before has counted.
+    pub(crate) fn resume(&self, past: Counter<'_>) {
+        self.octets.store(past.octets.load(Relaxed), Relaxed);
+        self.packets.store(past.packets.load(Relaxed), Relaxed);
+    }
+
     /// Resets the counts and removes the limits.
     pub(crate) fn clear(&self) {
         self.octets.store(0, Relaxed);
         self.packets.store(0, Relaxed);
-        self.closer.store(NEVER, Relaxed);
+        [self.closer, self.next, self.next_sum].iter().for_each(|mark| mark.store(NEVER, Relaxed));
     }
 }
 
 /// The counters of both directions.
-pub(crate) type Counters<'c> = [&'c Counter; 2];
+pub(crate) type Counters<'c> = [Counter<'c>; 2];
+
+/// Returns the numbers of octets at which the next reports are due.
+fn next(counters: Counters<'_>) -> [&AtomicU64; 3] {
+    let [up, down] = counters;
+    [up.next, down.next, up.next_sum]
+}
 
 fn octets(counters: Counters<'_>) -> [u64; 3] {
     let [up, down] = counters.map(|counter| counter.octets.load(Relaxed));
@@ -112,25 +121,24 @@ pub(crate) enum Due {
 /// Limits in bytes: of the uplink, of the downlink, or of their sum.
 #[derive(Debug)]
 struct Limit {
-    /// Count at which the next report is due, and the distance to the one after it.
-    next: AtomicU64,
+    /// Distance from one report to the next.
     step: AtomicU64,
     quota: AtomicU64,
 }
 
 impl Default for Limit {
     fn default() -> Self {
-        Self { next: NEVER.into(), step: NEVER.into(), quota: NEVER.into() }
+        Self { step: NEVER.into(), quota: NEVER.into() }
     }
 }
 
 impl Limit {
-    /// Returns true if a threshold was passed. Of several threads, only the one that moves the mark
-    /// reports.
-    fn is_passed(&self, now: u64) -> bool {
-        let (mark, step) = (self.next.load(Relaxed), self.step.load(Relaxed));
+    /// Returns true if the threshold `next` was passed. Of several threads, only the one that moves
+    /// the mark reports.
+    fn is_passed(&self, next: &AtomicU64, now: u64) -> bool {
+        let (mark, step) = (next.load(Relaxed), self.step.load(Relaxed));
         now >= mark
-            && self.next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
+            && next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -155,11 +163,9 @@ impl Limits {
         let _marks = lock(&self.marks);
         let all = |volume: &Volume| [volume.uplink, volume.downlink, volume.total];
         let values = all(&rule.threshold).into_iter().zip(all(&rule.quota));
-        for ((limit, counted), (step, quota)) in
-            self.limits.iter().zip(octets(counters)).zip(values)
-        {
-            let next = step.map_or(NEVER, |step| counted.saturating_add(step));
-            limit.next.store(next, Relaxed);
+        let marks = next(counters).into_iter().zip(octets(counters));
+        for ((limit, (mark, counted)), (step, quota)) in self.limits.iter().zip(marks).zip(values) {
+            mark.store(step.map_or(NEVER, |step| counted.saturating_add(step)), Relaxed);
             limit.step.store(step.unwrap_or(NEVER), Relaxed);
             limit.quota.store(quota.unwrap_or(NEVER), Relaxed);
         }
@@ -169,16 +175,34 @@ impl Limits {
         }
     }
 
+    /// Continues with the reports where the process before has stopped, with the same limits; its
+    /// counts are already in `counters`. Returns true if the end of the quota has to be reported: the
+    /// process before may have been killed before it did.
+    pub(crate) fn resume(&self, counters: Counters<'_>, past: Counters<'_>) -> bool {
+        let _marks = lock(&self.marks);
+        for ((limit, mark), past) in self.limits.iter().zip(next(counters)).zip(next(past)) {
+            if limit.step.load(Relaxed) != NEVER {
+                mark.store(past.load(Relaxed), Relaxed);
+            }
+        }
+        for direction in Direction::ALL {
+            self.mark(direction, counters);
+        }
+        let is_used_up = Direction::ALL.iter().any(|way| !self.allow(*way, counters));
+        self.told.store(is_used_up, Relaxed);
+        is_used_up
+    }
+
     /// Returns true if any limit is on the sum.
     fn sums(&self) -> bool {
-        let Limit { next, quota, .. } = &self.limits[TOTAL];
-        next.load(Relaxed) != NEVER || quota.load(Relaxed) != NEVER
+        let Limit { step, quota } = &self.limits[TOTAL];
+        step.load(Relaxed) != NEVER || quota.load(Relaxed) != NEVER
     }
 
     /// Updates from when on the limits have to be checked; the caller holds the lock.
     fn mark(&self, direction: Direction, counters: Counters<'_>) {
-        let Limit { next, quota, .. } = &self.limits[direction as usize];
-        let closer = next.load(Relaxed).min(quota.load(Relaxed));
+        let quota = &self.limits[direction as usize].quota;
+        let closer = counters[direction as usize].next.load(Relaxed).min(quota.load(Relaxed));
         counters[direction as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
     }
 
@@ -194,7 +218,8 @@ impl Limits {
     #[cold]
     pub(crate) fn due(&self, direction: Direction, counters: Counters<'_>) -> Due {
         let counted = octets(counters);
-        let passed = |index: usize| self.limits[index].is_passed(counted[index]);
+        let marks = next(counters);
+        let passed = |index: usize| self.limits[index].is_passed(marks[index], counted[index]);
         let passed = passed(direction as usize) | passed(TOTAL);
         if !self.sums() {
             let _marks = lock(&self.marks);
@@ -210,37 +235,45 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use dray_wire::gtpu::Direction::{Downlink, Uplink};
 
     use super::*;
+    use crate::account::Accounts;
     use Due::{Nothing, Quota, Threshold};
 
-    #[derive(Default)]
     struct Usage {
-        counters: [Counter; 2],
+        accounts: Arc<Accounts>,
         limits: Limits,
     }
 
     impl Usage {
+        fn unlimited() -> Self {
+            let accounts = Accounts::new(1).unwrap();
+            accounts.clear(0);
+            Self { accounts, limits: Limits::default() }
+        }
+
         fn new(threshold: Volume, quota: Volume) -> Self {
-            let usage = Self::default();
+            let usage = Self::unlimited();
             usage.limits.set(&Urr { id: 1, threshold, quota }, usage.both());
             usage
         }
 
         fn both(&self) -> Counters<'_> {
-            self.counters.each_ref()
+            Direction::ALL.map(|direction| self.accounts.of(direction, 0).counter)
         }
 
         fn count(&self, direction: Direction, octets: usize) -> Due {
-            match self.counters[direction as usize].count(octets, Sharing::Alone) {
+            match self.both()[direction as usize].count(octets, Sharing::Alone) {
                 true => Nothing,
                 false => self.limits.due(direction, self.both()),
             }
         }
 
         fn allows(&self, direction: Direction) -> bool {
-            self.counters[direction as usize].is_free() || self.limits.allow(direction, self.both())
+            self.both()[direction as usize].is_free() || self.limits.allow(direction, self.both())
         }
     }
 
@@ -274,8 +307,32 @@ mod tests {
     }
 
     #[test]
+    fn next_process_continues_counts_reports_and_quota() {
+        let none = Volume::default();
+        let (threshold, quota) =
+            (Volume { total: Some(250), ..none }, Volume { uplink: Some(500), ..none });
+        let past = Usage::new(threshold, quota);
+        let dues: Vec<_> = (0..4).map(|_| past.count(Uplink, 100)).collect();
+        assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing]);
+        let resumed = |past: &Usage| {
+            let usage = Usage::new(threshold, quota);
+            usage.both().iter().zip(past.both()).for_each(|(counter, past)| counter.resume(past));
+            let is_used_up = usage.limits.resume(usage.both(), past.both());
+            assert_eq!(Counted::from(usage.both()), Counted::from(past.both()));
+            (usage, is_used_up)
+        };
+        // The second report is due at 550, as before.
+        let (usage, is_used_up) = resumed(&past);
+        assert!(!is_used_up);
+        assert_eq!([usage.count(Downlink, 149), usage.count(Downlink, 1)], [Nothing, Threshold]);
+        assert_eq!(usage.count(Uplink, 100), Quota);
+        let (usage, is_used_up) = resumed(&usage);
+        assert!(is_used_up && !usage.allows(Uplink) && usage.allows(Downlink));
+    }
+
+    #[test]
     fn changed_rule_keeps_counting() {
-        let usage = Usage::default();
+        let usage = Usage::unlimited();
         assert_eq!(usage.count(Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };
         usage.limits.set(&Urr { id: 1, threshold, quota: Volume::default() }, usage.both());

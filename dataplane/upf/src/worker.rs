@@ -68,7 +68,7 @@ impl Worker {
 
     /// Publishes its counters to other threads.
     pub fn publish(&mut self) {
-        self.lane.published.publish(&self.lane.counters);
+        self.lane.publish();
     }
 }
 

@@ -10,12 +10,12 @@ use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
 use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive};
 
-use super::ledger::{Account, Ledger};
+use super::ledger::{self, BEFORE, LOST};
 use super::police::{Bucket, Police};
 use super::tally::Tally;
 use super::vlans::Vlans;
 use crate::config::{PortConfig, Rate};
-use crate::counters::{Counters, DropReason};
+use crate::counters::{Counters, DropReason, Ledger};
 
 /// An open port. Each receiving half belongs to one worker; the transmitting halves are shared, and
 /// locked for the duration of a batch.
@@ -132,7 +132,7 @@ impl OpenPort {
             link: port.link,
             frame_max,
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
-            ledger: Ledger::new(worker_count)?,
+            ledger: Ledger::new(ledger::worker(worker_count))?,
             lost_before: Default::default(),
             failure: Failure::default(),
         };
@@ -329,9 +329,9 @@ impl OpenPort {
         for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             before.store(frames, Relaxed);
         }
-        let workers = (0..self.finishing.len()).map(Account::Worker);
-        workers.chain([Account::Lost]).for_each(|of| self.ledger.set(of, &Counters::default()));
-        self.ledger.set(Account::Before, &sum);
+        let workers = (0..self.finishing.len()).map(ledger::worker);
+        workers.chain([LOST]).for_each(|of| self.ledger.set(of, &Counters::default()));
+        self.ledger.set(BEFORE, &sum);
     }
 
     /// Returns the number of frames that never reached a worker, by reason.
@@ -376,7 +376,7 @@ impl OpenPort {
         for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
         }
-        self.ledger.set(Account::Lost, &lost);
+        self.ledger.set(LOST, &lost);
         self.ledger.sum()
     }
 }

@@ -12,11 +12,10 @@ use dray_sandbox::SandboxError;
 use tracing::warn;
 
 use super::Switch;
-use super::ledger::Ledger;
 use super::port::{Held, OpenPort};
 use super::switch::{Ports, refused};
-use crate::Counters;
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
+use crate::counters::{Counters, Ledger};
 use crate::engine::{Engine, EngineError, PortStats, TableEntry};
 use crate::recorder::{Recorder, State};
 use crate::takeover::{Offer, OfferedPort};

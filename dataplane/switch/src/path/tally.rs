@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dray_capture::{Kind, Tap};
 use dray_port::Frame;
 
-use super::ledger::Account;
+use super::ledger;
 use super::port::{OpenPort, bytes};
 use crate::counters::{Counters, DropReason};
 
@@ -88,7 +88,7 @@ impl Tally {
     /// Publishes the counters of some ports.
     pub(super) fn publish<'a>(&self, ports: impl Iterator<Item = &'a Arc<OpenPort>>) {
         for port in ports {
-            port.ledger.set(Account::Worker(self.worker), &self.counters[usize::from(port.index)]);
+            port.ledger.set(ledger::worker(self.worker), &self.counters[usize::from(port.index)]);
         }
     }
 

@@ -15,10 +15,10 @@ use dray_wire::ip::{PORTS_LEN, Packet, Version, protocol};
 use super::head::{Head, LOOK, PACKET, ROOM};
 use super::held::Held;
 use super::sessions::{Changes, Sessions};
-use crate::counters::{Counters, DropReason, Published};
+use crate::counters::{Counters, DropReason, Ledger, account};
 use crate::event::{Event, Teller};
 use crate::interface::Interface;
-use crate::meter::{Meter, Sharing};
+use crate::meter::{OwnMeter, Sharing};
 use crate::session::{Counting, Report, Rule};
 use crate::usage::Due;
 /// Number of packets that go through the passes together: what is prefetched for the last of them
@@ -44,7 +44,8 @@ pub(crate) struct Lane {
     pub(super) sessions: Sessions,
     pub(crate) changes: Changes,
     pub(crate) counters: Counters,
-    pub(crate) published: Arc<Published>,
+    /// Where the counters are published, in the account of this worker.
+    published: Arc<Ledger>,
     pub(super) teller: Teller,
     pub(crate) tap: Arc<Tap>,
     pub(super) heads: Box<[Head]>,
@@ -54,7 +55,7 @@ pub(crate) struct Lane {
     held: Held,
     /// Tick at which the egress port last took a packet.
     moved: u64,
-    answers: Meter,
+    answers: OwnMeter,
 }
 
 /// Maximum length of the beginning of a fragmented IPv4 packet: its header and ports.
@@ -107,8 +108,8 @@ impl Lane {
         direction: Direction,
         (worker, sharing): (usize, Sharing),
         (from, to): (Arc<Interface>, Arc<Interface>),
-        sessions: Sessions,
-        changes: Changes,
+        (sessions, changes): (Sessions, Changes),
+        published: Arc<Ledger>,
         teller: Teller,
     ) -> Self {
         Self {
@@ -120,7 +121,7 @@ impl Lane {
             sessions,
             changes,
             counters: Counters::default(),
-            published: Arc::default(),
+            published,
             teller,
             tap: Arc::default(),
             heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
@@ -128,8 +129,13 @@ impl Lane {
             scratch: scratch(),
             held: Held::new(),
             moved: 0,
-            answers: Meter::new(ANSWERS_KBPS),
+            answers: OwnMeter::new(ANSWERS_KBPS),
         }
+    }
+
+    /// Publishes its counters to other threads.
+    pub(crate) fn publish(&self) {
+        self.published.set(account(self.worker), &self.counters);
     }
 
     /// Counts received frames.
@@ -247,8 +253,8 @@ impl Lane {
     /// Returns an error message, if there is one and the rate limit is not exceeded.
     pub(super) fn complaint(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         let now = clock::ticks();
-        let frame = if self.answers.conforms(now) { frame() } else { None }?;
-        self.answers.pass(now, frame.len(), Sharing::Alone);
+        let frame = if self.answers.get().conforms(now) { frame() } else { None }?;
+        self.answers.get().pass(now, frame.len(), Sharing::Alone);
         self.counters.complaints += 1;
         Some(frame)
     }

@@ -101,7 +101,8 @@ impl Sessions {
     #[inline(always)]
     pub(super) fn prefetch_more(&self, direction: Direction, slots: impl Iterator<Item = u32>) {
         if self.has_more {
-            slots.for_each(|slot| self.slots[slot as usize].prefetch_more(direction));
+            let (of, accounts) = (&self.slots, &self.accounts);
+            slots.for_each(|slot| of[slot as usize].prefetch_more(direction, accounts));
         }
     }
 

@@ -24,7 +24,7 @@ use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
 use crate::matcher::Probe;
-use crate::meter::{Meter, Sharing};
+use crate::meter::{OwnMeter, Sharing};
 use crate::packet;
 use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
@@ -53,7 +53,7 @@ pub(crate) struct Uplink {
     sources: [u128; CHUNK],
     /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
-    indications: Meter,
+    indications: OwnMeter,
     strangers: Strangers,
 }
 
@@ -241,7 +241,7 @@ impl Passes for Uplink {
 
 impl Uplink {
     pub(crate) fn new(to_downlink: SyncSender<ForUser>, tunnels: Arc<Tunnels>) -> Self {
-        let indications = Meter::new(INDICATIONS_KBPS);
+        let indications = OwnMeter::new(INDICATIONS_KBPS);
         let fragments = Reassembly::new();
         let (sources, strangers) = ([0; CHUNK], Strangers::new());
         Self { to_downlink, fragments, sources, tunnels, indications, strangers }
@@ -423,7 +423,7 @@ impl Uplink {
             }
             message::END_MARKER => lane.counters.end_markers += 1,
             message::ERROR_INDICATION => {
-                if !self.indications.pass(clock::ticks(), INDICATION_LEN, Sharing::Alone) {
+                if !self.indications.get().pass(clock::ticks(), INDICATION_LEN, Sharing::Alone) {
                     return Err(DropReason::Limited);
                 }
                 let (teid, gnb) =

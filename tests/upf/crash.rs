@@ -64,8 +64,8 @@ impl Manager {
         last
     }
 
-    fn change(&self, transaction: Transaction) {
-        self.control_plane().change(&transaction).unwrap();
+    fn change(&self, transaction: &Transaction) {
+        self.control_plane().change(transaction).unwrap();
     }
 
     /// Starts a load.
@@ -79,13 +79,15 @@ impl Manager {
         command.spawn().map(Started).unwrap()
     }
 
-    /// Sends packets, all of which must pass.
+    /// Sends packets, all of which must pass: at the first try, unless a busy machine delays what the
+    /// neighbours reply.
     fn pass(&self) {
-        let load = report(self.load("1k", "0.3", &[]));
-        for way in ["uplink", "downlink"] {
-            let sent = number(&load, &format!("/{way}/sent"));
-            assert_eq!((sent > 100, number(&load, &format!("/{way}/received"))), (true, sent));
-        }
+        let pass_all = || {
+            let load = report(self.load("1k", "0.3", &["--allow-loss"]));
+            let sent = passed(&load, "sent");
+            passed(&load, "received") == sent && sent.iter().all(|sent| *sent > 100)
+        };
+        assert!((0..5).any(|_| pass_all()), "{:?}", self.told().1);
     }
 }
 
@@ -106,7 +108,7 @@ fn sessions_usage_and_counters_survive_kills_and_restarts() {
     let mut manager = Manager::upf();
     manager.pass();
     let moved = SessionConfig { ue: vec!["10.99.1.1".parse().unwrap()], ..session(202) };
-    manager.change(Transaction {
+    manager.change(&Transaction {
         remove: vec![201],
         modify: vec![moved],
         add: vec![session(204)],
@@ -116,7 +118,8 @@ fn sessions_usage_and_counters_survive_kills_and_restarts() {
         let before = manager.told();
         assert!(counted(&before.0)[0] > 100 && before.0.len() == 103);
         let said = manager.end(signal);
-        assert!(!said.contains("WARN"), "{said}");
+        let warns = |line: &str| line.contains("WARN") && !line.contains("peer disconnected");
+        assert!(!said.lines().any(warns), "{said}");
         manager.start();
         manager.wait();
         let after = manager.told();
@@ -150,7 +153,7 @@ fn many_transactions_survive_kills() {
     for round in 1..=40u8 {
         let mut modify = generated.clone();
         modify[0].ue = vec![format!("10.98.0.{round}").parse().unwrap()];
-        manager.change(Transaction { modify, ..Transaction::default() });
+        manager.change(&Transaction { modify, ..Transaction::default() });
         if round % 8 == 0 {
             manager.kill();
             manager.wait();
@@ -173,9 +176,9 @@ fn busy_manager_keeps_the_state_later() {
     // The journal is written anew more often than messages wait at a socket.
     let queue = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     for _ in 0..20 * queue.trim().parse::<usize>().unwrap() {
-        manager.change(Transaction { modify: modify.clone(), ..Transaction::default() });
+        manager.change(&Transaction { modify: modify.clone(), ..Transaction::default() });
     }
-    manager.change(Transaction { remove: vec![201], ..Transaction::default() });
+    manager.change(&Transaction { remove: vec![201], ..Transaction::default() });
     manager.told.is_busy.store(false, Relaxed);
     manager.wait();
     manager.kill();
@@ -211,7 +214,7 @@ fn quota_that_is_used_up_stays_so_and_is_reported_again() {
     let mut manager = Manager::upf();
     let mut first = manager.control_plane().session(1).unwrap().config.unwrap();
     first.urrs[0].quota = Volume { uplink: Some(1000), ..Volume::default() };
-    manager.change(Transaction { modify: vec![first], ..Transaction::default() });
+    manager.change(&Transaction { modify: vec![first], ..Transaction::default() });
     let load = report(manager.load("1k", "0.5", &["--allow-loss"]));
     assert_ne!(passed(&load, "sent")[0], passed(&load, "received")[0], "{load}");
     let event = "{\"event\":\"usage\",\"seid\":1,\"urr\":1,\"quota\":true,";
@@ -261,7 +264,7 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
         ("page 0", &|pages| pages.clear()),
     ];
     for (part, spoil) in spoil {
-        manager.change(Transaction { remove: vec![1, 203], ..Transaction::default() });
+        manager.change(&Transaction { remove: vec![1, 203], ..Transaction::default() });
         let said = manager.spoil(spoil);
         let lines: Vec<_> = said.lines().filter(|line| line.contains("not used")).collect();
         assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {said}");

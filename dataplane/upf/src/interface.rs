@@ -246,13 +246,18 @@ impl Interface {
     }
 
     /// Announces the interface's own addresses as soon as a peer is connected. A learning switch
-    /// would otherwise flood all frames to an address that has only ever received.
-    pub(crate) fn announce(&self, tap: &Tap) {
-        let frames = self.announcements();
-        let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
-        let done = self.is_ready(0)
-            && (self.announced.load(Relaxed) || self.transmit(tap, 0, &frames) == frames.len());
+    /// would otherwise flood all frames to an address that has only ever received. Returns true if a
+    /// peer has connected since the last call.
+    pub(crate) fn announce(&self, tap: &Tap) -> bool {
+        let transmit_all = || {
+            let frames = self.announcements();
+            let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
+            self.transmit(tap, 0, &frames) == frames.len()
+        };
+        let before = self.announced.load(Relaxed);
+        let done = self.is_ready(0) && (before || transmit_all());
         self.announced.store(done, Relaxed);
+        done && !before
     }
 
     /// Returns the announcements of the interface's own addresses: an ARP announcement (RFC 5227,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
@@ -13,6 +13,8 @@ use dray_datapath::{Activity, lock};
 
 /// Interval between rounds of questions to neighbours.
 const ASK: Duration = Duration::from_millis(500);
+/// Interval between looks for a peer that has connected.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct RunningUpf {
@@ -64,11 +66,14 @@ impl RunningUpf {
         }
         let (upf, stop) = (running.upf.clone(), running.stop.clone());
         let neighbours = move || {
+            let mut due = Instant::now();
             while !stop.load(Ordering::Relaxed) {
-                upf.announce();
-                upf.ask_for_neighbours();
-                upf.record_again();
-                thread::park_timeout(ASK);
+                if upf.announce() || Instant::now() >= due {
+                    upf.ask_for_neighbours();
+                    upf.record_again();
+                    due = Instant::now() + ASK;
+                }
+                thread::park_timeout(LOOK);
             }
         };
         let neighbours = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(neighbours);

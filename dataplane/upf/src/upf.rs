@@ -266,9 +266,12 @@ impl Upf {
         Ok(())
     }
 
-    /// Has sessions recorded if they should be, and could not be before.
+    /// Has sessions recorded if they should be, and could not be before; skipped while sessions are
+    /// being changed.
     pub(crate) fn record_again(&self) {
-        lock(&self.model).record_again();
+        if let Ok(mut model) = self.model.try_lock() {
+            model.record_again();
+        }
     }
 
     /// Adds the data threads that it runs on.
@@ -400,14 +403,15 @@ impl Upf {
         self.events.lost()
     }
 
-    /// Announces the addresses of its interfaces to peers that have connected since the last call.
-    pub fn announce(&self) {
-        self.n3.announce(&self.tap);
-        self.n6.announce(&self.tap);
+    /// Announces the addresses of its interfaces to peers that have connected since the last call;
+    /// returns true if there is one.
+    pub fn announce(&self) -> bool {
+        self.n3.announce(&self.tap) | self.n6.announce(&self.tap)
     }
 
     /// Sends questions for neighbours whose Ethernet address is unknown, and at longer intervals for
-    /// all others; forgets neighbours that no session needs any more. Must be called twice a second.
+    /// all others; forgets neighbours that no session needs any more. Must be called twice a second, and
+    /// when a peer has connected.
     pub fn ask_for_neighbours(&self) {
         self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {

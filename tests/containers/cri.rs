@@ -87,7 +87,8 @@ impl Cluster {
         let endpoint = format!("unix://{}", self.machine.at("containerd.sock").display());
         let mut command = self.machine.command("crictl");
         command.env("CONTAINER_RUNTIME_ENDPOINT", &endpoint);
-        command.env("IMAGE_SERVICE_ENDPOINT", &endpoint).args(words);
+        // Two seconds, unless it is told otherwise, are little on a busy machine.
+        command.env("IMAGE_SERVICE_ENDPOINT", &endpoint).args(["--timeout", "60s"]).args(words);
         command
     }
 

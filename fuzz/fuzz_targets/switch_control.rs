@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::io::{self, Cursor, Read, Write};
 
 use dray_daemon::{BODY_MAX, Request, read_request};
-use dray_switch::apply::{Configuration, Given};
+use dray_switch::apply::Configuration;
 use dray_switch::config::from_json;
 use dray_switch::{Engine, PortConfig, Switch, SwitchConfig, api};
 use libfuzzer_sys::fuzz_target;
@@ -51,7 +51,7 @@ thread_local! {
     static SWITCH: (Switch, Configuration) = {
         let config = SwitchConfig { cpus: vec![0], ..SwitchConfig::default() };
         let switch = Switch::start(&config).expect("a switch");
-        (switch, Configuration::new(config, Given::default()))
+        (switch, Configuration::new(config, Vec::new()))
     };
 }
 
@@ -72,7 +72,8 @@ fuzz_target!(|bytes: &[u8]| {
             }
             let names: HashSet<_> = ports.iter().map(|port| port.config.name.as_str()).collect();
             assert_eq!(names.len(), ports.len());
-            let request = Request { method: "GET".into(), path: "/config".into(), ..Request::default() };
+            let request =
+                Request { method: "GET".into(), path: "/config".into(), ..Request::default() };
             let again = String::from_utf8(api::answer(switch, config, request).body).expect("text");
             let read = SwitchConfig::from_toml(&again).expect("a written configuration is valid");
             assert_eq!(read.to_toml(), again);

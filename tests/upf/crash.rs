@@ -130,7 +130,7 @@ fn sessions_usage_and_counters_survive_kills_and_restarts() {
         assert!(manager.said().contains("103"), "{}", manager.said());
         manager.pass();
     }
-    // What differs in the file is changed, and nothing else.
+    // Sessions that differ in the file are changed, and no others.
     let config = configuration(&[201, 202, 205]);
     std::fs::write(manager.folder.path().join("upf.toml"), config).unwrap();
     manager.end(Signal::TERM);

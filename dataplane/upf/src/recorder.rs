@@ -278,7 +278,7 @@ fn read_journal(bytes: &[u8]) -> Result<BTreeMap<u64, (SessionConfig, Numbers)>,
         return Err("wrong length".to_owned());
     }
     let length = usize::try_from(length).unwrap_or(usize::MAX);
-    // What follows belongs to a transaction that was not completed.
+    // Bytes after it belong to a transaction that was not completed.
     let mut rest = rest.get(..length).ok_or_else(short)?;
     let mut sessions = BTreeMap::new();
     while !rest.is_empty() {

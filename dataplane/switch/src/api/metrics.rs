@@ -19,10 +19,8 @@ pub(super) fn observe(
     config: &SwitchConfig,
     request: &Request,
 ) -> Option<Result<Response, Refusal>> {
-    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response = match request
-        .path
-        .trim_matches('/')
-    {
+    let path = request.path.trim_matches('/');
+    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response = match path {
         "metrics" => |engine, config, request| {
             metrics(&engine.status(), &engine.ports(), config).response(request)
         },

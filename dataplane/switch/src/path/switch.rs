@@ -179,7 +179,13 @@ impl Switch {
     /// Tells that ports of these names were given on the command line: a file that is applied does not
     /// remove them.
     pub fn give(&self, names: impl IntoIterator<Item = Name>) {
-        lock(&self.ports).given.extend(names);
+        let given = &mut lock(&self.ports).given;
+        for name in names {
+            // One that continues has them already.
+            if !given.contains(&name) {
+                given.push(name);
+            }
+        }
     }
 
     fn spawn_housekeeper(&self) -> std::io::Result<(mpsc::Sender<()>, JoinHandle<()>)> {

@@ -44,7 +44,7 @@ pub(crate) struct Lane {
     pub(super) sessions: Sessions,
     pub(crate) changes: Changes,
     pub(crate) counters: Counters,
-    /// Where the counters are published, in the account of this worker.
+    /// Ledger of the direction, in which this worker has an account.
     published: Arc<Ledger>,
     pub(super) teller: Teller,
     pub(crate) tap: Arc<Tap>,

@@ -27,15 +27,14 @@ use crate::store::Store;
 /// Time in milliseconds that a supervisor may be behind with reading.
 const PATIENCE_MS: u32 = 100;
 
-/// Number of attempts to tell it that the program is ready.
-const READY_TRIES: u32 = 100;
-
 /// Supervisor of the process, if there is one.
 #[derive(Debug, Default)]
 pub struct Supervisor {
     socket: Option<Arc<NotifySocket>>,
     /// Interval in which it wants a sign of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
+    /// Message that the program is ready, if it was behind with reading and has not taken it yet.
+    untold: Option<String>,
 }
 
 impl Supervisor {
@@ -59,14 +58,23 @@ impl Supervisor {
         let micros = micros.filter(|micros| is_own && *micros > 0);
         // Half the time, as sd_watchdog_enabled(3) recommends.
         let watchdog = micros.map(|micros| (Duration::from_micros(micros) / 2, Instant::now()));
-        Self { socket: Some(Arc::new(socket)), watchdog }
+        Self { socket: Some(Arc::new(socket)), watchdog, untold: None }
     }
 
-    /// Reports that the program serves its clients, and what it does.
-    pub fn ready(&self, status: &str) {
-        let message = format!("READY=1\nSTATUS={status}");
-        // A supervisor that has gone away cannot be told so; one that is behind would wait in vain.
-        let _ = (0..READY_TRIES).any(|_| self.send(&message, &[]).is_ok());
+    /// Reports that the program serves its clients, and what it does. If the supervisor is behind with
+    /// reading, [`tend`](Self::tend) reports it again.
+    pub fn ready(&mut self, status: &str) {
+        self.untold = Some(format!("READY=1\nSTATUS={status}"));
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        let Some(message) = &self.untold else { return };
+        // A supervisor that has gone away cannot be told so.
+        let is_behind = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        if !self.send(message, &[]).is_err_and(is_behind) {
+            self.untold = None;
+        }
     }
 
     /// Gives a watchdog its sign of life, if one is due and `check` finds the data threads well. To be
@@ -75,6 +83,7 @@ impl Supervisor {
     /// # Errors
     /// That of `check`; it is repeated until the data threads are well or the watchdog acts.
     pub fn tend(&mut self, check: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        self.tell();
         let Some((interval, due)) = &mut self.watchdog else { return Ok(()) };
         if Instant::now() < *due {
             return Ok(());
@@ -158,7 +167,7 @@ mod tests {
         let there = UnixDatagram::bind(&path).unwrap();
         let socket = Some(Arc::new(NotifySocket::open(path.to_str().unwrap()).unwrap()));
         let watchdog = Some((Duration::from_secs(1000), Instant::now()));
-        let mut supervisor = Supervisor { socket, watchdog };
+        let mut supervisor = Supervisor { socket, watchdog, untold: None };
         let received = || {
             let mut bytes = [0; 64];
             let length = there.recv(&mut bytes).unwrap();
@@ -177,6 +186,13 @@ mod tests {
         supervisor.tend(|| Ok(())).unwrap();
         assert_eq!(received(), "WATCHDOG=1");
         supervisor.tend(|| Err("not asked".to_owned())).unwrap();
+        // That the program is ready is told once the supervisor reads again.
+        while supervisor.send("STATUS=many", &[]).is_ok() {}
+        supervisor.ready("3 ports");
+        assert_eq!(received(), "STATUS=many");
+        supervisor.tend(|| Ok(())).unwrap();
+        let last = std::iter::repeat_with(received).find(|message| message != "STATUS=many");
+        assert_eq!(last.unwrap(), "READY=1\nSTATUS=3 ports");
         // Without a supervisor nothing happens, and one that is gone is no error of the program.
         Supervisor::default().send("READY=1", &[]).unwrap();
         drop(there);

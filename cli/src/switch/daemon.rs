@@ -205,7 +205,6 @@ fn run_daemon(
         config.clone(),
         socket.as_fd(),
         monitors.as_ref().map(AsFd::as_fd),
-        || std::process::exit(0),
     )?;
     let recorder = store.map(|store| {
         let monitors = monitors.as_ref().map(AsFd::as_fd);

@@ -24,6 +24,7 @@ mod notify;
 mod server;
 mod socket;
 mod store;
+mod takeover;
 
 pub use access::{Access, Account, read_accounts};
 pub use bound::{BoundSocket, SocketFile, borrow_files, borrows_files, may_make_folder};
@@ -45,3 +46,4 @@ pub use socket::{
     default_control,
 };
 pub use store::{Hello, Kept, Page, Store};
+pub use takeover::{Incumbent, Program, Successor, Takeover, TakeoverError};

@@ -97,7 +97,7 @@ pub use finish::{Finished, Finisher};
 pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};
 pub use limits::MemoryLimits;
 pub use link::{Link, LinkState, LinkStatus};
-pub use live::{Frozen, Live, Resumption, Words};
+pub use live::{Frozen, Held, Live, Resumption, Words};
 pub use query::UriError;
 pub use socket::SocketOptions;
 pub use uri::{Bound, PortUri};

@@ -249,6 +249,24 @@ impl Frozen<'_> {
     }
 }
 
+/// A port that is about to be handed over.
+pub enum Held<'p> {
+    /// Its control thread stands still.
+    Peer(Frozen<'p>),
+    /// It has no peer.
+    Devices(Live),
+}
+
+impl Held<'_> {
+    /// Takes the description of the port.
+    pub fn take_live(&mut self) -> Live {
+        match self {
+            Self::Peer(frozen) => frozen.take_live(),
+            Self::Devices(live) => std::mem::take(live),
+        }
+    }
+}
+
 /// A port that is ready to be continued, in the process that continues it.
 pub struct Resumption {
     pub(crate) ready: mpsc::Receiver<Result<(), String>>,

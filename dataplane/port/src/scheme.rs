@@ -126,9 +126,10 @@ pub(crate) trait Scheme: fmt::Display {
         ))
     }
 
-    /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)).
-    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
-        drop(live);
+    /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)), for a user
+    /// that handles frames with offloads, or not.
+    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
+        let _ = (live, offloads);
         Err(refused("such a port cannot be handed over".to_owned()))
     }
 

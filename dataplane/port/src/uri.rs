@@ -147,10 +147,25 @@ impl PortUri {
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// Continues the port of another process that `live` describes. With a peer, its queues start at
-    /// [`Resumption::go`].
+    /// Continues the port of another process that `live` describes, and that this process would
+    /// [open](Self::open). With a peer, its queues start at [`Resumption::go`].
     pub fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), OpenError> {
-        self.scheme().resume(live).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.resume_by(live, false)
+    }
+
+    /// Like [`resume`](Self::resume), for a caller that handles frames with offloads
+    /// ([`open_offloading`](Self::open_offloading)).
+    pub fn resume_offloading(&self, live: Live) -> Result<(Port, Option<Resumption>), OpenError> {
+        self.resume_by(live, true)
+    }
+
+    fn resume_by(
+        &self,
+        live: Live,
+        offloads: bool,
+    ) -> Result<(Port, Option<Resumption>), OpenError> {
+        let resumed = self.scheme().resume(live, offloads);
+        resumed.map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     /// Opens what another program needs to open the port ([`open_with`](Self::open_with)), in the

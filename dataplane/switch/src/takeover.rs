@@ -1,67 +1,39 @@
 //! Taking over a running switch: another process continues it while all peers stay connected.
 //!
-//! The new process asks at the control socket (`POST /take-over`) and passes one end of a connection,
-//! on which the rest happens:
-//!
-//! | from | message |
-//! |---|---|
-//! | old | its settings, ports and stations, with all descriptors ([`Offer`]); control threads stand still |
-//! | new | it is ready: memory is mapped, workers are started and have no ports |
-//! | old | workers have let go of all ports |
-//! | new | it goes on; the old process ends without closing anything |
+//! First control threads stand still, and the old process sends its settings, ports and stations, with
+//! all descriptors ([`Offer`]). The new one maps memory and starts workers, which have no ports. Then the
+//! workers of the old one let go of all ports ([`dray_daemon::Takeover`] has the messages).
 //!
 //! Counters and positions of the queues are in memory that both processes see. Frames wait between the
-//! second message and the last. Until the last one has been sent, the old process goes on if anything
-//! fails.
+//! second message and the last.
 //!
 //! After a crash the offer comes from the supervisor's store ([`recorder`](crate::recorder)), and
 //! nothing has to be waited for.
 
-use std::io::Write;
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use dray_daemon::{Channel, ClientError, ControlSocket, Hello, Refusal, Request, Response};
+use dray_daemon::{
+    ControlSocket, Hello, Incumbent, Program, Refusal, Request, Response, Successor, Takeover,
+};
 use dray_port::{Live, PortUri};
 use dray_sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Name, PortConfig, SwitchConfig};
+pub use dray_daemon::TakeoverError;
+
+use crate::config::{Name, PortConfig, SwitchConfig};
 use crate::engine::{PortStats, TableEntry};
 use crate::path::Switch;
 
-/// Version of the messages. Two processes must have the same.
-const FORMAT: u32 = 3;
-/// Time within which the new process gets ready, while control threads stand still.
-const PREPARING: Duration = Duration::from_secs(10);
-/// Time for which the old process waits for the last message.
-const ENDING: Duration = Duration::from_secs(3);
-/// Time within which the old process must have stopped for the new one to go on; shorter, so that the
-/// old one still waits then.
-const STOPPING: Duration = Duration::from_secs(1);
+const PROGRAM: Program = Program { name: "switch", command: "dray switch", format: 3 };
 
-const READY: &[u8] = b"ready";
-const STOPPED: &[u8] = b"stopped";
-const GO: &[u8] = b"go";
-
-/// Returns the request of a process that takes over, which is also the reply to it.
+/// Returns what begins a page of the supervisor's store.
 pub(crate) fn hello() -> Hello {
-    Hello::new(FORMAT)
-}
-
-/// Returns why the switch `new` cannot take over from `running`, if it cannot.
-fn differ(running: &Hello, new: &Hello) -> Option<String> {
-    (running.format != new.format).then(|| {
-        format!(
-            "the running switch is dray {} and the new one dray {}, which exchange other messages \
-             (formats {} and {}): stop the one, then start the other",
-            running.version, new.version, running.format, new.format
-        )
-    })
+    PROGRAM.hello()
 }
 
 /// State that a switch hands over.
@@ -124,83 +96,33 @@ pub struct Predecessor {
     /// The control socket, and the one for metrics.
     control: OwnedFd,
     metrics: Option<OwnedFd>,
-    /// Ends this process, once another one has taken over.
-    end: fn() -> !,
-    is_busy: AtomicBool,
+    incumbent: Arc<Incumbent>,
 }
 
 impl Predecessor {
-    /// Prepares `switch` for a take-over, together with the sockets at which it is reached. `end` ends
-    /// this process without dropping anything.
+    /// Prepares `switch` for a take-over, together with the sockets at which it is reached.
     pub fn new(
         switch: Arc<Switch>,
         config: SwitchConfig,
         control: BorrowedFd<'_>,
         metrics: Option<BorrowedFd<'_>>,
-        end: fn() -> !,
     ) -> std::io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             switch,
             config,
             control: control.try_clone_to_owned()?,
             metrics: metrics.map(|socket| socket.try_clone_to_owned()).transpose()?,
-            end,
-            is_busy: AtomicBool::new(false),
+            incumbent: Incumbent::new(PROGRAM, || ()),
         }))
     }
 
     /// Answers the request for a take-over, which then happens on a thread of its own.
-    pub(crate) fn answer(self: &Arc<Self>, mut request: Request) -> Result<Response, Refusal> {
-        if request.method != "POST" {
-            return Err(Refusal::not_allowed(&request, "POST"));
-        }
-        let refuse = |status, what: String| Err(Refusal::new(status, what));
-        let own = rustix::process::geteuid().as_raw();
-        if request.user != Some(own) {
-            let user = request.user.map_or("unknown".to_owned(), |user| user.to_string());
-            let what = format!("take-over by user {user}: only user {own}, the switch's own, may");
-            return refuse(403, what);
-        }
-        let new: Hello = config::from_json(&request.body)?;
-        if let Some(what) = differ(&hello(), &new) {
-            return refuse(409, format!("take-over: {what}"));
-        }
-        let count = request.descriptors.len();
-        let (Some(socket), 1) = (request.descriptors.pop(), count) else {
-            return refuse(400, format!("take-over: {count} file descriptors; give one"));
-        };
-        let channel = match Channel::of(socket) {
-            Ok(channel) => channel,
-            Err(error) => return refuse(400, format!("take-over: file descriptor: {error}")),
-        };
-        if self.is_busy.swap(true, Ordering::Acquire) {
-            return refuse(409, "take-over: another one is under way".to_owned());
-        }
+    pub(crate) fn answer(self: &Arc<Self>, request: Request) -> Result<Response, Refusal> {
         let this = self.clone();
-        let run = move || {
-            let result = this.hand_over(&channel);
-            if let Err(why) = &result {
-                // The new process says it, unless it is what has failed.
-                let _ = channel.send(format!("error: {why}").as_bytes(), &[], STOPPING);
-                let line = format!("dray: take-over failed, the switch goes on: {why}\n");
-                // A closed standard error must not end the switch.
-                let _ = std::io::stderr().write_all(line.as_bytes());
-            } else {
-                (this.end)();
-            }
-            this.is_busy.store(false, Ordering::Release);
-        };
-        match std::thread::Builder::new().name("take-over".to_owned()).spawn(run) {
-            Ok(_) => Ok(Response::json(200, &hello())),
-            Err(error) => {
-                self.is_busy.store(false, Ordering::Release);
-                refuse(500, format!("take-over: thread: {error}"))
-            }
-        }
+        self.incumbent.answer(request, move |successor| this.hand_over(successor))
     }
 
-    fn hand_over(&self, channel: &Channel) -> Result<(), String> {
-        let text = |error: std::io::Error| error.to_string();
+    fn hand_over(&self, successor: &Successor) -> Result<Infallible, String> {
         self.switch.hand_over(
             &self.config,
             |offer| {
@@ -208,19 +130,9 @@ impl Predecessor {
                 let own = own.chain(self.metrics.iter().map(AsFd::as_fd));
                 let of_ports = offer.ports.iter().flat_map(OfferedPort::descriptors);
                 let descriptors: Vec<_> = own.chain(of_ports).collect();
-                let has_metrics = self.metrics.is_some();
-                channel
-                    .send(&to_json(&(has_metrics, offer)), &descriptors, PREPARING)
-                    .map_err(text)?;
-                expect(channel, READY, PREPARING)
+                successor.offer(&to_json(&(self.metrics.is_some(), offer)), &descriptors)
             },
-            || {
-                channel.send(STOPPED, &[], ENDING).map_err(text)?;
-                let Err(why) = expect(channel, GO, ENDING) else { return Ok(()) };
-                // From now on the other process cannot send it any more, but it may have.
-                channel.close();
-                expect(channel, GO, STOPPING).map_err(|_| why)
-            },
+            || successor.let_go(),
         )
     }
 }
@@ -229,19 +141,10 @@ pub(crate) fn to_json(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("plain data")
 }
 
-/// Waits for a message without content.
-fn expect(channel: &Channel, message: &[u8], patience: Duration) -> Result<(), String> {
-    let (received, _) = receive(channel, patience).map_err(|TakeoverError(why)| why)?;
-    match received == message {
-        true => Ok(()),
-        false => Err("unexpected message".to_owned()),
-    }
-}
-
 /// A take-over of a running switch, by the process that takes over.
 pub struct Succession {
-    /// Connection to the running switch; none if it has ended.
-    channel: Option<Channel>,
+    /// The running switch; none if it has ended.
+    running: Option<Takeover>,
     offer: Offer,
     control: OwnedFd,
     metrics: Option<OwnedFd>,
@@ -257,41 +160,10 @@ enum End {
     Killed,
 }
 
-/// A take-over cannot be started or completed; the running switch, if there is one, goes on.
-#[derive(Debug, thiserror::Error)]
-#[error("take-over: {0}")]
-pub struct TakeoverError(pub(crate) String);
-
 impl Succession {
     /// Asks the switch at the socket `control` to hand over.
     pub fn request(control: &Path) -> Result<Self, TakeoverError> {
-        let failed = |error: std::io::Error| TakeoverError(error.to_string());
-        let client = dray_daemon::Client::new(control, "dray switch");
-        let refused = |error: ClientError| match error {
-            ClientError::Refused { status: 404, .. } => {
-                let what =
-                    "the running switch is of a version that cannot hand over; stop it first";
-                TakeoverError(what.to_owned())
-            }
-            error => {
-                let what = error.to_string();
-                TakeoverError(what.strip_prefix("take-over: ").unwrap_or(&what).to_owned())
-            }
-        };
-        let (own, user) = (rustix::process::geteuid().as_raw(), client.user().map_err(refused)?);
-        if user != own {
-            let what = format!("the running switch is user {user}'s, and this is user {own}");
-            return Err(TakeoverError(what));
-        }
-        let (channel, theirs) = Channel::pair().map_err(failed)?;
-        let body = to_json(&hello());
-        let running: Hello =
-            client.json_with("POST", "/take-over", &body, &[theirs.as_fd()]).map_err(refused)?;
-        drop(theirs);
-        if let Some(what) = differ(&running, &hello()) {
-            return Err(TakeoverError(what));
-        }
-        let (message, descriptors) = receive(&channel, PREPARING)?;
+        let (running, message, descriptors) = Takeover::request(control, PROGRAM)?;
         let (has_metrics, mut offer): (bool, Offer) = parse(&message)?;
         let mut descriptors = descriptors.into_iter();
         let missing = || TakeoverError("the sockets of the switch did not come along".to_owned());
@@ -301,7 +173,7 @@ impl Succession {
         for port in &mut offer.ports {
             port.adopt(&mut descriptors)?;
         }
-        Ok(Self { channel: Some(channel), offer, control, metrics, end: End::Running })
+        Ok(Self { running: Some(running), offer, control, metrics, end: End::Running })
     }
 
     /// Continues a switch that has ended, which has left `offer` in the supervisor's store.
@@ -312,7 +184,7 @@ impl Succession {
         was_killed: bool,
     ) -> Self {
         let end = if was_killed { End::Killed } else { End::Ended };
-        Self { channel: None, offer, control, metrics, end }
+        Self { running: None, offer, control, metrics, end }
     }
 
     /// Returns the number of disconnects of each port so far.
@@ -389,7 +261,7 @@ impl Succession {
         config: &SwitchConfig,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Switch, ControlSocket, Option<TcpListener>), TakeoverError> {
-        let Self { channel, offer, control, metrics, .. } = self;
+        let Self { running, offer, control, metrics, .. } = self;
         let failed = |error: &dyn std::fmt::Display| TakeoverError(error.to_string());
         // The running switch still needs them if anything fails; and ports that share a socket have
         // several duplicates of it.
@@ -398,28 +270,12 @@ impl Succession {
         let control = control.map_err(|error| failed(&error))?;
         let metrics = config.metrics.map(|address| address.listen_with(metrics)).transpose();
         let metrics = metrics.map_err(|error| failed(&error))?;
-        let taken = Switch::take_over(config, offer, channel.is_none(), confine);
+        let taken = Switch::take_over(config, offer, running.is_none(), confine);
         let (switch, heir) = taken.map_err(|error| failed(&error))?;
-        if let Some(channel) = channel {
-            channel.send(READY, &[], STOPPING).map_err(|error| failed(&error))?;
-            expect(&channel, STOPPED, STOPPING).map_err(TakeoverError)?;
-            channel.send(GO, &[], STOPPING).map_err(|error| failed(&error))?;
-        }
+        running.map_or(Ok(()), |running| running.complete())?;
         dray_daemon::borrow_files(false);
         switch.resume(heir);
         Ok((switch, control, metrics))
-    }
-}
-
-fn receive(
-    channel: &Channel,
-    patience: Duration,
-) -> Result<(Vec<u8>, Vec<OwnedFd>), TakeoverError> {
-    let received = channel.receive(patience);
-    let (message, descriptors) = received.map_err(|error| TakeoverError(error.to_string()))?;
-    match message.strip_prefix(b"error: ") {
-        Some(why) => Err(TakeoverError(String::from_utf8_lossy(why).into_owned())),
-        None => Ok((message, descriptors)),
     }
 }
 

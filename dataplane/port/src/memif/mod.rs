@@ -150,7 +150,7 @@ impl Scheme for MemifUri {
         server::open(self, *memory, clients, None)
     }
 
-    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let Role::Server { memory, access } = &self.role else {
             return Err(refused("a memif client cannot be handed over".to_owned()));
         };

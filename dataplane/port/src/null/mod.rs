@@ -26,7 +26,7 @@ impl Scheme for NullUri {
         Ok(Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None })
     }
 
-    fn resume(&self, _: Live) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, _: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         Ok((self.open(None)?, None))
     }
 

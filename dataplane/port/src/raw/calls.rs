@@ -32,6 +32,22 @@ pub(super) fn bind(socket: BorrowedFd<'_>, index: u32, ethertype: u16) -> io::Re
     })
 }
 
+/// Returns true if a packet socket is bound to an interface that is still there.
+pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
+    // SAFETY: an all-zero sockaddr_ll is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    let mut length = mem::size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel writes at most one sockaddr_ll, and its length.
+    let result = unsafe {
+        libc::getsockname(
+            socket.as_raw_fd(),
+            ptr::from_mut(&mut address).cast(),
+            ptr::from_mut(&mut length),
+        )
+    };
+    check(result).is_ok() && address.sll_ifindex > 0
+}
+
 /// Keeps the interface promiscuous for as long as the socket is open.
 pub(super) fn set_promiscuous(socket: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     let request = libc::packet_mreq {

@@ -152,15 +152,18 @@ impl Scheme for RawUri {
         self.open_sockets(self.offload)
     }
 
-    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let (sockets, frame_max) = live.into_devices();
         let is_right = |socket| sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET);
         if sockets.len() != usize::from(self.queues) || !sockets.iter().all(is_right) {
             let what = format!("give {} packet sockets, one for each queue", self.queues);
             return Err(refused(what));
         }
+        if !sockets.iter().all(|socket| calls::is_bound(socket.as_fd())) {
+            return Err(refused("its interface has gone".to_owned()));
+        }
         let sockets = sockets.into_iter().map(|socket| (socket, frame_max)).collect();
-        Ok((self.port(sockets, self.offload)?, None))
+        Ok((self.port(sockets, offloads && self.offload)?, None))
     }
 
     fn capabilities(&self, _: &str) -> &'static [Capability] {

@@ -97,7 +97,12 @@ impl TapUri {
     }
 
     /// Takes devices that another program has opened.
-    fn open_devices(&self, descriptors: Vec<OwnedFd>, frame_max: usize) -> Result<Port, Failed> {
+    fn open_devices(
+        &self,
+        descriptors: Vec<OwnedFd>,
+        frame_max: usize,
+        offloads: bool,
+    ) -> Result<Port, Failed> {
         if descriptors.len() != usize::from(self.queues) {
             let (have, queues) = (descriptors.len(), self.queues);
             return Err(refused(format!("there are {have}; give one for each of {queues} queues")));
@@ -105,7 +110,7 @@ impl TapUri {
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         for descriptor in descriptors {
             let Device { file, offloads, .. } =
-                Device::of(descriptor, &self.interface, self.queues > 1, self.offload)?;
+                Device::of(descriptor, &self.interface, self.queues > 1, offloads)?;
             let device = Arc::new(file);
             port.rx.push(Box::new(TapReceive::new(device.clone(), None, offloads, self.wait)));
             port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
@@ -182,12 +187,12 @@ impl Scheme for TapUri {
 
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
         let frame_max = FRAME_MAX.min(self.mtu.unwrap_or(MTU_MAX) + ETHERNET_LEN);
-        self.open_devices(descriptors, frame_max)
+        self.open_devices(descriptors, frame_max, self.offload)
     }
 
-    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let (devices, frame_max) = live.into_devices();
-        Ok((self.open_devices(devices, frame_max)?, None))
+        Ok((self.open_devices(devices, frame_max, offloads && self.offload)?, None))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

@@ -162,7 +162,7 @@ impl Scheme for VhostUri {
         self.try_open(peers, self.offload)
     }
 
-    fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let mut parts = live.into_parts().map_err(handed::refused)?;
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
@@ -171,8 +171,8 @@ impl Scheme for VhostUri {
         let peer = Handed::peer(peer, SocketType::STREAM)?;
         let (resumption, resumed) = resumption.unzip();
         let peer = peer.zip(resumed);
-        let port = self.try_open(Peers::Live { peer, origin, past: past.into() }, self.offload)?;
-        Ok((port, resumption))
+        let peers = Peers::Live { peer, origin, past: past.into() };
+        Ok((self.try_open(peers, offloads && self.offload)?, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
@@ -260,6 +260,28 @@ mod tests {
         // Closing does not wait for the messages that are left.
         drop(port);
         assert!(start.elapsed() < Duration::from_secs(20));
+    }
+
+    #[test]
+    fn continued_port_offers_offloads_only_to_user_that_handles_them() {
+        for handles in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("socket");
+            let uri: PortUri = format!("vhost:{}", path.display()).parse().unwrap();
+            let before = uri.open().unwrap();
+            let link = before.link.as_ref().unwrap();
+            let mut frozen = link.freeze(Duration::from_secs(10)).unwrap().unwrap();
+            let live = frozen.take_live();
+            let resumed = if handles { uri.resume_offloading(live) } else { uri.resume(live) };
+            let (_port, resumption) = resumed.unwrap();
+            assert!(resumption.is_none(), "there is no driver");
+            let mut driver = UnixStream::connect(&path).unwrap();
+            driver.write_all(MESSAGE.map(u32::to_ne_bytes).as_flattened()).unwrap();
+            let mut reply = [0; REPLY];
+            driver.read_exact(&mut reply).unwrap();
+            let has_checksum = reply[REPLY - 8] & 1 != 0;
+            assert_eq!(has_checksum, handles);
+        }
     }
 
     /// Transmits 1500-byte frames that differ in their first 64 bytes only, as a sender's do. The

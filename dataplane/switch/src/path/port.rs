@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Frozen, Link, Live, Receive};
+use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Receive};
 
 use super::ledger::{self, BEFORE, LOST};
 use super::police::{Bucket, Police};
@@ -58,22 +58,6 @@ struct Finishing {
     finisher: Finisher,
     /// Number of segments that were taken of the first frame that was not taken whole.
     taken: usize,
-}
-
-/// A port that is about to be handed over.
-pub(super) enum Held<'p> {
-    Peer(Frozen<'p>),
-    Devices(Live),
-}
-
-impl Held<'_> {
-    /// Takes the description of the port.
-    pub(super) fn take_live(&mut self) -> Live {
-        match self {
-            Self::Peer(frozen) => frozen.take_live(),
-            Self::Devices(live) => std::mem::take(live),
-        }
-    }
 }
 
 /// Action of a port on a frame.

@@ -1,18 +1,19 @@
 //! The switch at a take-over, on both sides ([`takeover`](crate::takeover)), and as the recorder sees
 //! it ([`recorder`](crate::recorder)).
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_datapath::lock;
-use dray_port::{OpenError, Port, Resumption};
+use dray_port::{Held, OpenError, Port, Resumption};
 use dray_sandbox::SandboxError;
 use tracing::warn;
 
 use super::Switch;
-use super::port::{Held, OpenPort};
+use super::port::OpenPort;
 use super::switch::{Ports, refused};
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
 use crate::counters::{Counters, Ledger};
@@ -48,8 +49,7 @@ fn ago(seconds: f64) -> Instant {
 impl Switch {
     /// Hands over to another process. First the control threads of all ports stand still, and `offer`
     /// tells the other process what there is. Then the workers let go of the ports, and `end` tells
-    /// that. If both succeed, the other process has taken over, and this one must end without dropping
-    /// the switch. Otherwise the switch goes on.
+    /// that, and ends this process. If one of both fails, the switch goes on.
     ///
     /// # Errors
     /// Why a port cannot be handed over, or the error of `offer` or `end`.
@@ -57,8 +57,8 @@ impl Switch {
         &self,
         settings: &SwitchConfig,
         offer: impl FnOnce(&Offer) -> Result<(), String>,
-        end: impl FnOnce() -> Result<(), String>,
-    ) -> Result<(), String> {
+        end: impl FnOnce() -> Result<Infallible, String>,
+    ) -> Result<Infallible, String> {
         let stations = self.learned();
         let mut ports = lock(&self.ports);
         let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
@@ -131,7 +131,7 @@ impl Switch {
                 heir.ports.push((config.name, OfferedEnd { partner, ledger, resumption: None }));
                 continue;
             }
-            let (port, resumption) = match config.uri.resume(live) {
+            let (port, resumption) = match config.uri.resume_offloading(live) {
                 Ok(resumed) => resumed,
                 Err(error) if has_ended => match open_again(&config, &error) {
                     Some(port) => (port, None),

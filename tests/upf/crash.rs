@@ -1,5 +1,5 @@
 //! A user plane function that is killed, or restarted, continues with what its service manager keeps:
-//! sessions, usage and counters stay, and a state that cannot be used is replaced by an ordinary start.
+//! sessions, usage, counters and connections stay, and a state that cannot be used is replaced by an ordinary start.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::Duration;
 
+use dray_port::{LinkState, Port};
 use dray_upf::SessionStatus;
 use dray_upf::api::{Client, Stats, Transaction};
 use dray_upf::config::{SessionConfig, UpfConfig, Volume};
@@ -17,12 +18,15 @@ use serde_json::Value;
 use crate::common::manager::{Manager, Page, null};
 use crate::common::{self, Started, alone, eventually};
 use crate::fixture::{CONFIG, V4, number, report};
+use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, numbers};
 
+/// Maximum number of packets that a worker moves at a time.
+const BATCH: u64 = 256;
 /// Sessions of the configuration that no load uses.
-const SESSIONS: [u64; 3] = [201, 202, 203];
+pub(crate) const SESSIONS: [u64; 3] = [201, 202, 203];
 
 /// Returns a configuration of generated sessions, and of `seids`.
-fn configuration(seids: &[u64]) -> String {
+pub(crate) fn configuration(seids: &[u64]) -> String {
     let session = |seid: &u64| {
         format!(
             "[[sessions]]\nseid = {seid}\nue = [\"10.99.0.{}\"]\n\
@@ -34,16 +38,23 @@ fn configuration(seids: &[u64]) -> String {
     format!("{CONFIG}{V4}{}", seids.iter().map(session).collect::<String>())
 }
 
-fn session(seid: u64) -> SessionConfig {
+pub(crate) fn session(seid: u64) -> SessionConfig {
     UpfConfig::from_toml(&configuration(&[seid])).unwrap().sessions.remove(0)
 }
 
 impl Manager {
     fn upf() -> Self {
+        Self::upf_at(SPLIT)
+    }
+
+    fn upf_at(peers: Peers) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("upf.toml"), configuration(&SESSIONS)).unwrap();
-        let options = ["upf", "--n3", "vhost:DIR/n3", "--n6", "vhost:DIR/n6", "--config"];
-        Self::run(folder, 1, &[&options[..], &["DIR/upf.toml"]].concat())
+        let ports = peers.options();
+        let [n3, its, n6, other] = ports.each_ref().map(String::as_str);
+        let options = ["upf", n3, its, n6, other, "--config", "DIR/upf.toml"];
+        // The page of the sessions, and one for each port.
+        Self::run(folder, 3, &options)
     }
 
     fn control_plane(&self) -> Client {
@@ -186,25 +197,95 @@ fn busy_manager_keeps_the_state_later() {
     assert_eq!(manager.control_plane().status().unwrap().sessions, 102);
 }
 
-/// A packet that was forwarded was counted, whenever the process is killed.
+/// Peers never reconnect, and a packet that was forwarded was counted, whenever the process is killed.
 #[test]
-fn no_forwarded_packet_is_uncounted_after_kills_under_load() {
+fn connections_and_usage_survive_twenty_kills_under_load() {
+    let _alone = alone();
+    let mut moment = 1u32;
+    for peers in [SPLIT, PACKED, MEMIF] {
+        let mut manager = Manager::upf_at(peers);
+        let folder = manager.folder.path().to_owned();
+        let report = load(&folder, peers.plug(&folder), |_| {
+            manager.settle();
+            for _ in 0..20 {
+                manager.wait();
+                moment = moment.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                sleep(Duration::from_micros(u64::from(moment >> 17)));
+                manager.kill();
+            }
+            manager.wait();
+        });
+        let (sessions, stats) = manager.told();
+        let numbers = numbers(&report, &sessions);
+        println!("{peers:?}: {numbers:?} sent, counted and received each way");
+        for [sent, counted, received] in numbers {
+            assert!(received <= counted && counted <= sent, "{report:?}");
+            // Those that a worker was moving, and those that waited for the egress port.
+            assert!(sent - received <= 20 * 2 * BATCH, "{report:?} {stats:?}");
+        }
+    }
+}
+
+#[test]
+fn restart_loses_no_packet_and_no_connection() {
+    let _alone = alone();
+    for peers in [SPLIT, PACKED, MEMIF] {
+        let mut manager = Manager::upf_at(peers);
+        let folder = manager.folder.path().to_owned();
+        let report = load(&folder, peers.plug(&folder), |_| {
+            for _ in 0..10 {
+                let said = manager.end(Signal::TERM);
+                assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+                manager.start();
+                manager.wait();
+                sleep(Duration::from_millis(20));
+            }
+        });
+        let (sessions, stats) = manager.told();
+        let numbers = numbers(&report, &sessions);
+        assert!(
+            numbers.iter().all(|[sent, rest @ ..]| rest == &[*sent; 2]),
+            "{numbers:?} {stats:?}"
+        );
+        assert_eq!(
+            numbers.map(|[sent, ..]| sent),
+            [stats.uplink, stats.downlink].map(|of| of.tx_packets)
+        );
+    }
+}
+
+/// A port whose record cannot be used is opened again, and the other one stays.
+#[test]
+fn port_that_cannot_continue_connects_anew() {
     let _alone = alone();
     let mut manager = Manager::upf();
-    let load = manager.load("5k", "4", &["--allow-loss"]);
-    for _ in 0..5 {
-        sleep(Duration::from_millis(500));
-        manager.kill();
-        manager.wait();
-    }
-    let load = report(load);
-    let (sessions, _) = manager.told();
-    let (counted, sent, received) =
-        (counted(&sessions), passed(&load, "sent"), passed(&load, "received"));
-    println!("{sent:?} sent, {counted:?} counted, {received:?} received");
-    for way in 0..2 {
-        assert!(received[way] > sent[way] / 10, "{load}");
-        assert!(received[way] <= counted[way] && counted[way] <= sent[way], "{counted:?} {load}");
+    type Spoil<'s> = &'s dyn Fn(&mut Page);
+    let spoil: [Spoil<'_>; 4] = [
+        // It has changed since it was recorded.
+        &|(text, _)| {
+            let at = text.find("\"changes\":").unwrap() + 10;
+            text.insert(at, '1');
+        },
+        // The marks, or the connection, are none.
+        &|(_, descriptors)| descriptors[2] = null(),
+        &|(_, descriptors)| descriptors[1] = null(),
+        // It was opened otherwise.
+        &|(text, _)| *text = text.replacen("/n3", "/n5", 1),
+    ];
+    let [n3, n6] = SPLIT.plug(manager.folder.path());
+    let status = |port: &Port| port.link.as_ref().expect("a peer").status();
+    let is_up = |port: &Port| status(port).state == LinkState::Running;
+    for (number, spoil) in spoil.into_iter().enumerate() {
+        assert!(eventually(|| is_up(&n3) && is_up(&n6)));
+        manager.settle();
+        let before = status(&n3).ends;
+        let said = manager.spoil(|pages| {
+            let is_of_n3 = |page: &&mut Page| page.0.contains("Port") && page.0.contains("/n3");
+            spoil(pages.iter_mut().find(is_of_n3).expect("a page"));
+        });
+        assert!(eventually(|| status(&n3).ends != before && is_up(&n3)), "{number}: {said}");
+        assert!(!said.contains("not used") && status(&n6).ends.is_empty(), "{number}: {said}");
+        assert_eq!(manager.control_plane().status().unwrap().sessions, 103);
     }
 }
 
@@ -245,12 +326,13 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
         file.write_all(bytes).unwrap();
     }
     type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>);
-    let spoil: [(&str, Spoil<'_>); 11] = [
+    let spoil: [(&str, Spoil<'_>); 13] = [
         ("invalid state", &|pages| pages[0].0.truncate(50)),
-        ("formats 9 and 1", &|pages| {
-            pages[0].0 = pages[0].0.replacen("\"format\":1", "\"format\":9", 1);
+        ("formats 9 and 2", &|pages| {
+            pages[0].0 = pages[0].0.replacen("\"format\":2", "\"format\":9", 1);
         }),
-        ("3 of its 4 file descriptors", &|pages| pages[0].1.truncate(3)),
+        ("3 of its 7 file descriptors", &|pages| pages[0].1.truncate(3)),
+        ("no page of the sessions", &|pages| _ = pages.remove(0)),
         ("sessions: cut short", &|pages| {
             let file = journal(pages);
             file.set_len(file.metadata().unwrap().len() - 1).unwrap();
@@ -260,6 +342,7 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
         ("sessions: wrong checksum at byte 16", &|pages| overwrite(pages, 40, b"spoiled")),
         ("sessions: ", &|pages| pages[0].1[0] = null()),
         ("accounts: not memory", &|pages| pages[0].1[1] = null()),
+        ("neighbours: ", &|pages| pages[0].1.swap(4, 2)),
         ("sessions: no such account", &|pages| pages[0].1.swap(1, 2)),
         ("page 0", &|pages| pages.clear()),
     ];

@@ -10,4 +10,6 @@ mod crash;
 mod fixture;
 mod forwarding;
 mod hostile;
+mod peers;
 mod program;
+mod takeover;

@@ -1,6 +1,9 @@
 //! The user plane function as a program, on any two ports.
 
 use std::io::{self, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,10 +14,11 @@ use dray_datapath::{Cancel, Placement};
 use dray_port::{LinkState, LinkStatus, PortUri};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Past, RunningUpf, Upf};
+use dray_upf::{Legacy, Past, RunningUpf, Upf};
+use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
-use super::ports::Ports;
+use super::ports::{Given, Ports};
 use super::show;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
 use crate::log::{self, LogArguments, LoggedPort, PortLog};
@@ -25,15 +29,15 @@ use crate::sandbox::Sandbox;
 /// Options of the daemon.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// Workers per direction; both ports need as many queues (`queues=` in their URIs).
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    workers: u16,
+    /// Workers per direction [default: 1]; both ports need as many queues (`queues=` in their URIs).
+    #[arg(long, value_name = "NUMBER")]
+    workers: Option<u16>,
     /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Time without packets after which a direction sleeps, or `never`.
-    #[arg(long, value_name = "TIME", default_value_t = Idle::default())]
-    idle: Idle,
+    /// Time without packets after which a direction sleeps, such as 50us (the default), or `never`.
+    #[arg(long, value_name = "TIME")]
+    idle: Option<Idle>,
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
@@ -48,6 +52,11 @@ pub(super) struct DaemonArguments {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
+    /// Take over from the user plane function that runs at the control socket: peers stay connected,
+    /// and sessions, usage and counters stay. Options that are not given, and without --config the
+    /// configuration, are as they are there.
+    #[arg(long)]
+    take_over: bool,
     #[command(flatten)]
     log: LogArguments,
     /// Write the counters as JSON.
@@ -55,15 +64,34 @@ pub(super) struct DaemonArguments {
     json: bool,
 }
 
-pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { workers, cpus, idle, duration, control, metrics, sandbox, log, json } =
-        arguments;
+pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failure> {
+    let DaemonArguments { duration, sandbox, take_over, log, json, .. } = arguments;
     log.start()?;
-    let control = control.unwrap_or_else(|| default_control(CONTROL).into());
+    let control = arguments.control.unwrap_or_else(|| default_control(CONTROL).into());
+    let mut past = take_over.then(|| Past::request(&control.path)).transpose()?;
+    let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
+    let before = before.transpose()?;
+    let Given { n3, n6, config } = given;
+    let has_config = config.is_some();
+    let uri = |number| past.as_ref()?.uri(number).cloned();
+    let ports = (
+        n3.or_else(|| uri(0)),
+        n6.or_else(|| uri(1)),
+        config.or_else(|| before.as_ref().map(|before| before.config.clone())),
+    );
+    let (Some(n3), Some(n6), Some(config)) = ports else {
+        return Err(usage!("give --n3, --n6 and --config"));
+    };
+    let ports = &Ports { n3, n6, config };
+    let workers = arguments.workers.or(before.as_ref().map(|before| before.workers)).unwrap_or(1);
     let threads = 2 * usize::from(workers);
-    let cpus = match cpus {
-        None => Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect(),
-        Some(CpuList(cpus)) => {
+    let same = before.as_ref().filter(|before| before.workers == workers);
+    let cpus = match (arguments.cpus, same) {
+        (None, Some(before)) => before.cpus.clone(),
+        (None, None) => {
+            Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect()
+        }
+        (Some(CpuList(cpus)), _) => {
             Placement::of(&cpus).map_err(Failure::usage)?;
             if cpus.len() > threads {
                 let given = cpus.len();
@@ -73,6 +101,16 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
             }
             cpus
         }
+    };
+    let idle = arguments.idle.or(before.as_ref().map(|before| before.idle)).unwrap_or_default();
+    let metrics = arguments.metrics.or(before.as_ref().and_then(|before| before.metrics));
+    let options = Options {
+        config: ports.config.clone(),
+        control: control.path.clone(),
+        metrics,
+        workers,
+        cpus: cpus.clone(),
+        idle,
     };
     let idle = match idle {
         Idle::After(time) => Some(time),
@@ -85,32 +123,40 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
             anyhow::anyhow!("{uri}: this path is that of the control socket; give another one");
         return Err(Failure::usage(what));
     }
-    let config = ports.load()?;
+    let config = match &past {
+        Some(past) if !has_config => past.config().clone(),
+        _ => ports.load()?,
+    };
     let cancel = cancel_on_signals()?;
     dray_port::share_heap();
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let mut supervisor = Supervisor::from_environment();
-    // Bind the socket first: a second daemon must fail before it touches ports.
-    let socket = ControlSocket::bind(&control)?;
-    let monitors = metrics.map(MetricsAddress::listen).transpose()?;
     let store = supervisor.store();
-    let mut past = None;
-    let [n3, n6] = ports.open(|| {
-        // A state is tried once, so what can fail for other reasons comes first.
-        past = store.as_ref().and_then(left);
-        sandbox.enter(&control.path, [&ports.n3, &ports.n6], None)
-    })?;
-    let upf = Upf::resume(&config, past, n3, n6, workers.into());
+    past = past.or_else(|| left(store.as_ref()?));
+    // Bind the socket first: a second daemon must fail before it touches ports.
+    let (socket, monitors) = listen(&control, metrics, past.as_mut())?;
+    let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
+    let mut log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
+    let confine = || sandbox.enter(&control.path, [&ports.n3, &ports.n6], None);
+    let [n3, n6] = ports.open(past.as_mut(), confine)?;
+    let upf = Upf::resume(&config, past.as_mut(), n3, n6, workers.into());
     let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
-    if let Some(store) = store
-        && let Err(error) = upf.record(store, &config)
-    {
-        warn!(%error, "sessions are not kept for a restart");
-    }
     let sessions = upf.session_count();
-    let mut running = RunningUpf::start(upf, directions, &cpus, idle)?;
-    let server = api::serve(socket, running.upf().clone());
+    let mut running = RunningUpf::prepare(upf, directions, &cpus, idle)?;
+    past.map_or(Ok(()), |past| past.go_on(running.upf()))?;
+    running.go();
+    let legacy = Legacy {
+        config: &config,
+        ports: [&ports.n3, &ports.n6],
+        options: serde_json::to_string(&options)?,
+        control: socket.as_fd(),
+        metrics: monitors.as_ref().map(AsFd::as_fd),
+    };
+    let is_kept = store.is_some();
+    running.upf().record(legacy, store)?;
+    let reports = running.upf().clone();
+    let server = api::serve(socket, running.upf().clone(), move || say_last(&reports));
     let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
     let started = Instant::now();
     let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
@@ -122,13 +168,10 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
         let text = show::started(ports, &config, sessions, &used, &control.path, metrics);
         let _ = io::stderr().write_all(text.as_bytes());
     }
-    let mut log = PortLog::default();
     supervisor.ready(&format!("{sessions} sessions"));
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
-        for event in running.upf().events() {
-            let _ = writeln!(io::stderr(), "{}", serde_json::to_string(&event)?);
-        }
+        report(running.upf());
         if let Some(failure) = running.failure() {
             dray_daemon::fail(failure);
         }
@@ -146,16 +189,78 @@ pub(super) fn run(ports: &Ports, arguments: DaemonArguments) -> Result<(), Failu
         thread::sleep(Cancel::INTERVAL);
     }
     supervisor.stopping();
+    if is_kept && dray_daemon::failure().is_none() {
+        running.upf().leave(|| {
+            say_last(running.upf());
+            // The next process goes on in any case.
+            let _ = say_end(running.upf(), started, json);
+            std::process::exit(0)
+        });
+    }
     drop((server, monitors));
     running.stop();
     if let Some(why) = dray_daemon::failure() {
         dray_daemon::exit(why);
     }
+    say_end(running.upf(), started, json)
+}
+
+/// Options that the process after this one gets.
+#[derive(Serialize, Deserialize)]
+struct Options {
+    config: PathBuf,
+    control: PathBuf,
+    metrics: Option<MetricsAddress>,
+    workers: u16,
+    cpus: Vec<usize>,
+    idle: Idle,
+}
+
+/// Listens at the control socket, and at the address for metrics, or takes the sockets of `past`.
+fn listen(
+    control: &ControlAddress,
+    metrics: Option<MetricsAddress>,
+    past: Option<&mut Past>,
+) -> Result<(ControlSocket, Option<TcpListener>), Failure> {
+    let is_same = past.as_ref().is_some_and(|past| {
+        let before = serde_json::from_str::<Options>(past.options());
+        past.is_running() || before.is_ok_and(|before| before.control == control.path)
+    });
+    let [socket, monitors] = past.map(Past::take_sockets).unwrap_or_default();
+    let socket = socket.filter(|_| is_same);
+    // Its file may have been removed.
+    let socket = socket.and_then(|socket| ControlSocket::inherit(&control.path, socket).ok());
+    let socket = socket.map_or_else(|| ControlSocket::bind(control), Ok)?;
+    let monitors = metrics.map(|address| address.listen_with(monitors)).transpose()?;
+    Ok((socket, monitors))
+}
+
+/// Writes the events of the data path since the last call.
+fn report(upf: &Upf) {
+    // Locked first: when the process ends, all that were taken are written.
+    let mut stderr = io::stderr().lock();
+    for event in upf.events() {
+        let text = serde_json::to_string(&event).expect("plain data");
+        let _ = writeln!(stderr, "{text}");
+    }
+}
+
+/// Writes the last events of a process that another one continues, and what is lost.
+fn say_last(upf: &Upf) {
+    report(upf);
+    let packets = upf.buffered();
+    if packets > 0 {
+        warn!(packets, "buffered packets are lost");
+    }
+}
+
+/// Says that the user plane function has ended, and what it has counted.
+fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
     if dray_daemon::log::is_journal() {
         info!("user plane function ended");
         return Ok(());
     }
-    let stats = Stats::from(&**running.upf());
+    let stats = Stats::from(upf);
     match json {
         true => print_json(&stats),
         false => print(&show::ended(&stats, started.elapsed())),

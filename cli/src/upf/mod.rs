@@ -9,8 +9,8 @@ mod talk;
 
 use clap::Subcommand;
 
-use self::ports::Ports;
-use crate::common::{Failure, usage};
+use self::ports::Given;
+use crate::common::Failure;
 use crate::control::{Ask, Control};
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
@@ -18,16 +18,12 @@ pub(crate) use load::{Arguments as LoadArguments, run as load};
 /// Run the user plane function of a 5G core (GTP-U tunnels on N3, plain IP on N6), or talk to a
 /// running one.
 #[derive(clap::Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    after_help = EXAMPLES
-)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    ports: Option<Ports>,
+    given: Given,
     #[command(flatten)]
     daemon: daemon::DaemonArguments,
 }
@@ -37,6 +33,7 @@ Examples:
   dray upf --n3 raw:eth0 --n6 raw:eth1 --config upf.toml
   dray upf --n3 virtio:/run/dray/n3.sock --n6 virtio:/run/dray/n6.sock --config upf.toml --cpus 2,3
   dray upf --n3 'raw:eth0?queues=2' --n6 'raw:eth1?queues=2' --config upf.toml --workers 2
+  dray upf --take-over                a new version instead of the running one
   dray upf sessions add more.toml
   dray upf sessions show 1
   dray upf stats
@@ -72,12 +69,11 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
-    match (arguments.command, arguments.ports) {
-        (Some(Command::Sessions(sessions)), _) => talk::sessions(sessions),
-        (Some(Command::Stats(ask)), _) => talk::stats(&ask),
-        (Some(Command::Status(ask)), _) => talk::status(&ask),
-        (Some(Command::Metrics(control)), _) => talk::metrics(&control),
-        (None, Some(ports)) => daemon::run(&ports, arguments.daemon),
-        (None, None) => Err(usage!("give --n3, --n6 and --config")),
+    match arguments.command {
+        Some(Command::Sessions(sessions)) => talk::sessions(sessions),
+        Some(Command::Stats(ask)) => talk::stats(&ask),
+        Some(Command::Status(ask)) => talk::status(&ask),
+        Some(Command::Metrics(control)) => talk::metrics(&control),
+        None => daemon::run(arguments.given, arguments.daemon),
     }
 }

@@ -2,11 +2,25 @@
 
 use std::path::PathBuf;
 
-use dray_port::{Bound, OpenError, Port, PortUri};
+use dray_port::{Bound, Port, PortUri};
 use dray_sandbox::SandboxError;
-use dray_upf::UpfConfig;
+use dray_upf::{Past, UpfConfig};
 
 use crate::common::{Failure, usage};
+
+/// The two ports and the configuration of a user plane function, which may be those of a running one.
+#[derive(clap::Args)]
+pub(super) struct Given {
+    /// Port to the gNBs' side.
+    #[arg(long, value_name = "URI")]
+    pub(super) n3: Option<PortUri>,
+    /// Port to the data network's side.
+    #[arg(long, value_name = "URI")]
+    pub(super) n6: Option<PortUri>,
+    /// Addresses, neighbours and sessions of the user plane function.
+    #[arg(long, value_name = "FILE.toml")]
+    pub(super) config: Option<PathBuf>,
+}
 
 /// The two ports and the configuration.
 #[derive(clap::Args)]
@@ -31,19 +45,33 @@ impl Ports {
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 
-    /// Opens N3 and N6. Interfaces and the rights of sockets, which require privileges, come before
-    /// `confine` drops these; ports with their own threads are opened afterwards.
+    /// Opens N3 and N6, or continues those of `past`. Interfaces and the rights of sockets, which
+    /// require privileges, come before `confine` drops these; ports with their own threads are opened
+    /// afterwards.
     pub(super) fn open(
         &self,
+        mut past: Option<&mut Past>,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<[Port; 2], Failure> {
-        let mut bound = [Some(self.n3.bind()?), Some(self.n6.bind()?)];
+        let uris = [&self.n3, &self.n6];
+        let mut bound = [None, None];
+        for (number, uri) in uris.into_iter().enumerate() {
+            let kept = past.as_mut().map(|past| past.keep_port(number, uri)).transpose()?;
+            if kept != Some(true) {
+                bound[number] = Some(uri.bind()?);
+            }
+        }
         let mut ports = [None, None];
-        let mut open = |local: bool| -> Result<(), OpenError> {
-            for (number, uri) in [&self.n3, &self.n6].into_iter().enumerate() {
-                if uri.is_local() == local {
-                    ports[number] = bound[number].take().map(Bound::open).transpose()?;
+        let mut open = |local: bool| -> Result<(), Failure> {
+            for (number, uri) in uris.into_iter().enumerate() {
+                if uri.is_local() != local {
+                    continue;
                 }
+                let port = match (bound[number].take(), &mut past) {
+                    (None, Some(past)) => past.resume_port(number)?,
+                    (bound, _) => bound.map(Bound::open).transpose()?,
+                };
+                ports[number] = Some(port.map_or_else(|| uri.open(), Ok)?);
             }
             Ok(())
         };

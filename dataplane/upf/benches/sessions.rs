@@ -128,6 +128,7 @@ fn churn(duration: Duration) {
     let server = api::serve(
         ControlSocket::bind(&path.clone().into()).expect("a socket"),
         running.upf().clone(),
+        || (),
     );
     let stop = Arc::new(AtomicBool::new(false));
     let changes = thread::spawn({

@@ -112,7 +112,8 @@ impl Interface {
             mtu,
             routes: Vec::new(),
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
-            neighbours: Neighbours::default(),
+            neighbours: Neighbours::new()
+                .map_err(|error| ConfigError::new(format!("memory: {error}")))?,
             gnbs: config.gnbs.clone(),
             tx,
         };

@@ -1,6 +1,8 @@
 //! The sessions as control threads keep them, and transactions on them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +19,7 @@ use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
 use crate::interface::Interface;
 use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorded, Recorder, write_journal};
 use crate::session::{Peer, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
@@ -228,13 +230,20 @@ impl Model {
     /// Records the sessions of a transaction, as they are now.
     fn record(&mut self, seids: &[u64]) {
         let Some(mut recorder) = self.recorder.take() else { return };
-        let recorded = |known: &Known| known.ledger.numbers(known.slot);
-        let as_is = |seid: &u64| {
-            let known = self.sessions.get(seid);
-            (*seid, known.map(|known| (&*known.config, recorded(known))))
-        };
+        let as_is = |seid: &u64| self.recorded(*seid);
         recorder.record(seids.iter().map(as_is), || self.sessions.keys().map(as_is));
         self.recorder = Some(recorder);
+    }
+
+    fn recorded(&self, seid: u64) -> Recorded<'_> {
+        let known = self.sessions.get(&seid);
+        (seid, known.map(|known| (&*known.config, known.ledger.numbers(known.slot))))
+    }
+
+    /// Returns a journal of all sessions.
+    pub(crate) fn journal(&self) -> io::Result<File> {
+        let all = self.sessions.keys().map(|seid| self.recorded(*seid));
+        write_journal(all).map(|(file, _)| file)
     }
 
     /// Continues what `past` has counted for a session's rules. Returns the usage rules whose quota is

@@ -11,12 +11,23 @@
 //!   is silent.
 //! * A silent neighbour is asked less and less often, and again at once when it is heard of.
 //! * A neighbour that no route and no tunnel leads to is forgotten.
+//!
+//! Their Ethernet addresses are in memory that outlives the process: the next one sends to them at
+//! once, and asks whether they are still right.
+//!
+//! ```text
+//! word n            Ethernet address of neighbour n in the low 48 bits, or 0, or `SILENT`
+//! word MAX + 2n     its IP address (two words), the high half first; IPv4 as mapped to IPv6
+//! ```
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
+use dray_shm::SharedWords;
 use dray_wire::MacAddr;
 
 use crate::counters::DropReason;
@@ -32,20 +43,16 @@ const CONFIRM: u64 = 60;
 /// Maximum number of rounds between questions to a silent neighbour, as a power of two.
 const PAUSE_BITS: u32 = 6;
 
+/// In place of the Ethernet address of a neighbour that has not replied to repeated questions.
+const SILENT: u64 = 1 << 48;
+/// Words of the addresses of all neighbours.
+const WORDS: usize = 3 * HOPS_MAX;
+
 /// The neighbours of an interface. Data threads read their Ethernet addresses without waiting.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
-    hops: Box<[Hop]>,
+    words: SharedWords,
     state: Mutex<State>,
-}
-
-/// The part of a neighbour that data threads read.
-#[derive(Debug, Default)]
-struct Hop {
-    /// Ethernet address in the low 48 bits; 0 while it is unknown.
-    mac: AtomicU64,
-    /// True if it has not replied to repeated questions.
-    is_silent: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -77,13 +84,35 @@ struct Neighbour {
 /// A question: the address that is asked for, and the Ethernet address to ask, if known.
 pub(crate) type Question = (IpAddr, Option<MacAddr>);
 
-impl Default for Neighbours {
-    fn default() -> Self {
-        Self { hops: (0..HOPS_MAX).map(|_| Hop::default()).collect(), state: Mutex::default() }
-    }
-}
-
 impl Neighbours {
+    pub(crate) fn new() -> io::Result<Self> {
+        let words = SharedWords::create("dray-neighbours", WORDS)?;
+        Ok(Self { words, state: Mutex::default() })
+    }
+
+    /// Opens the addresses that another process has written.
+    pub(crate) fn past(descriptor: OwnedFd) -> io::Result<SharedWords> {
+        let words = SharedWords::of(descriptor)?;
+        match words.words().len() {
+            WORDS.. => Ok(words),
+            len => Err(io::Error::other(format!("{len} of its {WORDS} numbers are there"))),
+        }
+    }
+
+    /// Continues with the Ethernet addresses that another process has learned, until the neighbours
+    /// have been asked.
+    pub(crate) fn resume(&self, past: &SharedWords) {
+        let state = &mut *lock(&self.state);
+        for number in 0..HOPS_MAX {
+            let Some(mac) = mac(past, number) else { continue };
+            let Some(known) = state.numbers.get(&address(past, number)) else { continue };
+            let neighbour = &state.neighbours[usize::from(*known)];
+            if !neighbour.is_configured && self.mac_of(*known).is_none() {
+                self.set(*known, Some(mac));
+            }
+        }
+    }
+
     /// Returns the number of the neighbour `address`; `None` if there are too many neighbours.
     pub(crate) fn number(&self, address: IpAddr) -> Option<u16> {
         let mut state = lock(&self.state);
@@ -99,11 +128,18 @@ impl Neighbours {
             }
             None => {
                 let number = state.neighbours.len();
-                (number < self.hops.len()).then_some(())?;
+                (number < HOPS_MAX).then_some(())?;
                 state.neighbours.push(new);
                 number as u16
             }
         };
+        let bits = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(address) => address.to_bits(),
+        };
+        let words = &self.words.words()[HOPS_MAX + 2 * usize::from(number)..];
+        words[0].store((bits >> 64) as u64, Relaxed);
+        words[1].store(bits as u64, Relaxed);
         state.numbers.insert(address, number);
         Some(number)
     }
@@ -111,7 +147,7 @@ impl Neighbours {
     /// Sets the configured Ethernet address of a neighbour.
     pub(crate) fn configure(&self, hop: u16, mac: MacAddr) {
         lock(&self.state).neighbours[usize::from(hop)].is_configured = true;
-        self.hops[usize::from(hop)].set(Some(mac));
+        self.set(hop, Some(mac));
     }
 
     /// Adds a route or tunnel that leads to a neighbour.
@@ -136,7 +172,7 @@ impl Neighbours {
             let neighbour = &neighbours[usize::from(*number)];
             let stays = neighbour.is_configured || neighbour.users > 0 || neighbour.left > made;
             if !stays {
-                self.hops[usize::from(*number)].set(None);
+                self.set(*number, None);
                 free.push(*number);
             }
             stays
@@ -146,12 +182,18 @@ impl Neighbours {
     /// Returns the Ethernet address of a hop, if it is known.
     #[inline(always)]
     pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
-        self.hops[usize::from(hop)].mac()
+        mac(&self.words, hop.into())
     }
 
     /// Returns true if a hop has not replied to repeated questions.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
-        self.hops[usize::from(hop)].is_silent.load(Relaxed)
+        self.words.words()[usize::from(hop)].load(Relaxed) == SILENT
+    }
+
+    fn set(&self, hop: u16, mac: Option<MacAddr>) {
+        let MacAddr([a, b, c, d, e, f]) = mac.unwrap_or(MacAddr([0; 6]));
+        let word = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        self.words.words()[usize::from(hop)].store(word, Relaxed);
     }
 
     /// Processes a reply in which a station claims `address`: accepts or refuses it.
@@ -162,8 +204,7 @@ impl Neighbours {
         let round = state.round;
         let Some(number) = state.numbers.get(&address).copied() else { return Ok(()) };
         let neighbour = &mut state.neighbours[usize::from(number)];
-        let hop = &self.hops[usize::from(number)];
-        let is_right = match hop.mac() {
+        let is_right = match self.mac_of(number) {
             Some(known) => known == mac,
             None => neighbour.asked > 0,
         };
@@ -172,7 +213,7 @@ impl Neighbours {
             return Err(DropReason::NeighbourRefused);
         }
         (neighbour.asked, neighbour.next) = (0, round + CONFIRM);
-        hop.set(Some(mac));
+        self.set(number, Some(mac));
         Ok(())
     }
 
@@ -193,8 +234,7 @@ impl Neighbours {
         let State { numbers, neighbours, round, .. } = &mut *state;
         let mut questions = Vec::new();
         for number in numbers.values() {
-            let (neighbour, hop) =
-                (&mut neighbours[usize::from(*number)], &self.hops[usize::from(*number)]);
+            let neighbour = &mut neighbours[usize::from(*number)];
             if neighbour.is_configured || neighbour.next > *round {
                 continue;
             }
@@ -202,25 +242,59 @@ impl Neighbours {
             let bits = neighbour.asked.saturating_sub(QUESTIONS + 1).min(PAUSE_BITS);
             neighbour.next = *round + (1 << bits);
             if neighbour.asked > QUESTIONS {
-                hop.set(None);
-                hop.is_silent.store(true, Relaxed);
+                self.words.words()[usize::from(*number)].store(SILENT, Relaxed);
             }
-            questions.push((neighbour.address, hop.mac()));
+            questions.push((neighbour.address, self.mac_of(*number)));
         }
         questions
     }
 }
 
-impl Hop {
-    #[inline(always)]
-    fn mac(&self) -> Option<MacAddr> {
-        let [0, 0, mac @ ..] = self.mac.load(Relaxed).to_be_bytes() else { return None };
-        (mac != [0; 6]).then_some(MacAddr(mac))
+impl AsFd for Neighbours {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
     }
+}
 
-    fn set(&self, mac: Option<MacAddr>) {
-        let MacAddr([a, b, c, d, e, f]) = mac.unwrap_or(MacAddr([0; 6]));
-        self.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Relaxed);
-        self.is_silent.store(false, Relaxed);
+/// Returns the Ethernet address of a neighbour, if it is known.
+#[inline(always)]
+fn mac(words: &SharedWords, number: usize) -> Option<MacAddr> {
+    let [0, 0, mac @ ..] = words.words()[number].load(Relaxed).to_be_bytes() else { return None };
+    (mac != [0; 6]).then_some(MacAddr(mac))
+}
+
+/// Returns the IP address of a neighbour.
+fn address(words: &SharedWords, number: usize) -> IpAddr {
+    let [high, low] = [0, 1].map(|half| words.words()[HOPS_MAX + 2 * number + half].load(Relaxed));
+    let bits = u128::from(high) << 64 | u128::from(low);
+    Ipv6Addr::from_bits(bits).to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_process_sends_to_known_neighbours_and_asks_them() {
+        let addresses: [IpAddr; 4] =
+            ["10.0.3.2", "fd00:3::2", "10.0.3.3", "10.0.3.4"].map(|text| text.parse().unwrap());
+        let [mac, other] = [MacAddr::local(1), MacAddr::local(2)];
+        let [own, next] = [(); 2].map(|()| Neighbours::new().unwrap());
+        let numbers = addresses.map(|address| own.number(address).unwrap());
+        numbers.iter().for_each(|number| own.hold(*number));
+        own.questions();
+        addresses[..3].iter().for_each(|address| own.answer(*address, mac).unwrap());
+        (0..=QUESTIONS).for_each(|_| _ = own.questions());
+        assert!(own.is_silent(numbers[3]));
+        let past = Neighbours::past(own.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let hops: Vec<_> =
+            addresses.iter().rev().map(|address| next.number(*address).unwrap()).collect();
+        next.configure(hops[1], other);
+        next.resume(&past);
+        let known = hops.iter().map(|hop| next.mac_of(*hop)).collect::<Vec<_>>();
+        assert_eq!(known, [None, Some(other), Some(mac), Some(mac)]);
+        assert!(!next.is_silent(hops[0]) && next.questions().contains(&(addresses[1], Some(mac))));
+        assert!(next.answer(addresses[0], other).is_err());
+        assert!(Neighbours::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
     }
 }

@@ -1,9 +1,12 @@
-//! The state of a running user plane function, recorded in the supervisor's store for the next
-//! process, which continues its sessions after a crash, a restart or an upgrade.
+//! The state of a running user plane function for the process after it, which continues after a crash,
+//! a restart, an upgrade, or at a take-over.
 //!
-//! One page of the store has it all, and is always current: what packets use up is counted in memory
-//! that outlives the process ([`Accounts`], [`Ledger`](crate::counters::Ledger)), and each
-//! transaction on sessions is appended to a journal before its reply. Data threads know nothing of it.
+//! It is on *pages*, each some text and descriptors: in the supervisor's store, and in the message to a
+//! process that takes over. The page of the sessions is always current: what packets use up, counters
+//! and neighbours are in memory that outlives the process ([`Accounts`](crate::account::Accounts),
+//! [`Ledger`](crate::counters::Ledger), [`Neighbours`](crate::neighbours::Neighbours)), and each
+//! transaction on sessions is appended to a journal before its reply. N3 and N6 have a page each, which
+//! is kept again whenever the port changes. Data threads know nothing of it.
 //!
 //! ```text
 //! journal:  length in bytes of the records that are valid (8 bytes), its complement (8 bytes), records
@@ -13,35 +16,109 @@
 //! The length is written last, so that a transaction is in the journal as a whole or not at all. The
 //! next process checks sessions as it checks those of a request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
-use dray_daemon::{Hello, Kept, Page, Store};
+use dray_daemon::{Kept, Program, Store};
+use dray_port::{Live, PortUri};
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::account::Accounts;
-use crate::config::{SessionConfig, SessionsFile, UpfConfig};
-use crate::counters::{Counters, Ledger};
+use crate::config::{SessionConfig, UpfConfig};
 use crate::ledger::Numbers;
 
-/// Version of the state. Two processes must have the same.
-const FORMAT: u32 = 1;
+/// The program, with the version of the state. Two processes must have the same.
+pub(crate) const PROGRAM: Program =
+    Program { name: "user plane function", command: "dray upf", format: 2 };
 /// Length of the numbers before the records, and of those before the text of a record.
 const HEAD: usize = 8 + 8;
 const RECORD_HEAD: usize = 4 + 8;
 /// A journal is written anew once it is longer than twice what it was then, and this much.
 const SLACK: u64 = 1 << 20;
+/// Number of descriptors of the page of the sessions that every process leaves: the journal, the
+/// accounts, the ledgers of both directions, the neighbours of N3 and N6, and the control socket.
+pub(crate) const DESCRIPTORS: usize = 7;
 
-/// The text of the page.
+/// Text of a page.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct State {
-    /// Sessions of the configuration file.
-    configured: SessionsFile,
+pub(crate) enum Text<L> {
+    Sessions(Box<State>),
+    /// N3 (0) or N6 (1), how it was opened, and its description.
+    Port(usize, PortUri, L),
+}
+
+/// Text of the page of the sessions.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct State {
+    /// Configuration, with the sessions of its file.
+    pub(crate) config: UpfConfig,
+    /// Options of the program.
+    pub(crate) options: String,
+    /// True if the last descriptor is that of the socket for metrics.
+    pub(crate) has_metrics: bool,
+}
+
+/// State that a process leaves to the one after it, beside sessions and their usage.
+pub struct Legacy<'a> {
+    /// Its configuration.
+    pub config: &'a UpfConfig,
+    /// N3 and N6.
+    pub ports: [&'a PortUri; 2],
+    /// Options of the program, in a form of its own.
+    pub options: String,
+    /// The control socket.
+    pub control: BorrowedFd<'a>,
+    /// The socket for metrics.
+    pub metrics: Option<BorrowedFd<'a>>,
+}
+
+/// The pages of a process, of which only the journal and the ports change.
+pub(crate) struct Pages {
+    text: Vec<u8>,
+    /// Those of the page of the sessions, but for the journal.
+    descriptors: Vec<OwnedFd>,
+    ports: [PortUri; 2],
+}
+
+impl Pages {
+    /// `memory` is all that outlives the process.
+    pub(crate) fn new(legacy: Legacy<'_>, memory: [BorrowedFd<'_>; 5]) -> io::Result<Self> {
+        let Legacy { config, ports, options, control, metrics } = legacy;
+        let has_metrics = metrics.is_some();
+        let state = State { config: config.clone(), options, has_metrics };
+        let text = serde_json::to_vec(&(PROGRAM.hello(), Text::<()>::Sessions(state.into())))?;
+        let descriptors = memory.into_iter().chain([control]).chain(metrics);
+        let descriptors = descriptors.map(|of| of.try_clone_to_owned());
+        let (descriptors, ports) =
+            (descriptors.collect::<io::Result<_>>()?, ports.map(Clone::clone));
+        Ok(Self { text, descriptors, ports })
+    }
+
+    /// Returns the page of the sessions in `journal`.
+    pub(crate) fn sessions<'a>(
+        &'a self,
+        journal: BorrowedFd<'a>,
+    ) -> (Vec<u8>, Vec<BorrowedFd<'a>>) {
+        let descriptors = self.descriptors.iter().map(AsFd::as_fd);
+        (self.text.clone(), [journal].into_iter().chain(descriptors).collect())
+    }
+
+    /// Returns the page of a port.
+    pub(crate) fn port<'a>(
+        &self,
+        number: usize,
+        live: &'a Live,
+    ) -> io::Result<(Vec<u8>, Vec<BorrowedFd<'a>>)> {
+        let text = Text::Port(number, self.ports[number].clone(), live);
+        let text = serde_json::to_vec(&(PROGRAM.hello(), text))?;
+        Ok((text, live.descriptors().iter().map(AsFd::as_fd).collect()))
+    }
 }
 
 /// A record of the journal.
@@ -59,12 +136,40 @@ pub(crate) type Recorded<'m> = (u64, Option<(&'m str, Numbers)>);
 
 /// Records sessions.
 pub(crate) struct Recorder {
-    store: Store,
-    text: Vec<u8>,
-    /// The accounts, and the ledgers of both directions.
-    memory: [OwnedFd; 3],
+    store: Arc<Store>,
+    pages: Arc<Pages>,
     journal: Option<Journal>,
     has_warned: bool,
+}
+
+/// Records ports.
+pub(crate) struct PortRecorder {
+    store: Arc<Store>,
+    pages: Arc<Pages>,
+    /// The page of each port, and the number of changes of the port before it.
+    kept: [Option<(u64, Kept)>; 2],
+}
+
+impl PortRecorder {
+    pub(crate) fn new(store: Arc<Store>, pages: Arc<Pages>) -> Self {
+        Self { store, pages, kept: [None, None] }
+    }
+
+    /// Returns true if a port is not recorded as it is, after so many changes.
+    pub(crate) fn is_due(&self, number: usize, changes: u64) -> bool {
+        self.kept[number].as_ref().is_none_or(|(before, _)| *before != changes)
+    }
+
+    /// Records a port.
+    pub(crate) fn record(&mut self, number: usize, live: &Live) -> io::Result<()> {
+        let (text, descriptors) = self.pages.port(number, live)?;
+        let kept = self.store.keep(&text, &descriptors);
+        // It is outdated.
+        let before = self.kept[number].take();
+        before.iter().for_each(|(_, before)| self.store.forget(before));
+        self.kept[number] = Some((live.changes(), kept?));
+        Ok(())
+    }
 }
 
 struct Journal {
@@ -76,24 +181,8 @@ struct Journal {
 }
 
 impl Recorder {
-    /// Begins to record in `store` what is in `memory`: the accounts, and the ledgers of both
-    /// directions.
-    pub(crate) fn new(
-        store: Store,
-        config: &UpfConfig,
-        memory: [BorrowedFd<'_>; 3],
-    ) -> io::Result<Self> {
-        let [accounts, uplink, downlink] = memory.map(|memory| memory.try_clone_to_owned());
-        let configured =
-            SessionsFile { generate: config.generate.clone(), sessions: config.sessions.clone() };
-        let text = serde_json::to_vec(&(Hello::new(FORMAT), State { configured }))?;
-        Ok(Self {
-            store,
-            text,
-            memory: [accounts?, uplink?, downlink?],
-            journal: None,
-            has_warned: false,
-        })
+    pub(crate) fn new(store: Arc<Store>, pages: Arc<Pages>) -> Self {
+        Self { store, pages, journal: None, has_warned: false }
     }
 
     /// Returns true if it records sessions. If not, because of a lack of memory or a supervisor that was
@@ -130,11 +219,9 @@ impl Recorder {
 
     /// Begins a new journal.
     fn begin<'m>(&mut self, all: impl Iterator<Item = Recorded<'m>>) -> io::Result<()> {
-        let mut file = File::from(memfd_create("dray-sessions", MemfdFlags::CLOEXEC)?);
-        let length = append(&mut file, 0, all)?;
-        let memory = self.memory.iter().map(AsFd::as_fd);
-        let descriptors: Vec<_> = [file.as_fd()].into_iter().chain(memory).collect();
-        let kept = self.store.keep(&self.text, &descriptors)?;
+        let (file, length) = write_journal(all)?;
+        let (text, descriptors) = self.pages.sessions(file.as_fd());
+        let kept = self.store.keep(&text, &descriptors)?;
         let journal = Journal { file, length, limit: 2 * length + SLACK, kept };
         let before = self.journal.replace(journal);
         before.iter().for_each(|before| self.store.forget(&before.kept));
@@ -147,6 +234,15 @@ impl Journal {
         self.length = append(&mut self.file, self.length, steps)?;
         Ok(())
     }
+}
+
+/// Returns a journal of sessions, and the length of its records.
+pub(crate) fn write_journal<'m>(
+    all: impl Iterator<Item = Recorded<'m>>,
+) -> io::Result<(File, u64)> {
+    let mut file = File::from(memfd_create("dray-sessions", MemfdFlags::CLOEXEC)?);
+    let length = append(&mut file, 0, all)?;
+    Ok((file, length))
 }
 
 /// Appends records to a journal with `length` bytes of them; returns the new length.
@@ -186,79 +282,12 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// State that a process before has left.
-pub struct Past {
-    sessions: BTreeMap<u64, (SessionConfig, Numbers)>,
-    configured: SessionsFile,
-    pub(crate) accounts: Accounts,
-    /// Counters of the uplink and of the downlink.
-    pub(crate) counters: [Counters; 2],
-}
+/// Sessions by SEID, with the accounts of their rules.
+pub(crate) type Sessions = BTreeMap<u64, (SessionConfig, Numbers)>;
 
-/// The state of the process before cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct PastError(String);
-
-impl Past {
-    /// Takes what an earlier process has left in `store`, if there is anything.
-    pub fn of_store(store: &Store) -> Result<Option<Self>, PastError> {
-        // Two, if it was killed when it had just written its journal anew.
-        let last = store.take().map_err(PastError)?.pop();
-        last.map(Self::read).transpose()
-    }
-
-    fn read(page: Page) -> Result<Self, PastError> {
-        let wrong = |what: &str, error: &dyn std::fmt::Display| {
-            PastError(format!("invalid state of the user plane function before: {what}{error}"))
-        };
-        let (hello, state): (Hello, serde_json::Value) =
-            serde_json::from_slice(&page.text).map_err(|error| wrong("", &error))?;
-        if let Some(what) = Hello::new(FORMAT).cannot_read("user plane function", &hello) {
-            return Err(PastError(what));
-        }
-        let State { configured } =
-            serde_json::from_value(state).map_err(|error| wrong("", &error))?;
-        let descriptors = <[OwnedFd; 4]>::try_from(page.descriptors);
-        let [journal, accounts, uplink, downlink] = descriptors.map_err(|descriptors| {
-            wrong("", &format!("{} of its 4 file descriptors came along", descriptors.len()))
-        })?;
-        let accounts = Accounts::past(accounts).map_err(|error| wrong("accounts: ", &error))?;
-        let counters = |ledger| Ledger::past(ledger).map_err(|error| wrong("counters: ", &error));
-        let counters = [counters(uplink)?, counters(downlink)?];
-        let sessions = read_file(journal).map_err(|error| error.to_string());
-        let sessions = sessions.and_then(|bytes| read_journal(&bytes));
-        let sessions = sessions.map_err(|error| wrong("sessions: ", &error))?;
-        let mut numbers = sessions.values().flat_map(|(_, numbers)| numbers.all());
-        if let Some(number) = numbers.find(|number| !accounts.has(*number)) {
-            return Err(wrong("sessions: ", &format!("no such account: {number}")));
-        }
-        drop(numbers);
-        Ok(Self { sessions, configured, accounts, counters })
-    }
-
-    /// Returns the number of its sessions.
-    pub fn session_count(&self) -> usize {
-        self.sessions.len()
-    }
-
-    /// Returns the sessions with which a process of this configuration continues, and the accounts of
-    /// their rules. What differs from the configuration before is changed, added or removed.
-    pub(crate) fn sessions(&mut self, config: &UpfConfig) -> Vec<(SessionConfig, Numbers)> {
-        let mut sessions = std::mem::take(&mut self.sessions);
-        let before = std::mem::take(&mut self.configured).into_sessions().unwrap_or_default();
-        let mut before: HashMap<_, _> =
-            before.into_iter().map(|session| (session.seid, session)).collect();
-        for session in config.all_sessions() {
-            if before.remove(&session.seid).as_ref() != Some(&session) {
-                let known = sessions.remove(&session.seid);
-                let numbers = known.map(|(_, numbers)| numbers).unwrap_or_default();
-                sessions.insert(session.seid, (session, numbers));
-            }
-        }
-        before.keys().for_each(|seid| _ = sessions.remove(seid));
-        sessions.into_values().collect()
-    }
+/// Returns the sessions of a journal.
+pub(crate) fn read_journal_file(file: OwnedFd) -> Result<Sessions, String> {
+    read_journal(&read_file(file).map_err(|error| error.to_string())?)
 }
 
 /// Reads all of a file.
@@ -269,8 +298,8 @@ fn read_file(file: OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the sessions of a journal.
-fn read_journal(bytes: &[u8]) -> Result<BTreeMap<u64, (SessionConfig, Numbers)>, String> {
+/// Returns the sessions of a journal with these bytes.
+fn read_journal(bytes: &[u8]) -> Result<Sessions, String> {
     let short = || format!("cut short at {} bytes", bytes.len());
     let (begins, rest) = bytes.split_first_chunk::<HEAD>().ok_or_else(short)?;
     let length = u128::from_le_bytes(*begins) as u64;
@@ -336,36 +365,6 @@ mod tests {
         file.rewind().unwrap();
         file.write_all(&head(length)).unwrap();
         assert_eq!(seids(&file), [1]);
-    }
-
-    #[test]
-    fn changed_configuration_changes_only_what_differs() {
-        let parse = |text: &str| serde_json::from_str::<SessionConfig>(text).unwrap();
-        let session = |seid: u64, ue: u64| {
-            parse(&config(ue).replace(&format!("\"seid\":{ue}"), &format!("\"seid\":{seid}")))
-        };
-        let known = |session: SessionConfig| (session.seid, (session, Numbers::default()));
-        let mut past = Past {
-            // The first one has changed since it was configured, the second was removed, and the
-            // last was added.
-            sessions: [session(1, 101), session(3, 3), session(4, 4), session(9, 9)]
-                .into_iter()
-                .map(known)
-                .collect(),
-            configured: SessionsFile {
-                generate: None,
-                sessions: (1..=4).map(|seid| session(seid, seid)).collect(),
-            },
-            accounts: std::sync::Arc::into_inner(Accounts::new(1).unwrap()).unwrap(),
-            counters: Default::default(),
-        };
-        let interface = "mac = \"02:00:00:00:03:01\"\naddresses = [\"10.0.3.1\"]\n";
-        let mut next =
-            UpfConfig::from_toml(&format!("[n3]\n{interface}[n6]\n{interface}")).unwrap();
-        next.sessions = vec![session(1, 1), session(2, 2), session(3, 103), session(5, 5)];
-        let sessions = past.sessions(&next).into_iter().map(|(session, _)| session);
-        let expected = [session(1, 101), session(3, 103), session(5, 5), session(9, 9)];
-        assert_eq!(sessions.collect::<Vec<_>>(), expected);
     }
 
     proptest! {

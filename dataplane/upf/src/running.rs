@@ -1,6 +1,5 @@
 //! Runs a user plane function on its own threads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +18,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct RunningUpf {
     upf: Arc<Upf>,
-    stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
     failure: Arc<Mutex<Option<String>>>,
 }
@@ -31,6 +29,17 @@ impl RunningUpf {
     /// # Panics
     /// If `cpus` is empty.
     pub fn start(
+        upf: Upf,
+        workers: [Vec<Worker>; 2],
+        cpus: &[usize],
+        idle: Option<Duration>,
+    ) -> std::io::Result<Self> {
+        Self::prepare(upf, workers, cpus, idle).inspect(Self::go)
+    }
+
+    /// Like [`start`](Self::start); threads rest, and use no port, until they are told to
+    /// [go](Self::go).
+    pub fn prepare(
         upf: Upf,
         workers: [Vec<Worker>; 2],
         cpus: &[usize],
@@ -50,7 +59,6 @@ impl RunningUpf {
             threads.iter().map(|(cpu, _)| (*cpu, Arc::<Activity>::default())).collect();
         let mut running = Self {
             upf: Arc::new(upf.with_threads(activities.clone())),
-            stop: Arc::default(),
             threads: Vec::new(),
             failure: Arc::default(),
         };
@@ -64,12 +72,11 @@ impl RunningUpf {
             let workers = workers.into_iter().map(|(_, worker)| worker).collect();
             running.spawn(name, cpu, workers, idle, activity)?;
         }
-        let (upf, stop) = (running.upf.clone(), running.stop.clone());
+        let upf = running.upf.clone();
         let neighbours = move || {
             let mut due = Instant::now();
-            while !stop.load(Ordering::Relaxed) {
-                if upf.announce() || Instant::now() >= due {
-                    upf.ask_for_neighbours();
+            while !upf.course.has_ended() {
+                if upf.tend_neighbours(Instant::now() >= due) {
                     upf.record_again();
                     due = Instant::now() + ASK;
                 }
@@ -91,13 +98,19 @@ impl RunningUpf {
         idle: Option<Duration>,
         activity: Arc<Activity>,
     ) -> std::io::Result<()> {
-        let (stop, failure) = (self.stop.clone(), self.failure.clone());
+        let (upf, failure) = (self.upf.clone(), self.failure.clone());
         self.threads.push(dray_datapath::spawn(name, cpu, move || {
-            if let Err(error) = worker::run(&mut workers, idle, &stop, &activity) {
+            if let Err(error) = worker::run(&mut workers, idle, &upf.course, &activity) {
                 lock(&failure).get_or_insert(format!("a port failed: {error}"));
             }
         })?);
         Ok(())
+    }
+
+    /// Has threads that rest use the ports.
+    pub fn go(&self) {
+        self.upf.course.go();
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
     /// Returns the user plane function.
@@ -113,7 +126,7 @@ impl RunningUpf {
 
     /// Ends the threads after they have published all counters.
     pub fn stop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.upf.course.end();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // The reason for a failure is already recorded.

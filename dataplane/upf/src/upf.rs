@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
-use dray_daemon::Store as FdStore;
-use dray_port::{Frame, Link, LinkState, LinkStatus, Port, Receive, clock};
+use dray_port::{Frame, LinkState, LinkStatus, Port, Receive, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 use dray_wire::gtpu::Direction;
@@ -18,14 +16,16 @@ use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, SessionConfig, UpfConfig};
 use crate::counters::{self, Counters, DropReason, Ledger};
+use crate::course::Course;
+use crate::end::PortEnd;
 use crate::event::{Event, Events, EventsLost, events};
 use crate::interface::Interface;
-use crate::ledger::Numbers;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
+use crate::past::Past;
 use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
-use crate::recorder::{Past, Recorder};
+use crate::recorder::{Pages, PortRecorder};
 use crate::session::Peer;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
@@ -38,22 +38,28 @@ const BUFFER_MS_MAX: u32 = 3_600_000;
 /// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
 /// wherever they are polled.
 pub struct Upf {
-    n3: Arc<Interface>,
-    n6: Arc<Interface>,
+    pub(crate) n3: Arc<Interface>,
+    pub(crate) n6: Arc<Interface>,
     applications: HashMap<String, Arc<Detector>>,
     sessions_max: usize,
-    model: Mutex<Model>,
+    pub(crate) model: Mutex<Model>,
     /// Channels to the workers of both directions.
     wires: Mutex<[Vec<Wire>; 2]>,
     /// Number of workers of each direction, and counters of both directions.
     workers: usize,
-    counters: [Arc<Ledger>; 2],
-    accounts: Arc<Accounts>,
+    pub(crate) counters: [Arc<Ledger>; 2],
+    pub(crate) accounts: Arc<Accounts>,
     events: Events,
     /// Packets that wait for their session.
     waiting: Arc<Waiting>,
-    /// Links of N3 and N6 to their peers, for ports that have one.
-    links: [Option<Arc<dyn Link>>; 2],
+    /// N3 and N6.
+    pub(crate) ends: [PortEnd; 2],
+    pub(crate) course: Course,
+    /// Held by a control thread that transmits.
+    pub(crate) transmits: Mutex<()>,
+    /// Pages for the process after this one, and the recorder of the ports for it.
+    pub(crate) pages: OnceLock<Arc<Pages>>,
+    pub(crate) port_recorder: Mutex<Option<PortRecorder>>,
     /// CPU of each data thread, and what it tells of itself; empty if it does not run on threads.
     threads: Vec<(usize, Arc<Activity>)>,
     /// Tap of control threads.
@@ -81,12 +87,12 @@ impl Upf {
         Self::resume(config, None, n3, n6, workers)
     }
 
-    /// Like [`with_workers`](Self::with_workers); continues the sessions and counters of a process
-    /// before. Those of its sessions that are not valid with `config` any more end, and the log says
-    /// which.
+    /// Like [`with_workers`](Self::with_workers), with the sessions of another process, until
+    /// [`Past::go_on`] without what they have used. Those that are not valid with `config` any more end,
+    /// and the log says which.
     pub fn resume(
         config: &UpfConfig,
-        past: Option<Past>,
+        past: Option<&mut Past>,
         n3: Port,
         n6: Port,
         workers: usize,
@@ -135,8 +141,12 @@ impl Upf {
                 );
             }
         }
-        let Port { rx: n3_rx, tx: n3_tx, link: n3_link } = n3;
-        let Port { rx: n6_rx, tx: n6_tx, link: n6_link } = n6;
+        let end = |port: &Port| {
+            PortEnd::new(port).map_err(|error| ConfigError::new(format!("port: {error}")))
+        };
+        let ends = [end(&n3)?, end(&n6)?];
+        let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
+        let Port { rx: n6_rx, tx: n6_tx, .. } = n6;
         let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
         // One tap for each worker of both directions, and one for control threads.
         let taps: Vec<Arc<Tap>> = (0..=2 * workers).map(|_| Arc::default()).collect();
@@ -220,7 +230,11 @@ impl Upf {
             accounts,
             events,
             waiting,
-            links: [n3_link, n6_link],
+            ends,
+            course: Course::default(),
+            transmits: Mutex::default(),
+            pages: OnceLock::new(),
+            port_recorder: Mutex::default(),
             threads: Vec::new(),
             tap: taps[taps.len() - 1].clone(),
             captures,
@@ -235,35 +249,31 @@ impl Upf {
         };
         match past {
             None => config.all_sessions().try_for_each(add)?,
-            Some(mut past) => {
-                for (session, numbers) in past.sessions(config) {
-                    let seid = session.seid;
-                    match add(session) {
-                        Ok(()) => upf.resume_usage(seid, (&past.accounts, &numbers)),
-                        Err(error) => warn!(%error, "a session does not continue"),
+            Some(past) => {
+                for session in past.sessions(config) {
+                    if let Err(error) = add(session) {
+                        warn!(%error, "a session does not continue");
                     }
-                }
-                for (ledger, counted) in upf.counters.iter().zip(&past.counters) {
-                    ledger.set(counters::BEFORE, counted);
                 }
             }
         }
         Ok((upf, directions))
     }
 
-    fn resume_usage(&self, seid: u64, past: (&Accounts, &Numbers)) {
-        let used_up = lock(&self.model).resume(seid, past).into_iter();
-        let event = |(urr, counted)| Event::Usage { seid, urr, quota: true, counted };
-        self.events.begin_with(used_up.map(event));
-    }
-
-    /// Has sessions and counters recorded in `store` from now on, for a process after this one. `config`
-    /// is that with which it was created.
-    pub fn record(&self, store: FdStore, config: &UpfConfig) -> io::Result<()> {
-        let [uplink, downlink] = self.counters.each_ref().map(|ledger| ledger.as_fd());
-        let recorder = Recorder::new(store, config, [self.accounts.as_fd(), uplink, downlink])?;
-        lock(&self.model).record_by(recorder);
-        Ok(())
+    /// Continues with what `past` has used and counted, and its neighbours.
+    pub(crate) fn inherit(&self, past: &Past) {
+        let model = lock(&self.model);
+        for (seid, numbers) in past.continued() {
+            let used_up = model.resume(seid, (&past.accounts, numbers)).into_iter();
+            let event = |(urr, counted)| Event::Usage { seid, urr, quota: true, counted };
+            self.events.begin_with(used_up.map(event));
+        }
+        for (ledger, counted) in self.counters.iter().zip(past.counters()) {
+            ledger.set(counters::BEFORE, &counted);
+        }
+        for (interface, past) in [&self.n3, &self.n6].into_iter().zip(&past.neighbours) {
+            interface.neighbours.resume(past);
+        }
     }
 
     /// Has sessions recorded if they should be, and could not be before; skipped while sessions are
@@ -294,7 +304,7 @@ impl Upf {
     }
 
     /// Returns the number of packets that are buffered now.
-    pub(crate) fn buffered(&self) -> usize {
+    pub fn buffered(&self) -> usize {
         self.waiting.total()
     }
 
@@ -305,11 +315,11 @@ impl Upf {
 
     /// Returns the status of the links of N3 and N6 to their peers.
     pub fn links(&self) -> [LinkStatus; 2] {
-        let status = |link: &Option<Arc<dyn Link>>| match link {
+        let status = |end: &PortEnd| match &end.link {
             Some(link) => link.status(),
             None => LinkStatus { state: LinkState::Running, ..LinkStatus::default() },
         };
-        self.links.each_ref().map(status)
+        self.ends.each_ref().map(status)
     }
 
     /// Applies all of `operations`, or none if one of them is invalid. Each session changes as a
@@ -419,6 +429,17 @@ impl Upf {
                 interface.transmit(&self.tap, 0, &[Frame::from(&question[..])]);
             }
         }
+    }
+
+    /// Announces, and asks if that `is_due` or a peer has connected; returns true if it has asked. Does
+    /// nothing while data threads rest.
+    pub(crate) fn tend_neighbours(&self, is_due: bool) -> bool {
+        let _transmits = lock(&self.transmits);
+        if !self.course.runs() || !(self.announce() || is_due) {
+            return false;
+        }
+        self.ask_for_neighbours();
+        true
     }
 
     /// Forgets unused neighbours; skipped while sessions are being changed, since the next call is

@@ -1,13 +1,13 @@
 //! A worker of a direction with its queues: the work of a data thread.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_datapath::{Activity, Moved, Pace};
 use dray_port::{Receive, Wait, wait_any};
 
 use crate::counters::Counters;
+use crate::course::Course;
 use crate::path::{Change, Lane, State};
 
 /// A worker of one direction: receives on one interface and transmits on the other.
@@ -66,24 +66,50 @@ impl Worker {
         self.rx.iter().map(|rx| rx.dropped()).sum()
     }
 
+    /// Transmits the packets that wait for the egress port, unless it takes none for too long, or the
+    /// thread is to end.
+    #[cold]
+    fn let_go(&mut self, course: &Course) {
+        while self.lane.is_full() && !course.has_ended() {
+            if !self.lane.release() {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// Publishes its counters to other threads.
     pub fn publish(&mut self) {
         self.lane.publish();
     }
 }
 
-/// Runs `workers`, of either direction, on the calling thread until `stop` is set. After `idle`
-/// without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
+/// Runs `workers`, of either direction, on the calling thread for as long as `course` says. After
+/// `idle` without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
 pub(crate) fn run(
     workers: &mut [Worker],
     idle: Option<Duration>,
-    stop: &AtomicBool,
+    course: &Course,
     activity: &Activity,
 ) -> io::Result<()> {
     let mut pace = Pace::new(idle);
     // Ticks with packets to move.
     let mut work = 0;
-    while !stop.load(Ordering::Relaxed) {
+    let publish = |workers: &mut [Worker], work| {
+        let mut moved = Moved::default();
+        for worker in workers {
+            worker.publish();
+            moved += worker.moved;
+        }
+        activity.publish(work, moved);
+    };
+    loop {
+        if !course.runs() {
+            workers.iter_mut().for_each(|worker| worker.let_go(course));
+            if !course.rest(|| publish(workers, work)) {
+                break;
+            }
+            pace.woke();
+        }
         let mut worked = false;
         for worker in workers.iter_mut() {
             worked |= worker.poll()?;
@@ -93,12 +119,7 @@ pub(crate) fn run(
             work += round.length;
         }
         if round.publish {
-            let mut moved = Moved::default();
-            for worker in workers.iter_mut() {
-                worker.publish();
-                moved += worker.moved;
-            }
-            activity.publish(work, moved);
+            publish(workers, work);
         }
         if round.sleep {
             activity.slept();

@@ -29,7 +29,8 @@ fn serve(sessions: &str) -> Served {
     let ends = Ends::new(sessions);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("upf.sock");
-    let server = api::serve(ControlSocket::bind(&path.clone().into()).unwrap(), ends.upf.clone());
+    let server =
+        api::serve(ControlSocket::bind(&path.clone().into()).unwrap(), ends.upf.clone(), || ());
     Served { ends, client: Client::new(&path), _server: server, _directory: directory }
 }
 

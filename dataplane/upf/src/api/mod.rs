@@ -9,6 +9,7 @@
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
 //! | `GET /capture` | ports that can be captured, n3 and n6 ([`Reply`](dray_capture::Reply)) |
 //! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
+//! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all data threads publish, or 503 with the reason |
 //! | `GET /readyz` | 200 once both ports are open |
@@ -23,13 +24,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response, Server};
+use dray_daemon::{
+    ClientError, ControlSocket, Incumbent, Limits, Refusal, Request, Response, Server,
+};
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
 use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
+use crate::recorder::PROGRAM;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
 use self::metrics::{RESOURCES, observe};
@@ -156,11 +160,24 @@ impl From<Transaction> for Vec<Operation> {
     }
 }
 
-/// Serves `upf` at `socket`.
-pub fn serve(socket: ControlSocket, upf: Arc<Upf>) -> Server {
+/// Serves `upf` at `socket`. When another process has taken over, `end` is called, and this process
+/// ends.
+pub fn serve(
+    socket: ControlSocket,
+    upf: Arc<Upf>,
+    end: impl Fn() + Send + Sync + 'static,
+) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    Server::start(socket, limits, move |request| answer(&upf, started, &request))
+    let incumbent = Incumbent::new(PROGRAM, end);
+    Server::start(socket, limits, move |request| {
+        if request.path.trim_matches('/') != "take-over" {
+            return answer(&upf, started, &request);
+        }
+        let upf = upf.clone();
+        let answered = incumbent.answer(request, move |successor| upf.hand_over(successor));
+        answered.unwrap_or_else(Response::from)
+    })
 }
 
 /// Serves metrics and health of `upf` to whoever reaches `listener`.

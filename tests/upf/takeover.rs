@@ -1,0 +1,376 @@
+//! Taking over a running user plane function: no packet is lost or counted twice, no peer reconnects,
+//! and a take-over that fails disturbs nothing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use dray_daemon::{Channel, ClientError, Limits, Response, Server};
+use dray_lab::NetworkNamespace;
+use dray_port::{LinkState, PortUri};
+use dray_upf::SessionStatus;
+use dray_upf::api::{Client, Stats, Transaction};
+use dray_upf::config::Volume;
+use tempfile::TempDir;
+
+use crate::common::{self, Started, alone, eventually, listens};
+use crate::crash::{SESSIONS, configuration, session};
+use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, numbers};
+
+/// Much longer than a message takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A user plane function in a process of its own, which others take over.
+struct Running {
+    folder: TempDir,
+    /// Network namespace that it runs in, if not the test's.
+    namespace: Option<Arc<NetworkNamespace>>,
+    process: Started,
+}
+
+impl Running {
+    fn new(peers: Peers, more: &[&str]) -> Self {
+        let options = peers.options();
+        Self::within(None, &[&options.each_ref().map(String::as_str)[..], more].concat())
+    }
+
+    /// Starts one with `options`, in which `DIR` is a folder.
+    fn within(namespace: Option<Arc<NetworkNamespace>>, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("upf.toml"), configuration(&SESSIONS)).unwrap();
+        let at = folder.path().to_str().expect("text");
+        let mut command = common::command();
+        command.arg("upf").args(options.iter().map(|option| option.replace("DIR", at)));
+        command.args(["--config", &format!("{at}/upf.toml"), "--control"]);
+        command.arg(control_of(folder.path()));
+        let process = start_in(namespace.as_deref(), &mut command);
+        let running = Self { folder, namespace, process };
+        assert!(eventually(|| listens(running.control())), "it listens");
+        running
+    }
+
+    fn control(&self) -> PathBuf {
+        control_of(self.folder.path())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.control())
+    }
+
+    /// Has another process take over, with `options`; returns once the one before has ended.
+    fn take_over(&mut self, options: &[&str]) {
+        let next = start_in(self.namespace.as_deref(), takes_over(&self.control()).args(options));
+        let Started(before) = &mut self.process;
+        let ended = eventually(|| before.try_wait().expect("a child").is_some());
+        assert!(ended, "it has handed over");
+        assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
+        self.process = next;
+        assert!(eventually(|| listens(self.control())), "the next one listens");
+    }
+
+    /// Returns sessions and counters, once no packet is on its way.
+    fn told(&self) -> (Vec<SessionStatus>, Stats) {
+        let client = self.client();
+        sleep(Duration::from_millis(100));
+        (client.sessions().unwrap(), client.stats().unwrap())
+    }
+}
+
+fn control_of(folder: &Path) -> PathBuf {
+    folder.join("control")
+}
+
+fn takes_over(control: &Path) -> Command {
+    let mut command = common::command();
+    command.args(["upf", "--take-over", "--control"]).arg(control);
+    command
+}
+
+fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = match namespace {
+        Some(namespace) => namespace.enter(|| command.spawn()),
+        None => command.spawn(),
+    };
+    Started(child.expect("dray starts"))
+}
+
+fn said(child: &mut std::process::Child) -> String {
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    said
+}
+
+/// Checks that every packet was counted once and arrived.
+fn lost_nothing(running: &Running, report: &dray_upf::load::LoadReport) {
+    let (sessions, stats) = running.told();
+    let numbers = numbers(report, &sessions);
+    assert!(numbers.iter().all(|[sent, rest @ ..]| rest == &[*sent; 2]), "{numbers:?} {stats:?}");
+    let forwarded = [stats.uplink, stats.downlink].map(|way| way.tx_packets);
+    assert_eq!(numbers.map(|[sent, ..]| sent), forwarded, "{stats:?}");
+}
+
+#[test]
+fn packets_usage_and_connections_survive_twenty_takeovers() {
+    let _alone = alone();
+    let mut gaps = Vec::new();
+    for peers in [SPLIT, PACKED, MEMIF] {
+        let mut running = Running::new(peers, &["--metrics", "127.0.0.1:19464"]);
+        let folder = running.folder.path().to_owned();
+        let mut seids = SESSIONS.to_vec();
+        let report = load(&folder, peers.plug(&folder), |longest| {
+            for round in 0..20 {
+                longest.store(0, Relaxed);
+                running.take_over(&[]);
+                gaps.push(longest.swap(0, Relaxed));
+                // What the control plane has changed stays.
+                let (removed, added) = (seids.remove(0), 210 + round);
+                seids.push(added);
+                let transaction = Transaction {
+                    remove: vec![removed],
+                    add: vec![session(added)],
+                    ..Transaction::default()
+                };
+                running.client().change(&transaction).unwrap();
+            }
+        });
+        lost_nothing(&running, &report);
+        let (sessions, _) = running.told();
+        let others = sessions.iter().map(|session| session.seid).filter(|seid| *seid > 100);
+        assert_eq!(others.collect::<Vec<_>>(), seids);
+        let mut monitor = TcpStream::connect("127.0.0.1:19464").unwrap();
+        monitor.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        monitor.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
+        // A new peer connects as usual, also at the files of the first process.
+        let [n3, _n6] = peers.plug(&folder);
+        let is_up = || n3.link.as_ref().expect("a peer").status().state == LinkState::Running;
+        assert!(eventually(is_up));
+    }
+    gaps.sort_unstable();
+    println!("longest latency at each take-over, in microseconds: {gaps:?}");
+    assert!(gaps[gaps.len() - 1] < 500_000, "the slowest take-over: {gaps:?}");
+}
+
+#[test]
+fn packets_survive_takeovers_over_devices_and_sockets() {
+    require_root!();
+    let _alone = alone();
+    let namespace = Arc::new(NetworkNamespace::scratch().unwrap());
+    for line in ["ip link add v0 type veth peer name v1", "ip link set v0 up", "ip link set v1 up"]
+    {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        assert!(namespace.enter(|| command.status()).unwrap().success(), "{line}");
+    }
+    let options = ["--n3", "tap:t0", "--n6", "raw:v0"];
+    let mut running = Running::within(Some(namespace.clone()), &options);
+    let ports = ["raw:t0", "raw:v1"].map(|uri| {
+        let uri: PortUri = uri.parse().unwrap();
+        namespace.enter(|| Ok(uri.open().unwrap())).unwrap()
+    });
+    let folder = running.folder.path().to_owned();
+    let report = load(&folder, ports, |_| {
+        for _ in 0..10 {
+            running.take_over(&[]);
+        }
+    });
+    lost_nothing(&running, &report);
+}
+
+#[test]
+fn quota_and_configuration_of_the_next_process_hold() {
+    let _alone = alone();
+    let mut running = Running::new(SPLIT, &[]);
+    let folder = running.folder.path().to_owned();
+    let mut first = running.client().session(1).unwrap().config.unwrap();
+    first.urrs[0].quota = Volume { uplink: Some(10_000), ..Volume::default() };
+    running.client().change(&Transaction { modify: vec![first], ..Default::default() }).unwrap();
+    load(&folder, SPLIT.plug(&folder), |_| {
+        let used_up = || running.client().stats().unwrap().uplink.drops.total() > 10;
+        assert!(eventually(used_up));
+        let before = running.client().session(1).unwrap().usage[0].counted.uplink_octets;
+        let config = configuration(&[201, 205]);
+        std::fs::write(folder.join("upf.toml"), config).unwrap();
+        running.take_over(&["--config", folder.join("upf.toml").to_str().unwrap()]);
+        sleep(Duration::from_millis(200));
+        let after = running.client().session(1).unwrap().usage[0].counted.uplink_octets;
+        assert_eq!(after, before);
+    });
+    let (sessions, _) = running.told();
+    let others = sessions.iter().map(|session| session.seid).filter(|seid| *seid > 100);
+    assert_eq!(others.collect::<Vec<_>>(), [201, 205]);
+}
+
+/// A request may end without a reply when the process that has accepted it ends, but a client always
+/// finds a program that listens.
+#[test]
+fn clients_find_the_control_socket_at_any_time() {
+    let _alone = alone();
+    let mut running = Running::new(SPLIT, &[]);
+    let (client, stop) = (running.client(), AtomicBool::new(false));
+    let [replies, broken] = scope(|scope| {
+        let asks = scope.spawn(|| {
+            let [mut replies, mut broken] = [0, 0];
+            while !stop.load(Relaxed) {
+                match client.status() {
+                    Ok(status) => replies += u32::from(status.sessions == 103),
+                    Err(ClientError::Broken { .. }) => broken += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            [replies, broken]
+        });
+        for _ in 0..20 {
+            running.take_over(&[]);
+        }
+        stop.store(true, Relaxed);
+        asks.join().expect("replies")
+    });
+    println!("{replies} replies, and {broken} requests without one");
+    assert!(replies > 100 && broken <= 20, "{replies} {broken}");
+}
+
+/// Runs a take-over that must fail, once no other is under way; returns the last line that it says.
+fn fails(command: &mut Command) -> String {
+    let mut last = String::new();
+    let fails = || {
+        let output = command.output().expect("dray starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        last = said.lines().last().unwrap_or_default().to_owned();
+        !last.contains("another one is under way")
+    };
+    assert!(eventually(fails));
+    last
+}
+
+/// Asks for a take-over as a process of this format does.
+fn ask(control: &Path, format: u32, theirs: impl AsFd) -> Result<serde_json::Value, String> {
+    let client = dray_daemon::Client::new(control, "dray upf");
+    let body = format!(r#"{{"version":"9.9.9","format":{format}}}"#);
+    client
+        .json_with("POST", "/take-over", body.as_bytes(), &[theirs.as_fd()])
+        .map_err(|error| error.to_string())
+}
+
+/// Begins a take-over, once none is under way.
+fn begin(control: &Path) -> Channel {
+    let mut begun = None;
+    let begins = || {
+        let (ours, theirs) = Channel::pair().unwrap();
+        match ask(control, 2, theirs) {
+            Ok(_) => begun = Some(ours),
+            Err(why) => assert!(why.contains("another one is under way"), "{why}"),
+        }
+        begun.is_some()
+    };
+    assert!(eventually(begins));
+    begun.expect("it has begun")
+}
+
+#[test]
+fn failed_takeover_disturbs_nothing() {
+    require_root!();
+    let _alone = alone();
+    let mut running = Running::new(SPLIT, &[]);
+    let (control, folder) = (running.control(), running.folder.path().to_owned());
+    let report = load(&folder, SPLIT.plug(&folder), |_| {
+        let (_, theirs) = Channel::pair().unwrap();
+        let why = ask(&control, 99, &theirs).unwrap_err();
+        let version = env!("CARGO_PKG_VERSION");
+        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 2 and 99"];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+
+        // Ends at once, after the offer, and in the middle of the end; says something else.
+        for messages in [&[][..], &[&b"ready"[..]], &[b"nonsense"], &[b"ready", b"nonsense"]] {
+            let ours = begin(&control);
+            for message in messages {
+                let (_, descriptors) = ours.receive(PATIENCE).unwrap();
+                drop(descriptors);
+                ours.send(message, &[], PATIENCE).unwrap();
+            }
+        }
+
+        for path in [&*folder, &control] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let why = fails(takes_over(&control).uid(65534));
+        assert!(why.contains("user 0's, and this is user 65534"), "{why}");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-X", "POST", "http://localhost/take-over", "--unix-socket"])
+            .arg(&control);
+        let output = curl.uid(65534).output().expect("curl");
+        let why = String::from_utf8_lossy(&output.stdout);
+        assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
+
+        let why = fails(takes_over(&control).args(["--n3", "null:"]));
+        assert!(why.contains("port \"n3\" runs as vhost:"), "{why}");
+        let why = fails(takes_over(&control).args(["--metrics", "192.0.2.1:9464"]));
+        assert!(why.contains("metrics address 192.0.2.1:9464"), "{why}");
+    });
+    lost_nothing(&running, &report);
+    let Started(process) = &mut running.process;
+    assert!(process.try_wait().unwrap().is_none(), "it still runs");
+    // And can be taken over, files of sockets included.
+    running.take_over(&[]);
+    load(&folder, SPLIT.plug(&folder), |_| ());
+}
+
+#[test]
+fn port_that_cannot_be_handed_over_is_named() {
+    let _alone = alone();
+    let running = Running::within(None, &["--n3", "null:", "--n6", "virtio:DIR/n6"]);
+    let why = fails(&mut takes_over(&running.control()));
+    assert!(why.contains("port \"n6\": such a port cannot be handed over"), "{why}");
+    assert_eq!(running.client().status().unwrap().sessions, 103);
+}
+
+#[test]
+fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = control_of(folder.path());
+    let why = fails(&mut takes_over(&control));
+    assert!(why.contains("no program listens at"), "{why}");
+    let hello = r#"{"version":"9.9.9","format":2}"#;
+    let page = |text: &str| {
+        let text = format!(r#"[{{"version":"9.9.9","format":2}},{text}]"#);
+        serde_json::to_string(&[(text, 0)]).unwrap()
+    };
+    for (hello, message, part) in [
+        (hello, None, "has ended, or given up"),
+        (hello, Some("}".to_owned()), "invalid message"),
+        (hello, Some("[]".to_owned()), "no page of the sessions"),
+        (hello, Some(page("{}")), "invalid state"),
+        (hello, Some(page(r#"{"Port":[2,"null:",{}]}"#)), "invalid state"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 2"),
+        ("{}", None, "missing field"),
+    ] {
+        let _ = std::fs::remove_file(&control);
+        let listener = UnixListener::bind(&control).unwrap();
+        let _server = Server::start(listener, Limits::default(), move |mut request| {
+            let channel = Channel::of(request.descriptors.pop().expect("one")).unwrap();
+            if let Some(message) = &message {
+                channel.send(message.as_bytes(), &[], PATIENCE).unwrap();
+            }
+            Response::text(200, "application/json", hello.to_owned())
+        });
+        let why = fails(&mut takes_over(&control));
+        assert!(why.contains(part) && why.contains("take-over: "), "{part}: {why}");
+        assert!(control.exists(), "the file is not that of the process that failed");
+    }
+}

@@ -33,6 +33,7 @@ const FILES: &[(&str, &str)] = &[
     ("prots.toml", "prots = []\n"),
     ("age.toml", "age_s = \"long\"\n"),
     ("n3.toml", "[n3]\nmac = \"02:00:00:00:03:01\"\nadresses = [\"10.0.3.1\"]\n"),
+    ("sessions.toml", "sessions_max = 10\n"),
 ];
 
 /// Command lines, and the messages that they get.
@@ -235,7 +236,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ("lab up kind.toml", "kind.toml:6: unknown link kind \"brigde\": did you mean bridge?"),
     ("lab up end.toml", "end.toml:5: unknown container \"hots\": did you mean host?"),
     ("lab up type.toml", "type.toml:3: containers[0].cpus: \"0\": give a list in [ ]"),
-    ("lab up nameless.toml", "nameless.toml:1: containers[0]: no key \"name\""),
+    ("lab up nameless.toml", "nameless.toml:1: containers[0]: key \"name\" is missing"),
     (
         "lab up n3.toml",
         "n3.toml:1: this configures a user plane function: use `dray upf --n3 URI --n6 URI --config FILE`",
@@ -256,6 +257,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "upf --n3 raw:lo --n6 raw:eth9 --config n3.toml",
         "n3.toml: line 3: n3: unknown key \"adresses\": did you mean addresses?",
+    ),
+    (
+        "upf --n3 null: --n6 null: --config sessions.toml",
+        "sessions.toml: line 1: key \"n3\" is missing at the top level",
     ),
     // Sockets that roles and switches cannot use.
     (
@@ -388,8 +393,8 @@ const OF_A_USER: &[(&str, &str)] = &[
     ),
     (
         "switch --control {}/c.sock",
-        "control = \"{}/c.sock\": cannot write in \"{}\": Permission denied (os error 13); give the \
-         socket another path",
+        "control = \"{}/c.sock\": cannot write in \"{}\": Permission denied (os error 13); give \
+         another path with --control",
     ),
     (
         "receive --port afxdp:lo",

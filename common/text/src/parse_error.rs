@@ -6,6 +6,9 @@ use crate::nearest::advice;
 /// serde's word for a place that it did not record.
 const INTERNAL: [&str; 2] = ["$__serde_spanned_private_value", "?"];
 
+/// Begin of serde's message about a key that is not there.
+const MISSING: &str = "missing field ";
+
 /// Keys at the top of files, by what these files describe and the commands that read them.
 const FILES: [(&[&str], &str); 3] = [
     (&["containers", "links"], "a lab: use `dray lab up FILE`"),
@@ -33,6 +36,7 @@ pub fn parse_error(path: &str, message: &str) -> String {
     }
     let what = match unknown.and_then(subject) {
         Some(subject) if key.is_empty() => format!("this configures {subject}"),
+        _ if path == "." && what.starts_with(MISSING) => describe(what) + " at the top level",
         _ => describe(what),
     };
     if key.is_empty() { what + &place } else { format!("{key}: {what}{place}") }
@@ -72,8 +76,8 @@ fn describe(message: &str) -> String {
             _ => message.to_owned(),
         };
     }
-    if let Some(rest) = after("missing field ") {
-        return format!("no key {:?}", rest.trim_matches('`'));
+    if let Some(rest) = after(MISSING) {
+        return format!("key {:?} is missing", rest.trim_matches('`'));
     }
     if let Some(rest) = after("duplicate field ") {
         return format!("key {:?} is given twice", rest.trim_matches('`'));
@@ -173,7 +177,8 @@ mod tests {
                 "unknown variant `swich`, expected `switch` or `patch`",
                 "mode: \"swich\": did you mean switch?",
             ),
-            ("?", "missing field `kind`", "no key \"kind\""),
+            ("?", "missing field `kind`", "key \"kind\" is missing"),
+            (".", "missing field `n3`", "key \"n3\" is missing at the top level"),
             ("ports[0]", "duplicate field `uri`", "ports[0]: key \"uri\" is given twice"),
             (
                 "mtu",

@@ -162,7 +162,7 @@ pub fn check_socket_path(path: &Path) -> Result<(), String> {
 fn access_to(folder: &Path) -> Result<(), String> {
     use rustix::fs::{Access, access};
     access(folder, Access::WRITE_OK).map_err(|error| {
-        format!("cannot write in {folder:?}: {error}; give the socket another path")
+        format!("cannot write in {folder:?}: {error}; give another path with --control")
     })
 }
 

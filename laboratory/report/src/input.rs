@@ -194,7 +194,7 @@ mod tests {
             ("{}", "no `schema`"),
             ("{\"schema\": \"1\"}", "no `schema`"),
             ("{\"schema\": 7}", "schema version 7; this dray reads version 1"),
-            ("{\"schema\": 1}", "no key \"dray\""),
+            ("{\"schema\": 1}", "key \"dray\" is missing"),
         ] {
             let message = refused(text);
             assert!(message.starts_with("some.json: ") && message.contains(what), "{message}");

@@ -323,7 +323,7 @@ fn each_request_gets_its_http_status() {
         ("POST", "/ports", "", 400, "ends unfinished"),
         ("POST", "/ports", "{", 400, "ends unfinished"),
         ("POST", "/ports", "[]", 400, "give keys with values"),
-        ("POST", "/ports", "{} x", 400, "no key \\\"name\\\""),
+        ("POST", "/ports", "{} x", 400, "key \\\"name\\\" is missing at the top level"),
         ("POST", "/ports", r#"{"name": "c", uri: "null:"}"#, 400, "\"error\": \"key must be"),
         ("POST", "/ports", r#"{"name":"c","uri":"null:","vlan":"x"}"#, 400, "\"vlan: "),
         ("POST", "/ports", r#"{"name":"c","uri":7}"#, 400, "\"uri: "),

@@ -97,7 +97,7 @@ fn config_errors_name_line_key_and_value() {
         ("control = \"x\\u0000\"", "line 1: control = ", "path of a socket"),
         ("control = '/'", "line 1: control = \"/\"", "path of a socket"),
         (&format!("control = '/tmp/{}'", "x".repeat(103)), "line 1: control = ", "108 bytes"),
-        ("[[ports]]\nname = 'a'", "line 1: ports[0]: ", "no key \"uri\""),
+        ("[[ports]]\nname = 'a'", "line 1: ports[0]: ", "key \"uri\" is missing"),
         ("[[ports]]\nname = ''", "line 2: ports[0].name: ", "1 to 64"),
         ("[[ports]]\nname = 'a'\nuri = 'x:'", "line 3: ports[0].uri: ", "raw:eth0"),
         (&port("vlan = 0"), "line 5: ports[0].vlan: ", "VLAN 0: give 1 to 4094"),

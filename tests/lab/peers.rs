@@ -250,7 +250,7 @@ fn invalid_switch_settings_are_rejected() {
     let learning = error(&|settings| settings.wiring = Wiring::Learning);
     assert!(learning.contains("does not learn"), "{learning}");
     let odd = error(&|settings| settings.ports.truncate(1));
-    assert!(odd.contains("1 ports cannot be paired"), "{odd}");
+    assert!(odd.contains("1 port cannot be paired"), "{odd}");
     let cpu = error(&|settings| settings.cpu = 60_000);
     assert!(cpu.contains("CPU 60000 is not available"), "{cpu}");
     let twice = error(&|settings| settings.ports[1] = settings.ports[0].clone());

@@ -94,7 +94,7 @@ fn journal_gets_fields_and_supervisor_signs_of_life() {
     });
     // Descriptors for the supervisor to keep may come at any time.
     let told = || std::iter::repeat_with(|| next(&messages)).find(|it| !it.starts_with("FDSTORE"));
-    assert_eq!(told().unwrap(), "READY=1\nSTATUS=1 ports");
+    assert_eq!(told().unwrap(), "READY=1\nSTATUS=1 port");
     assert_eq!(told().unwrap(), "WATCHDOG=1");
     assert_eq!(told().unwrap(), "WATCHDOG=1");
     assert!(next(&entries).starts_with("MESSAGE=switch started "));

@@ -223,7 +223,7 @@ fn name_of(client: &Client, port: u16) -> String {
 
 /// The line that a capture ends with.
 fn closing(Counts { captured, missed }: Counts) -> String {
-    let frames = |number: u64| format!("{number} {}", if number == 1 { "frame" } else { "frames" });
+    let frames = |number| dray_text::count(number, "frame");
     match missed {
         0 => format!("captured {}, missed none", frames(captured)),
         missed => format!(

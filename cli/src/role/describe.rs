@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::parse::Interval;
+use dray_text::count;
 use dray_traffic::{Arrivals, Latency, OnSample, Percentiles, Report, Sample};
 
 /// Returns a function that stores the number of bytes so far in `bytes`, and writes the rates of
@@ -126,12 +127,12 @@ pub(super) fn describe(report: &Report) -> String {
                 _ => String::new(),
             };
             let rates = sent(send.sent, send.bytes, send.elapsed_ns);
-            format!("sent {} frames{rates}{note}\n", send.sent)
+            format!("sent {}{rates}{note}\n", count(send.sent, "frame"))
         }
         Report::Receive(receive) => format!(
-            "received {} frames{}; lost {}, duplicated {}, reordered {}, corrupt {}, foreign {}, \
+            "received {}{}; lost {}, duplicated {}, reordered {}, corrupt {}, foreign {}, \
              dropped at the port {}{}\n",
-            receive.received,
+            count(receive.received, "frame"),
             arrived(&receive.arrivals),
             receive.lost,
             receive.duplicated,
@@ -142,8 +143,8 @@ pub(super) fn describe(report: &Report) -> String {
             receive.latency.as_ref().map_or(String::new(), percentiles),
         ),
         Report::Forward(forward) => format!(
-            "received {} frames{}; transmitted {}, refused {}, dropped at the port {}\n",
-            forward.received,
+            "received {}{}; transmitted {}, refused {}, dropped at the port {}\n",
+            count(forward.received, "frame"),
             arrived(&forward.arrivals),
             forward.transmitted,
             forward.refused,
@@ -157,29 +158,30 @@ pub(super) fn describe(report: &Report) -> String {
                 1e3.. => format!(", {:.1} k round trips/s", rate / 1e3),
                 _ => format!(", {rate:.1} round trips/s"),
             });
-            format!("sent {sent} frames, {back} came back{rate}{times}\n")
+            let sent = count(sent, "frame");
+            format!("sent {sent}, {back} came back{rate}{times}\n")
         }
-        Report::Neighbour(neighbour) => format!("written {} bytes\n", neighbour.written_bytes),
+        Report::Neighbour(neighbour) => {
+            format!("written {}\n", count(neighbour.written_bytes, "byte"))
+        }
         Report::StreamSend(send) => {
             let copied = send.zerocopy.map_or(String::new(), |zerocopy| {
                 let (copied, completed) = (zerocopy.copied, zerocopy.completed);
                 format!("; the kernel copied in {copied} of {completed} calls")
             });
-            let (bytes, streams, again) = (send.bytes, send.streams.len(), send.retransmits);
-            let rate = sent(0, bytes, send.elapsed_ns);
-            format!(
-                "sent {bytes} bytes in {streams} streams{rate}; {again} segments sent again{copied}\n"
-            )
+            let rate = sent(0, send.bytes, send.elapsed_ns);
+            let (bytes, streams) = (count(send.bytes, "byte"), count(send.streams.len(), "stream"));
+            let again = count(send.retransmits, "segment");
+            format!("sent {bytes} in {streams}{rate}; {again} sent again{copied}\n")
         }
         Report::StreamReceive(receive) => {
-            let (streams, bytes) = (receive.streams.len(), receive.bytes);
+            let streams = count(receive.streams.len(), "stream");
+            let bytes = count(receive.bytes, "byte");
             let ended = receive.streams.iter().filter(|stream| stream.ended).count();
-            let (corrupt, foreign) = (receive.corrupt, receive.foreign);
+            let corrupt = count(receive.corrupt, "corrupt read");
+            let foreign = count(receive.foreign, "foreign connection");
             let rate = arrived(&receive.arrivals);
-            format!(
-                "received {bytes} bytes in {streams} streams{rate}; {ended} ended, {corrupt} \
-                 corrupt reads, {foreign} foreign connections\n"
-            )
+            format!("received {bytes} in {streams}{rate}; {ended} ended, {corrupt}, {foreign}\n")
         }
     }
 }

@@ -231,7 +231,7 @@ fn run_daemon(
     for problem in &problems {
         warn!(problem, "container without port");
     }
-    supervisor.ready(&format!("{} ports", engine.status().ports));
+    supervisor.ready(&dray_text::count(engine.status().ports, "port"));
     while cancel.check().is_ok() {
         if let Some(why) = dray_daemon::failure() {
             thread::sleep(FAREWELL);

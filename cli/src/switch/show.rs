@@ -5,16 +5,17 @@ use std::time::Duration;
 use dray_daemon::default_control;
 use dray_switch::config::CONTROL;
 use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
-use dray_text::table;
+use dray_text::{count, table};
 
 use crate::common::scaled;
 
 /// Returns what a switch says at its start.
 pub(super) fn started(config: &SwitchConfig) -> String {
     let cpus: Vec<_> = config.cpus.iter().map(u32::to_string).collect();
-    let (workers, cpus) = match cpus.as_slice() {
-        [cpu] => ("1 worker".to_owned(), format!("CPU {cpu}")),
-        cpus => (format!("{} workers", cpus.len()), format!("CPUs {}", cpus.join(", "))),
+    let workers = count(cpus.len(), "worker");
+    let cpus = match cpus.as_slice() {
+        [cpu] => format!("CPU {cpu}"),
+        cpus => format!("CPUs {}", cpus.join(", ")),
     };
     let mode = format!("{:?}", config.mode).to_lowercase();
     let flow = format!("{:?}", config.flow).to_lowercase();
@@ -181,9 +182,11 @@ pub(super) fn status(status: &Status) -> String {
         ]
     });
     format!(
-        "dray {version}, up {uptime_s:.0} s; mode {}, flow {}; {ports} ports, {stations} stations\n\n{}",
+        "dray {version}, up {uptime_s:.0} s; mode {}, flow {}; {}, {}\n\n{}",
         format!("{mode:?}").to_lowercase(),
         format!("{flow:?}").to_lowercase(),
+        count(*ports, "port"),
+        count(*stations, "station"),
         table(&["cpu", "ports", "load %", "sleeps"], rows, 0),
     )
 }

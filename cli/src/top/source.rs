@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use dray_daemon::ClientError;
+use dray_text::count;
 use dray_upf::Counters;
 use dray_upf::api::PortStatus;
 
@@ -45,16 +46,12 @@ fn switch(client: &dray_switch::client::Client) -> Result<Reading, ClientError> 
     let (status, ports) = (client.status()?, client.ports()?);
     let at = Instant::now();
     let lower = |word: &dyn std::fmt::Debug| format!("{word:?}").to_lowercase();
-    let stations = status.stations;
+    let stations = count(status.stations, "station");
     Ok(Reading {
         at,
         program: "switch",
         uptime_s: Some(status.uptime_s),
-        about: format!(
-            "mode {}, flow {}, {stations} stations",
-            lower(&status.mode),
-            lower(&status.flow)
-        ),
+        about: format!("mode {}, flow {}, {stations}", lower(&status.mode), lower(&status.flow)),
         version: status.version,
         workers: status
             .workers
@@ -97,9 +94,9 @@ fn port(port: dray_switch::PortStatus) -> Port {
 /// Returns configuration and negotiated features of a port, in words.
 fn settings(port: &dray_switch::PortStatus) -> Vec<String> {
     let mut settings = vec![format!("CPU {}", port.cpu)];
-    settings.push(format!("{} queue{}", port.queues, if port.queues == 1 { "" } else { "s" }));
+    settings.push(count(port.queues, "queue"));
     settings.extend(port.partner.as_ref().map(|partner| format!("pair {partner}")));
-    settings.push(format!("{} stations", port.stations));
+    settings.push(count(port.stations, "station"));
     // The keys as they are written in a configuration.
     if let Ok(serde_json::Value::Object(keys)) = serde_json::to_value(&port.config) {
         let keys = keys.into_iter().filter(|(key, _)| key != "name" && key != "uri");
@@ -137,7 +134,7 @@ fn upf(client: &dray_upf::api::Client) -> Result<Reading, ClientError> {
         at,
         program: "upf",
         uptime_s: Some(status.uptime_s),
-        about: format!("{} of at most {} sessions", status.sessions, status.sessions_max),
+        about: format!("{}, at most {}", count(status.sessions, "session"), status.sessions_max),
         version: status.version,
         workers: status
             .workers

@@ -168,7 +168,7 @@ pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failur
         let text = show::started(ports, &config, sessions, &used, &control.path, metrics);
         let _ = io::stderr().write_all(text.as_bytes());
     }
-    supervisor.ready(&format!("{sessions} sessions"));
+    supervisor.ready(&dray_text::count(sessions, "session"));
     let deadline = duration.map(|duration| Instant::now() + duration);
     loop {
         report(running.upf());

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use dray_datapath::Cancel;
-use dray_text::wrapped;
+use dray_text::{count, wrapped};
 use dray_traffic::{Latency, Percentiles};
 use dray_upf::load::{LEN_MAX, LEN_MIN, Load, LoadReport, Outcome, Settings, Watch};
 use dray_wire::gtpu::Direction;
@@ -184,7 +184,7 @@ impl Directions {
                 0 if received == 0 => "no packet came back".to_owned(),
                 0 if lost == 0 || allow_loss => return None,
                 0 => format!("{lost} of {sent} packets were lost"),
-                wrong => format!("{wrong} packets came back wrong or out of order"),
+                wrong => format!("{} came back wrong or out of order", count(wrong, "packet")),
             };
             Some(format!("{name}: {what}"))
         });
@@ -224,8 +224,9 @@ impl DirectionReport {
             receiving,
         } = self.outcome;
         let mut text = format!(
-            "{name}: sent {sent} packets{}; received {received}{}; lost {lost}, reordered \
-             {reordered}, foreign {foreign}{}\n",
+            "{name}: sent {}{}; received {received}{}; lost {lost}, reordered {reordered}, foreign \
+             {foreign}{}\n",
+            count(sent, "packet"),
             arrived(&sending),
             arrived(&receiving),
             percentiles(latency),
@@ -319,7 +320,7 @@ mod tests {
         for (outcome, what) in [
             (silent, "uplink: no packet came back"),
             (Outcome { sent: 0, received: 0, ..CLEAN }, "uplink: no packet was sent"),
-            (wrong_teid, "uplink: 1 packets came back wrong or out of order"),
+            (wrong_teid, "uplink: 1 packet came back wrong or out of order"),
         ] {
             assert_eq!(wrong(outcome, true).as_deref(), Some(what));
         }

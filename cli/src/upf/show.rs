@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_daemon::{MetricsAddress, default_control};
-use dray_text::{table, wrapped};
+use dray_text::{count, table, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
 use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
 
@@ -39,7 +39,7 @@ pub(super) fn started(
         [cpu] => format!("CPU {cpu}"),
         cpus => format!("CPUs {}", cpus.join(", ")),
     };
-    let workers = cpus.len();
+    let (sessions, workers) = (count(sessions, "session"), count(cpus.len(), "worker"));
     let option = match control == default_control(CONTROL) {
         true => String::new(),
         false => format!(" --control {}", control.display()),
@@ -47,7 +47,7 @@ pub(super) fn started(
     let metrics =
         metrics.map_or(String::new(), |address| format!("metrics: http://{address}/metrics\n"));
     format!(
-        "dray upf: {sessions} sessions, {workers} workers on {on}\n{}control socket: {}\n{metrics}\
+        "dray upf: {sessions}, {workers} on {on}\n{}control socket: {}\n{metrics}\
          next, from another terminal: dray upf sessions ls{option}\n",
         table(&["port", "addresses", "what", "where"], rows, 4),
         control.display(),
@@ -63,7 +63,8 @@ pub(super) fn ended(counted: &Stats, uptime: Duration) -> String {
 /// Returns uptime and number of sessions.
 pub(super) fn status(status: &Status) -> String {
     let Status { version, uptime_s, sessions, sessions_max, .. } = status;
-    format!("dray {version}, up {uptime_s:.0} s; {sessions} sessions, at most {sessions_max}\n")
+    let sessions = count(*sessions, "session");
+    format!("dray {version}, up {uptime_s:.0} s; {sessions}, at most {sessions_max}\n")
 }
 
 /// Returns the counters of both directions.

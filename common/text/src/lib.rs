@@ -5,6 +5,7 @@ mod as_text;
 mod nearest;
 mod parse_error;
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -53,6 +54,12 @@ pub fn wrapped(note: &str) -> String {
         column += length;
     }
     text + "\n"
+}
+
+/// Returns a number with its noun: `1 port`, `2 ports`.
+pub fn count<N: fmt::Display + PartialEq + From<u8> + Copy>(number: N, noun: &str) -> String {
+    let end = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{end}")
 }
 
 /// Formats cells, whose first two lines are names and units, as tables below each other, none wider
@@ -141,6 +148,12 @@ pub fn align(cells: &[Vec<String>], headers: usize, left: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noun_of_one_is_singular() {
+        let counts = [0_u64, 1, 2].map(|number| count(number, "port"));
+        assert_eq!(counts, ["0 ports", "1 port", "2 ports"]);
+    }
 
     #[test]
     fn wide_table_is_split() {

@@ -72,7 +72,11 @@ fn read(name: &str) -> Result<Reading, String> {
         program: "lab",
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_s: None,
-        about: format!("{name}: {}, {running} containers run", state.file),
+        about: format!(
+            "{name}: {}, {}",
+            state.file,
+            dray_text::count(running, "running container")
+        ),
         workers: Vec::new(),
         ports,
     })

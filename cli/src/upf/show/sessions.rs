@@ -1,6 +1,6 @@
 //! Text about sessions.
 
-use dray_text::table;
+use dray_text::{count, table};
 use dray_upf::config::{Action, Far, Gate, Pdr, Qer, SessionConfig, Tunnel, Urr, Volume};
 use dray_upf::{Counted, SessionState, SessionStatus, UsageStatus};
 use dray_wire::gtpu::Direction;
@@ -44,11 +44,12 @@ pub(crate) fn sessions(sessions: &[SessionStatus]) -> String {
 pub(crate) fn session(session: &SessionStatus) -> String {
     let SessionStatus { seid, state, ue, teids, tunnels, waiting, usage, config } = session;
     let mut text = format!(
-        "session {seid}: {}, {waiting} packets waiting\n\
+        "session {seid}: {}, {} waiting\n\
          user: {}\n\
          tunnels from gNBs: {}\n\
          tunnels to gNBs: {}\n",
         word(*state),
+        count(*waiting, "packet"),
         ue.join(", "),
         listed(teids.iter().map(|teid| format!("{teid:#x}"))),
         listed(tunnels.iter().map(far_end)),

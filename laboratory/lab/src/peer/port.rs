@@ -137,7 +137,8 @@ pub(super) fn check<'a>(
     match seen.len() {
         0 => wrong("no ports; at least 1 is needed".to_owned()),
         odd if paired && odd % 2 == 1 => {
-            wrong(format!("{odd} ports cannot be paired; give an even number"))
+            let odd = dray_text::count(odd, "port");
+            wrong(format!("{odd} cannot be paired; give an even number"))
         }
         _ => Ok(()),
     }
@@ -181,7 +182,7 @@ mod tests {
         assert!(twice.contains("duplicate socket /a;"), "{twice}");
         assert!(check("x", ports(["/a", "/b"]).take(1), false).is_ok());
         let odd = check("x", ports(["/a", "/b"]).take(1), true).unwrap_err().to_string();
-        assert!(odd.contains("1 ports cannot be paired"), "{odd}");
+        assert!(odd.contains("1 port cannot be paired"), "{odd}");
         let none = check("x", ports(["/a", "/b"]).take(0), false).unwrap_err().to_string();
         assert!(none.contains("no ports"), "{none}");
     }

@@ -11,6 +11,7 @@ use seccompiler::{
 /// An allowed system call.
 pub(crate) struct Call {
     number: c_long,
+    name: &'static str,
     with: With,
 }
 
@@ -23,8 +24,14 @@ enum With {
     Without(u8, u64),
 }
 
-const fn any(number: c_long) -> Call {
-    Call { number, with: With::Any }
+/// A [`Call`] from its constant, with any arguments or those of a [`With`].
+macro_rules! call {
+    ($number:ident) => {
+        call!($number, With::Any)
+    };
+    ($number:ident, $with:expr) => {
+        Call { number: $number, name: stringify!($number), with: $with }
+    };
 }
 
 const SIOCGIFNAME: u64 = 0x8910;
@@ -39,137 +46,134 @@ const PR_GET_AUXV: u64 = 0x4155_5856;
 /// Calls of every thread: moving frames, sleeping, allocating, ending.
 const DATA: &[Call] = &[
     // Frames through sockets and devices, and signals to peers.
-    any(SYS_read),
-    any(SYS_readv),
-    any(SYS_write),
-    any(SYS_writev),
-    any(SYS_recvfrom),
-    any(SYS_recvmsg),
-    any(SYS_recvmmsg),
-    any(SYS_sendto),
-    any(SYS_sendmsg),
-    any(SYS_sendmmsg),
-    any(SYS_getsockopt),
-    any(SYS_io_submit),
-    any(SYS_io_getevents),
+    call!(SYS_read),
+    call!(SYS_readv),
+    call!(SYS_write),
+    call!(SYS_writev),
+    call!(SYS_recvfrom),
+    call!(SYS_recvmsg),
+    call!(SYS_recvmmsg),
+    call!(SYS_sendto),
+    call!(SYS_sendmsg),
+    call!(SYS_sendmmsg),
+    call!(SYS_getsockopt),
+    call!(SYS_io_submit),
+    call!(SYS_io_getevents),
     // Timer for a write that a peer may delay.
-    any(SYS_timer_create),
-    any(SYS_timer_settime),
-    any(SYS_timer_delete),
+    call!(SYS_timer_create),
+    call!(SYS_timer_settime),
+    call!(SYS_timer_delete),
     // For the peer of a unix: port, which may reconnect. No data thread creates a socket.
-    any(SYS_connect),
+    call!(SYS_connect),
     // Sleep and time.
     #[cfg(target_arch = "x86_64")]
-    any(SYS_poll),
-    any(SYS_ppoll),
+    call!(SYS_poll),
+    call!(SYS_ppoll),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_epoll_wait),
-    any(SYS_epoll_pwait),
-    any(SYS_futex),
-    any(SYS_nanosleep),
-    any(SYS_clock_nanosleep),
-    any(SYS_clock_gettime),
-    any(SYS_clock_getres),
-    any(SYS_gettimeofday),
-    any(SYS_sched_yield),
-    any(SYS_getcpu),
+    call!(SYS_epoll_wait),
+    call!(SYS_epoll_pwait),
+    call!(SYS_futex),
+    call!(SYS_nanosleep),
+    call!(SYS_clock_nanosleep),
+    call!(SYS_clock_gettime),
+    call!(SYS_clock_getres),
+    call!(SYS_gettimeofday),
+    call!(SYS_sched_yield),
+    call!(SYS_getcpu),
     // Memory, none of it executable. The SIGBUS handler maps memory as well.
-    any(SYS_brk),
-    any(SYS_munmap),
-    any(SYS_mremap),
-    any(SYS_madvise),
-    Call { number: SYS_mmap, with: With::Without(2, PROT_EXEC as u64) },
-    Call { number: SYS_mprotect, with: With::Without(2, PROT_EXEC as u64) },
-    any(SYS_membarrier),
-    any(SYS_getrandom),
-    any(SYS_close),
+    call!(SYS_brk),
+    call!(SYS_munmap),
+    call!(SYS_mremap),
+    call!(SYS_madvise),
+    call!(SYS_mmap, With::Without(2, PROT_EXEC as u64)),
+    call!(SYS_mprotect, With::Without(2, PROT_EXEC as u64)),
+    call!(SYS_membarrier),
+    call!(SYS_getrandom),
+    call!(SYS_close),
     // The allocator reads /proc when it returns memory, and continues if Landlock refuses it.
-    any(SYS_openat),
+    call!(SYS_openat),
     // Checks that an interface still exists when an AF_XDP socket reports that it does not; frames
     // through netmap.
-    Call { number: SYS_ioctl, with: With::OneOf(1, &[SIOCGIFNAME, NIOCTXSYNC, NIOCRXSYNC]) },
+    call!(SYS_ioctl, With::OneOf(1, &[SIOCGIFNAME, NIOCTXSYNC, NIOCRXSYNC])),
     // Ending a thread and the process.
-    any(SYS_rt_sigaction),
-    any(SYS_rt_sigprocmask),
-    any(SYS_rt_sigreturn),
-    any(SYS_restart_syscall),
-    any(SYS_sigaltstack),
-    any(SYS_gettid),
-    any(SYS_getpid),
-    any(SYS_tgkill),
-    any(SYS_exit),
-    any(SYS_exit_group),
-    Call { number: SYS_prctl, with: With::OneOf(0, &[PR_GET_NAME as u64, PR_GET_AUXV]) },
+    call!(SYS_rt_sigaction),
+    call!(SYS_rt_sigprocmask),
+    call!(SYS_rt_sigreturn),
+    call!(SYS_restart_syscall),
+    call!(SYS_sigaltstack),
+    call!(SYS_gettid),
+    call!(SYS_getpid),
+    call!(SYS_tgkill),
+    call!(SYS_exit),
+    call!(SYS_exit_group),
+    call!(SYS_prctl, With::OneOf(0, &[PR_GET_NAME as u64, PR_GET_AUXV])),
 ];
 
 /// Additional calls of control threads: exchanging messages with peers and clients over Unix
 /// sockets, sharing memory, and starting threads.
 pub(crate) const CONTROL: &[Call] = &[
-    Call { number: SYS_socket, with: With::OneOf(0, &[AF_UNIX as u64]) },
-    Call { number: SYS_socketpair, with: With::OneOf(0, &[AF_UNIX as u64]) },
-    any(SYS_bind),
-    any(SYS_listen),
-    any(SYS_accept4),
-    any(SYS_shutdown),
-    any(SYS_getsockname),
-    any(SYS_getpeername),
-    any(SYS_setsockopt),
+    call!(SYS_socket, With::OneOf(0, &[AF_UNIX as u64])),
+    call!(SYS_socketpair, With::OneOf(0, &[AF_UNIX as u64])),
+    call!(SYS_bind),
+    call!(SYS_listen),
+    call!(SYS_accept4),
+    call!(SYS_shutdown),
+    call!(SYS_getsockname),
+    call!(SYS_getpeername),
+    call!(SYS_setsockopt),
     // Memory and descriptors.
-    any(SYS_memfd_create),
-    any(SYS_eventfd2),
-    any(SYS_io_setup),
-    any(SYS_ftruncate),
-    any(SYS_fallocate),
-    any(SYS_epoll_create1),
-    any(SYS_epoll_ctl),
-    any(SYS_pipe2),
-    any(SYS_dup),
-    any(SYS_dup3),
-    any(SYS_fcntl),
-    any(SYS_fstat),
-    any(SYS_fstatfs),
-    any(SYS_pread64),
-    any(SYS_lseek),
-    Call { number: SYS_ioctl, with: With::OneOf(1, IOCTLS) },
+    call!(SYS_memfd_create),
+    call!(SYS_eventfd2),
+    call!(SYS_io_setup),
+    call!(SYS_ftruncate),
+    call!(SYS_fallocate),
+    call!(SYS_epoll_create1),
+    call!(SYS_epoll_ctl),
+    call!(SYS_pipe2),
+    call!(SYS_dup),
+    call!(SYS_dup3),
+    call!(SYS_fcntl),
+    call!(SYS_fstat),
+    call!(SYS_fstatfs),
+    call!(SYS_pread64),
+    call!(SYS_lseek),
+    call!(SYS_ioctl, With::OneOf(1, IOCTLS)),
     // Files, as far as Landlock allows. openat2 finds a peer's socket without following links.
-    any(SYS_openat2),
-    any(SYS_newfstatat),
-    any(SYS_statx),
-    any(SYS_readlinkat),
-    any(SYS_unlinkat),
-    any(SYS_faccessat),
-    any(SYS_faccessat2),
+    call!(SYS_openat2),
+    call!(SYS_newfstatat),
+    call!(SYS_statx),
+    call!(SYS_readlinkat),
+    call!(SYS_unlinkat),
+    call!(SYS_faccessat),
+    call!(SYS_faccessat2),
     // Rights of a socket, and a directory for it.
-    any(SYS_fchmod),
-    any(SYS_fchmodat),
-    any(SYS_fchownat),
-    any(SYS_mkdirat),
-    any(SYS_getcwd),
+    call!(SYS_fchmod),
+    call!(SYS_fchmodat),
+    call!(SYS_fchownat),
+    call!(SYS_mkdirat),
+    call!(SYS_getcwd),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_readlink),
+    call!(SYS_readlink),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_unlink),
+    call!(SYS_unlink),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_chmod),
+    call!(SYS_chmod),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_mkdir),
+    call!(SYS_mkdir),
     #[cfg(target_arch = "x86_64")]
-    any(SYS_access),
+    call!(SYS_access),
     // Threads.
-    any(SYS_clone),
-    any(SYS_clone3),
-    any(SYS_set_robust_list),
-    any(SYS_rseq),
-    any(SYS_sched_setaffinity),
-    any(SYS_sched_getaffinity),
-    any(SYS_geteuid),
-    any(SYS_getuid),
+    call!(SYS_clone),
+    call!(SYS_clone3),
+    call!(SYS_set_robust_list),
+    call!(SYS_rseq),
+    call!(SYS_sched_setaffinity),
+    call!(SYS_sched_getaffinity),
+    call!(SYS_geteuid),
+    call!(SYS_getuid),
     // To confine a data thread further.
-    Call {
-        number: SYS_prctl,
-        with: With::OneOf(0, &[PR_SET_NAME as u64, PR_SET_NO_NEW_PRIVS as u64]),
-    },
-    any(SYS_seccomp),
+    call!(SYS_prctl, With::OneOf(0, &[PR_SET_NAME as u64, PR_SET_NO_NEW_PRIVS as u64])),
+    call!(SYS_seccomp),
 ];
 
 /// ioctls of control threads: sockets' blocking mode and amount of data to read, and the test for a
@@ -186,6 +190,66 @@ const IOCTLS: &[u64] = &[
     TUNGETVNETHDRSZ,
     TUNSETOFFLOAD,
 ];
+
+/// Calls that are not allowed, which a report names.
+const REFUSED: &[Call] = &[
+    call!(SYS_accept),
+    call!(SYS_bpf),
+    call!(SYS_clock_settime),
+    call!(SYS_copy_file_range),
+    call!(SYS_execve),
+    call!(SYS_execveat),
+    call!(SYS_fdatasync),
+    call!(SYS_fsync),
+    call!(SYS_getdents64),
+    call!(SYS_io_uring_setup),
+    call!(SYS_kill),
+    call!(SYS_mlock),
+    call!(SYS_mlock2),
+    call!(SYS_mount),
+    call!(SYS_perf_event_open),
+    call!(SYS_pidfd_open),
+    call!(SYS_prlimit64),
+    call!(SYS_pselect6),
+    call!(SYS_ptrace),
+    call!(SYS_pwrite64),
+    call!(SYS_renameat2),
+    call!(SYS_sched_setscheduler),
+    call!(SYS_sendfile),
+    call!(SYS_setns),
+    call!(SYS_setpriority),
+    call!(SYS_splice),
+    call!(SYS_statfs),
+    call!(SYS_sysinfo),
+    call!(SYS_uname),
+    call!(SYS_unshare),
+    call!(SYS_wait4),
+    call!(SYS_waitid),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_dup2),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_fork),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_lstat),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_open),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_pipe),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_rename),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_rmdir),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_stat),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_vfork),
+];
+
+/// Returns the name of a system call, without `SYS_`, if it is on one of the lists.
+pub(crate) fn name(number: c_long) -> Option<&'static str> {
+    let mut known = DATA.iter().chain(CONTROL).chain(REFUSED);
+    known.find(|call| call.number == number)?.name.strip_prefix("SYS_")
+}
 
 /// Restricts the calling thread, and threads that it starts, to the calls of data threads and
 /// `more`. Restrictions accumulate: a call that an earlier list lacks stays refused.

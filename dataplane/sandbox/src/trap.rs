@@ -4,6 +4,8 @@ use std::io;
 use std::mem;
 use std::ptr;
 
+use crate::calls;
+
 /// Installs a handler that ends the process with a reason on such a call.
 pub(crate) fn install() -> io::Result<()> {
     // SAFETY: an all-zero sigaction is a valid value; the handler has the signature that SA_SIGINFO
@@ -50,6 +52,11 @@ extern "C" fn on_sigsys(
     line.text(name.split(|byte| *byte == 0).next().unwrap_or_default());
     line.text(b" made system call ");
     line.number(call.unsigned_abs());
+    if let Some(name) = calls::name(call.into()) {
+        line.text(b" (");
+        line.text(name.as_bytes());
+        line.text(b")");
+    }
     line.text(b", which is not allowed; --sandbox off runs without a sandbox\n");
     // SAFETY: the bytes are the line's own. Nothing of the process is used afterwards.
     unsafe {

@@ -92,12 +92,18 @@ fn only_the_readable_folder_can_be_read() {
 #[test]
 fn forbidden_call_ends_process_with_reason() {
     let folder = tempfile::tempdir().unwrap();
-    for case in ["network", "program", "data-socket", "data-remove"] {
+    for (case, calls) in [
+        ("network", &["socket"][..]),
+        ("program", &["execve", "wait4", "waitid"]),
+        ("data-socket", &["socket"]),
+        ("data-remove", &["unlink", "unlinkat"]),
+    ] {
         let output = run(case, folder.path());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{case}: {stderr}");
         let said = stderr.contains("dray: sandbox: thread ") && stderr.contains("system call");
-        assert!(said, "{case}: {stderr}");
+        let named = calls.iter().any(|call| stderr.contains(&format!(" ({call}), which")));
+        assert!(said && named, "{case}: {stderr}");
     }
 }
 

@@ -7,7 +7,7 @@
 //! A page of a port is valid until the next change of the port, so that a crash between a change and
 //! its page is found out: that port's peer connects anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -93,7 +93,7 @@ pub(crate) struct Recording {
     store: Store,
     /// The control socket, and the one for metrics.
     sockets: Vec<OwnedFd>,
-    ports: Vec<Recorded>,
+    ports: BTreeMap<Name, Recorded>,
     /// Number of ports so far.
     count: u64,
     state: Option<RecordedState>,
@@ -130,7 +130,7 @@ impl Recorder {
         let recording = Recording {
             store,
             sockets: sockets.collect::<io::Result<_>>()?,
-            ports: Vec::new(),
+            ports: BTreeMap::new(),
             count: 0,
             state: None,
             has_warned: false,
@@ -211,8 +211,7 @@ impl Recorder {
 impl Recording {
     /// Returns true if a port is not recorded as it is: if it is new, has changed, or was not kept.
     pub(crate) fn is_due(&self, port: &PortConfig, changes: u64, partner: Option<&Name>) -> bool {
-        let recorded = self.ports.iter().find(|recorded| recorded.config.name == port.name);
-        recorded.is_none_or(|recorded| {
+        self.ports.get(&port.name).is_none_or(|recorded| {
             let Recorded { config, changes: before, partner: with, kept, .. } = recorded;
             kept.is_none() || (config, *before, with.as_ref()) != (port, changes, partner)
         })
@@ -222,33 +221,28 @@ impl Recording {
     pub(crate) fn record(&mut self, port: OfferedPort) -> bool {
         let (config, changes) = (port.config.clone(), port.live.changes());
         let partner = port.partner.clone();
-        let known = self.ports.iter().position(|recorded| recorded.config.name == config.name);
-        let at = known.unwrap_or_else(|| {
-            self.count += 1;
-            let (number, config, partner) = (self.count, config.clone(), None);
-            self.ports.push(Recorded { config, number, changes, partner, kept: None });
-            self.ports.len() - 1
-        });
+        let before = self.ports.remove(&config.name);
+        let number = before.as_ref().map_or_else(|| self.count + 1, |before| before.number);
+        self.count = self.count.max(number);
         let descriptors: Vec<_> =
             port.descriptors().map(|descriptor| descriptor.try_clone_to_owned()).collect();
         let descriptors = descriptors.into_iter().collect::<io::Result<Vec<_>>>();
         let kept = descriptors.and_then(|descriptors| {
             let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-            self.keep(Record::Port(self.ports[at].number, port.into()), &descriptors)
+            self.keep(Record::Port(number, port.into()), &descriptors)
         });
         let kept = self.check(kept);
-        let recorded = &mut self.ports[at];
-        (recorded.config, recorded.changes, recorded.partner) = (config, changes, partner);
         let is_kept = kept.is_some();
-        let before = std::mem::replace(&mut recorded.kept, kept);
+        let recorded = Recorded { config, number, changes, partner, kept };
+        self.ports.insert(recorded.config.name.clone(), recorded);
+        let before = before.and_then(|before| before.kept);
         before.iter().for_each(|before| self.store.forget(before));
         is_kept
     }
 
     /// Forgets a port that is about to be closed.
     pub(crate) fn forget(&mut self, name: &Name) {
-        if let Some(at) = self.ports.iter().position(|recorded| recorded.config.name == *name) {
-            let recorded = self.ports.remove(at);
+        if let Some(recorded) = self.ports.remove(name) {
             recorded.kept.iter().for_each(|kept| self.store.forget(kept));
         }
     }
@@ -335,13 +329,14 @@ impl Succession {
 /// Returns all ports, first `listed` in order. Those without a page, such as the last one that was
 /// added before a crash, can only be opened again.
 fn all(listed: Vec<PortConfig>, pages: impl Iterator<Item = OfferedPort>) -> Vec<OfferedPort> {
-    let mut pages: Vec<_> = pages.collect();
-    let listed = listed.into_iter().map(|config| {
-        let page = pages.iter().position(|page| page.config.name == config.name);
-        page.map_or_else(|| OfferedPort::closed(config), |page| pages.remove(page))
-    });
+    let pages: Vec<_> = pages.collect();
+    let names: Vec<_> = pages.iter().map(|page| page.config.name.clone()).collect();
+    let mut by_name: HashMap<_, _> = names.iter().zip(pages).collect();
+    let listed = listed
+        .into_iter()
+        .map(|config| by_name.remove(&config.name).unwrap_or_else(|| OfferedPort::closed(config)));
     let mut ports: Vec<_> = listed.collect();
-    ports.extend(pages);
+    ports.extend(names.iter().filter_map(|name| by_name.remove(name)));
     ports
 }
 

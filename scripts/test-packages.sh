@@ -93,6 +93,14 @@ state() {
 }
 has() { grep -q "$@" "$log" || fail "no $*"; }
 switch() { inside systemctl "$1" dray-switch; }
+# replace UNIT VERB...: ends the unit's process by `systemctl VERB`, and waits for the next one
+replace() {
+    local unit=$1 main
+    main=$(inside systemctl show --property MainPID "$unit" && cat "$log")
+    is_another() { inside systemctl show --property MainPID "$unit" && ! grep -qx "$main" "$log"; }
+    must systemctl "${@:2}" "$unit"
+    soon is_another
+}
 
 units=/usr/lib/systemd/system
 soon inside systemctl is-active basic.target
@@ -140,11 +148,8 @@ soon passes 100
 for event in 'kill --signal KILL' restart 'kill --signal KILL'; do
     sleep 0.2
     frames=$(received)
-    main=$(inside systemctl show --property MainPID dray-switch && cat "$log")
     # shellcheck disable=SC2086 # several words
-    must systemctl $event dray-switch
-    is_another() { inside systemctl show --property MainPID dray-switch && ! grep -qx "$main" "$log"; }
-    soon is_another
+    replace dray-switch $event
     soon switch is-active
     soon passes $((frames + 100))
     must dray switch ports --json
@@ -177,6 +182,15 @@ must systemctl start dray-upf
 must dray upf status
 must systemctl show --property StatusText dray-upf
 has sessions
+# Sessions stay as they are, not as in the file, after a crash and a restart.
+must dray upf sessions remove 1
+for event in 'kill --signal KILL' restart; do
+    # shellcheck disable=SC2086 # several words
+    replace dray-upf $event
+    soon inside dray upf sessions show 2
+    ! inside dray upf sessions show 1 || fail "a removed session is there again after $event"
+done
+! inside sh -c 'journalctl --output cat --unit dray-upf | grep "not used"' || fail "$(cat "$log")"
 
 rm -r "$root/etc/systemd/system/dray-switch.service.d" "$root/etc/dray/upf.toml"
 must apt-get purge --yes dray libdray0 libdray-dev

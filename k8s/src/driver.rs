@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use dray_cni::Store;
 use dray_cni::cdi::{Device, Mount, Specification};
 use dray_cni::claim::{self, Claim, ClaimPort};
@@ -18,6 +18,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::allocation::{Allocated, Allocation, is_name};
+use crate::message;
 use crate::metadata::{self, Port};
 use crate::proto;
 use crate::settings::Settings;
@@ -60,7 +61,8 @@ impl Driver {
         let proto::Claim { namespace, name, uid } = claim;
         let claims: Api<ResourceClaim> = Api::namespaced(self.0.client.clone(), namespace);
         let found = timeout(PATIENCE, claims.get(name)).await;
-        let found = found.context("the API server does not reply").and_then(|found| Ok(found?));
+        let found = found.context("the API server does not reply");
+        let found = found.and_then(|found| found.map_err(|error| anyhow!(message(&error))));
         let found = found.with_context(|| format!("claim {namespace}/{name}"))?;
         let allocation = Allocation::of(&found, &self.0.settings.driver)?;
         let now = &allocation.uid;

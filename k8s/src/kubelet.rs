@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, async_trait};
+use tracing::{error, info, warn};
 
 use crate::driver::Driver;
 use crate::proto::registration::registration_server::{Registration, RegistrationServer};
@@ -91,10 +92,10 @@ impl Registration for Registrar {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let RegistrationStatus { plugin_registered, error } = status.into_inner();
         if plugin_registered {
-            eprintln!("dray-k8s: registered with the kubelet");
+            info!("registered with the kubelet");
             self.registered.notify_one();
         } else {
-            eprintln!("dray-k8s: the kubelet refused the driver: {error}");
+            error!(reason = error, "refused by the kubelet");
             self.refused.notify_one();
         }
         Ok(Response::new(RegistrationStatusResponse {}))
@@ -108,11 +109,15 @@ impl Driver {
     ) -> NodePrepareResourcesResponse {
         let mut claims = HashMap::new();
         for claim in request.claims {
+            let name = format!("{}/{}", claim.namespace, claim.name);
             let outcome = match self.prepare(&claim).await {
-                Ok(devices) => NodePrepareResourceResponse { devices, error: String::new() },
+                Ok(devices) => {
+                    info!(claim = name, devices = devices.len(), "claim prepared");
+                    NodePrepareResourceResponse { devices, error: String::new() }
+                }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    eprintln!("dray-k8s: {error}");
+                    warn!(claim = name, reason = error, "claim not prepared");
                     NodePrepareResourceResponse { devices: Vec::new(), error }
                 }
             };
@@ -127,11 +132,16 @@ impl Driver {
     ) -> NodeUnprepareResourcesResponse {
         let mut claims = HashMap::new();
         for claim in request.claims {
+            let name = format!("{}/{}", claim.namespace, claim.name);
             let error = match self.unprepare(&claim.uid).await {
-                Ok(()) => String::new(),
+                Ok(()) => {
+                    info!(claim = name, "claim released");
+                    String::new()
+                }
                 Err(error) => {
-                    eprintln!("dray-k8s: {error:#}");
-                    format!("{error:#}")
+                    let error = format!("{error:#}");
+                    warn!(claim = name, reason = error, "claim not released");
+                    error
                 }
             };
             claims.insert(claim.uid, NodeUnprepareResourceResponse { error });

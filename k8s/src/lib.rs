@@ -18,3 +18,11 @@ pub mod metadata;
 pub mod proto;
 pub mod settings;
 pub mod slice;
+
+/// Returns an error of the API server in its own words, which kube's text has three times.
+pub fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("the API server says: {}", status.message),
+        other => other.to_string(),
+    }
+}

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
+use dray_daemon::log;
 use dray_k8s::driver::Driver;
 use dray_k8s::settings::Settings;
-use dray_k8s::{kubelet, slice};
+use dray_k8s::{kubelet, message, slice};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tracing::{error, warn};
 
 /// Time after which the published devices are looked at again; a kubelet that starts removes them.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -20,10 +22,12 @@ const SOON: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run(Settings::parse()).await {
+    let settings = Settings::parse();
+    log::start(settings.log_level);
+    match run(settings).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dray-k8s: {error:#}");
+            error!(reason = format!("{error:#}"), "ended");
             ExitCode::FAILURE
         }
     }
@@ -50,11 +54,15 @@ async fn publish(client: &kube::Client, settings: &Settings, registered: &Notify
         let wait = match published {
             Ok(Ok(())) => AGAIN,
             Ok(Err(error)) => {
-                eprintln!("dray-k8s: publishing the devices: {error}");
+                warn!(reason = message(&error), "devices not published");
                 SOON
             }
-            Err(_) => SOON,
+            Err(_) => {
+                warn!(reason = "no reply of the API server", "devices not published");
+                SOON
+            }
         };
+        log::report_suppressed();
         let _ = timeout(wait, registered.notified()).await;
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use dray_daemon::LogLevel;
+
 /// Maximum number of devices in a ResourceSlice.
 const PORTS_MAX: u16 = 128;
 
@@ -33,6 +35,9 @@ pub struct Settings {
     /// Directory for CDI specifications, which the container runtime reads.
     #[arg(long, value_name = "DIRECTORY", default_value = dray_cni::cdi::FOLDER)]
     pub cdi: PathBuf,
+    /// Log events of this level and of those before it: off, error, warn, info, debug or trace.
+    #[arg(long, env = LogLevel::VARIABLE, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
 }
 
 impl Settings {

@@ -189,7 +189,8 @@ async fn claim_that_cannot_be_prepared_leaves_nothing() {
         node.assert_clean();
     }
     let error = kubelet.prepare("nosuch").await.unwrap_err();
-    assert!(error.contains("claim default/nosuch"), "{error}");
+    assert!(error.starts_with("claim default/nosuch: the API server says: /apis/"), "{error}");
+    assert_eq!(error.matches("not found").count(), 1, "{error}");
     let mut other = claim("other", &[("a", json!({}))]);
     other["metadata"]["uid"] = json!("another");
     node.api.put_claim(&other);
@@ -206,4 +207,12 @@ async fn claim_that_cannot_be_prepared_leaves_nothing() {
     kubelet.unprepare("one").await.unwrap();
     node.restart_switch();
     node.assert_clean();
+    for part in [
+        " INFO  claim prepared claim=default/one devices=1\n",
+        " WARN  claim not prepared claim=default/two reason=",
+        " INFO  claim released claim=default/any\n",
+    ] {
+        let said = node.said();
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

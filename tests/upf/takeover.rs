@@ -125,7 +125,7 @@ fn packets_usage_and_connections_survive_twenty_takeovers() {
                 longest.store(0, Relaxed);
                 running.take_over(&[]);
                 gaps.push(longest.swap(0, Relaxed));
-                // What the control plane has changed stays.
+                // Changes by the control plane stay.
                 let (removed, added) = (seids.remove(0), 210 + round);
                 seids.push(added);
                 let transaction = Transaction {

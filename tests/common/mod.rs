@@ -24,6 +24,7 @@ use rustix::process::{
 pub mod endpoints;
 pub mod hosts;
 pub mod manager;
+pub mod takeover;
 pub mod veths;
 
 pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");

@@ -3,9 +3,7 @@
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,13 +20,13 @@ use dray_switch::{DropReason, PortStatus};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use tempfile::TempDir;
 
+use crate::common::takeover::{PATIENCE, Program, fails};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{exchange_all, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 
-/// Much longer than a message takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROGRAM: Program = Program("switch", 3);
 
 /// A switch in a process of its own, which others take over.
 pub(crate) struct Running {
@@ -252,50 +250,6 @@ fn testpmd_stays_connected() {
     }
 }
 
-/// Runs a take-over that must fail, once no other is under way; returns the last line that it says.
-fn fails(command: &mut Command) -> String {
-    let mut last = String::new();
-    let fails = || {
-        let output = command.output().expect("dray starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        last = said.lines().last().unwrap_or_default().to_owned();
-        !last.contains("another one is under way")
-    };
-    assert!(eventually(fails));
-    last
-}
-
-fn takes_over(control: &Path) -> Command {
-    let mut command = common::command();
-    command.args(["switch", "--take-over", "--control"]).arg(control);
-    command
-}
-
-/// Asks for a take-over as a process of this format does.
-fn ask(control: &Path, format: u32, theirs: impl AsFd) -> Result<serde_json::Value, String> {
-    let client = dray_daemon::Client::new(control, "dray switch");
-    let body = format!(r#"{{"version":"9.9.9","format":{format}}}"#);
-    client
-        .json_with("POST", "/take-over", body.as_bytes(), &[theirs.as_fd()])
-        .map_err(|error| error.to_string())
-}
-
-/// Begins a take-over, once none is under way.
-fn begin(control: &Path) -> Channel {
-    let mut begun = None;
-    let begins = || {
-        let (ours, theirs) = Channel::pair().unwrap();
-        match ask(control, 3, theirs) {
-            Ok(_) => begun = Some(ours),
-            Err(why) => assert!(why.contains("another one is under way"), "{why}"),
-        }
-        begun.is_some()
-    };
-    assert!(eventually(begins));
-    begun.expect("it has begun")
-}
-
 #[test]
 fn failed_takeover_disturbs_nothing() {
     require_root!();
@@ -305,43 +259,16 @@ fn failed_takeover_disturbs_nothing() {
     let control = running.control();
     let (mut a, mut b) = (running.plug("a", ""), running.plug("b", "packed=1"));
     exchange_all((&mut a, &mut b), |_| {
-        let (_, theirs) = Channel::pair().unwrap();
-        let why = ask(&control, 99, &theirs).unwrap_err();
-        let version = env!("CARGO_PKG_VERSION");
-        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 3 and 99"];
-        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
-
-        // Ends at once, after the offer, and in the middle of the end; says something else.
-        for messages in [&[][..], &[&b"ready"[..]], &[b"nonsense"], &[b"ready", b"nonsense"]] {
-            let ours = begin(&control);
-            for message in messages {
-                let (_, descriptors) = ours.receive(PATIENCE).unwrap();
-                drop(descriptors);
-                ours.send(message, &[], PATIENCE).unwrap();
-            }
-        }
-
-        for path in [running.folder.path(), &control] {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
-        }
-        let why = fails(takes_over(&control).uid(65534));
-        assert!(why.contains("user 0's, and this is user 65534"), "{why}");
-        let mut curl = Command::new("curl");
-        curl.args(["-s", "-X", "POST", "http://localhost/take-over", "--unix-socket"])
-            .arg(&control);
-        let output = curl.uid(65534).output().expect("curl");
-        let why = String::from_utf8_lossy(&output.stdout);
-        assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
-
+        PROGRAM.refuses_others(&control);
         let unix = format!("u=unix:{}", running.folder.path().join("u").display());
         running.client().add_port(&unix.parse().unwrap()).unwrap();
-        let why = fails(&mut takes_over(&control));
+        let why = fails(&mut PROGRAM.takes_over(&control));
         assert!(why.contains("port \"u\": such a port cannot be handed over"), "{why}");
         running.client().remove_port(&"u".parse().unwrap()).unwrap();
 
-        let why = fails(takes_over(&control).arg("a=null:"));
+        let why = fails(PROGRAM.takes_over(&control).arg("a=null:"));
         assert!(why.contains("port \"a\" runs as vhost:"), "{why}");
-        let why = fails(takes_over(&control).arg("x=raw:nosuch0"));
+        let why = fails(PROGRAM.takes_over(&control).arg("x=raw:nosuch0"));
         assert!(why.contains("nosuch0"), "{why}");
     });
     assert!(never_reconnected(&a) && never_reconnected(&b));
@@ -378,7 +305,7 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let control = control_of(folder.path());
-    let why = fails(&mut takes_over(&control));
+    let why = fails(&mut PROGRAM.takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
 
     let hello = r#"{"version":"9.9.9","format":3}"#;
@@ -417,7 +344,7 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
             }
             Response::text(200, "application/json", hello.to_owned())
         });
-        let why = fails(&mut takes_over(&control));
+        let why = fails(&mut PROGRAM.takes_over(&control));
         assert!(why.contains(part) && why.contains("take-over: "), "{part}: {why}");
         assert!(control.exists(), "the file is not that of the process that failed");
     }

@@ -3,10 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -22,12 +19,12 @@ use dray_upf::api::{Client, Stats, Transaction};
 use dray_upf::config::Volume;
 use tempfile::TempDir;
 
+use crate::common::takeover::{PATIENCE, Program, fails};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
 
-/// Much longer than a message takes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PROGRAM: Program = Program("upf", 2);
 
 /// A user plane function in a process of its own, which others take over.
 struct Running {
@@ -68,7 +65,8 @@ impl Running {
 
     /// Has another process take over, with `options`; returns once the one before has ended.
     fn take_over(&mut self, options: &[&str]) {
-        let next = start_in(self.namespace.as_deref(), takes_over(&self.control()).args(options));
+        let next =
+            start_in(self.namespace.as_deref(), PROGRAM.takes_over(&self.control()).args(options));
         let Started(before) = &mut self.process;
         let ended = eventually(|| before.try_wait().expect("a child").is_some());
         assert!(ended, "it has handed over");
@@ -87,12 +85,6 @@ impl Running {
 
 fn control_of(folder: &Path) -> PathBuf {
     folder.join("control")
-}
-
-fn takes_over(control: &Path) -> Command {
-    let mut command = common::command();
-    command.args(["upf", "--take-over", "--control"]).arg(control);
-    command
 }
 
 fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
@@ -234,44 +226,6 @@ fn clients_find_the_control_socket_at_any_time() {
     assert!(replies > 100 && broken <= 20, "{replies} {broken}");
 }
 
-/// Runs a take-over that must fail, once no other is under way; returns the last line that it says.
-fn fails(command: &mut Command) -> String {
-    let mut last = String::new();
-    let fails = || {
-        let output = command.output().expect("dray starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        last = said.lines().last().unwrap_or_default().to_owned();
-        !last.contains("another one is under way")
-    };
-    assert!(eventually(fails));
-    last
-}
-
-/// Asks for a take-over as a process of this format does.
-fn ask(control: &Path, format: u32, theirs: impl AsFd) -> Result<serde_json::Value, String> {
-    let client = dray_daemon::Client::new(control, "dray upf");
-    let body = format!(r#"{{"version":"9.9.9","format":{format}}}"#);
-    client
-        .json_with("POST", "/take-over", body.as_bytes(), &[theirs.as_fd()])
-        .map_err(|error| error.to_string())
-}
-
-/// Begins a take-over, once none is under way.
-fn begin(control: &Path) -> Channel {
-    let mut begun = None;
-    let begins = || {
-        let (ours, theirs) = Channel::pair().unwrap();
-        match ask(control, 2, theirs) {
-            Ok(_) => begun = Some(ours),
-            Err(why) => assert!(why.contains("another one is under way"), "{why}"),
-        }
-        begun.is_some()
-    };
-    assert!(eventually(begins));
-    begun.expect("it has begun")
-}
-
 #[test]
 fn failed_takeover_disturbs_nothing() {
     require_root!();
@@ -279,37 +233,10 @@ fn failed_takeover_disturbs_nothing() {
     let mut running = Running::new(SPLIT, &[]);
     let (control, folder) = (running.control(), running.folder.path().to_owned());
     let report = load(&folder, SPLIT.plug(&folder), |_| {
-        let (_, theirs) = Channel::pair().unwrap();
-        let why = ask(&control, 99, &theirs).unwrap_err();
-        let version = env!("CARGO_PKG_VERSION");
-        let parts = [&format!("dray {version}")[..], "dray 9.9.9", "formats 2 and 99"];
-        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
-
-        // Ends at once, after the offer, and in the middle of the end; says something else.
-        for messages in [&[][..], &[&b"ready"[..]], &[b"nonsense"], &[b"ready", b"nonsense"]] {
-            let ours = begin(&control);
-            for message in messages {
-                let (_, descriptors) = ours.receive(PATIENCE).unwrap();
-                drop(descriptors);
-                ours.send(message, &[], PATIENCE).unwrap();
-            }
-        }
-
-        for path in [&*folder, &control] {
-            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
-        }
-        let why = fails(takes_over(&control).uid(65534));
-        assert!(why.contains("user 0's, and this is user 65534"), "{why}");
-        let mut curl = Command::new("curl");
-        curl.args(["-s", "-X", "POST", "http://localhost/take-over", "--unix-socket"])
-            .arg(&control);
-        let output = curl.uid(65534).output().expect("curl");
-        let why = String::from_utf8_lossy(&output.stdout);
-        assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
-
-        let why = fails(takes_over(&control).args(["--n3", "null:"]));
+        PROGRAM.refuses_others(&control);
+        let why = fails(PROGRAM.takes_over(&control).args(["--n3", "null:"]));
         assert!(why.contains("port \"n3\" runs as vhost:"), "{why}");
-        let why = fails(takes_over(&control).args(["--metrics", "192.0.2.1:9464"]));
+        let why = fails(PROGRAM.takes_over(&control).args(["--metrics", "192.0.2.1:9464"]));
         assert!(why.contains("metrics address 192.0.2.1:9464"), "{why}");
     });
     lost_nothing(&report, &running.told());
@@ -324,7 +251,7 @@ fn failed_takeover_disturbs_nothing() {
 fn port_that_cannot_be_handed_over_is_named() {
     let _alone = alone();
     let running = Running::within(None, &["--n3", "null:", "--n6", "virtio:DIR/n6"]);
-    let why = fails(&mut takes_over(&running.control()));
+    let why = fails(&mut PROGRAM.takes_over(&running.control()));
     assert!(why.contains("port \"n6\": such a port cannot be handed over"), "{why}");
     assert_eq!(running.client().status().unwrap().sessions, 103);
 }
@@ -334,7 +261,7 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let control = control_of(folder.path());
-    let why = fails(&mut takes_over(&control));
+    let why = fails(&mut PROGRAM.takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
     let hello = r#"{"version":"9.9.9","format":2}"#;
     let page = |text: &str| {
@@ -359,7 +286,7 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
             }
             Response::text(200, "application/json", hello.to_owned())
         });
-        let why = fails(&mut takes_over(&control));
+        let why = fails(&mut PROGRAM.takes_over(&control));
         assert!(why.contains(part) && why.contains("take-over: "), "{part}: {why}");
         assert!(control.exists(), "the file is not that of the process that failed");
     }

@@ -14,7 +14,7 @@ use dray_datapath::{Cancel, Placement};
 use dray_port::{LinkState, LinkStatus, PortUri};
 use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Legacy, Past, RunningUpf, Upf};
+use dray_upf::{Offer, RunningUpf, Succession, Upf};
 use serde::{Deserialize, Serialize};
 use tracing::{error, info, warn};
 
@@ -64,54 +64,27 @@ pub(super) struct DaemonArguments {
     json: bool,
 }
 
-pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failure> {
-    let DaemonArguments { duration, sandbox, take_over, log, json, .. } = arguments;
-    log.start()?;
-    let control = arguments.control.unwrap_or_else(|| default_control(CONTROL).into());
-    let mut past = take_over.then(|| Past::request(&control.path)).transpose()?;
+pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
+    std::mem::take(&mut arguments.log).start()?;
+    let DaemonArguments { duration, sandbox, take_over, json, .. } = arguments;
+    let control = arguments.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
+    let mut past = take_over.then(|| Succession::request(&control.path)).transpose()?;
     let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
     let before = before.transpose()?;
-    let Given { n3, n6, config } = given;
-    let has_config = config.is_some();
+    let has_config = given.config.is_some();
     let uri = |number| past.as_ref()?.uri(number).cloned();
     let ports = (
-        n3.or_else(|| uri(0)),
-        n6.or_else(|| uri(1)),
-        config.or_else(|| before.as_ref().map(|before| before.config.clone())),
+        given.n3.or_else(|| uri(0)),
+        given.n6.or_else(|| uri(1)),
+        given.config.or_else(|| before.as_ref().map(|before| before.config.clone())),
     );
     let (Some(n3), Some(n6), Some(config)) = ports else {
         return Err(usage!("give --n3, --n6 and --config"));
     };
     let ports = &Ports { n3, n6, config };
-    let workers = arguments.workers.or(before.as_ref().map(|before| before.workers)).unwrap_or(1);
+    let options = arguments.options(ports, &control, before.as_ref())?;
+    let Options { metrics, workers, idle, ref cpus, .. } = options;
     let threads = 2 * usize::from(workers);
-    let same = before.as_ref().filter(|before| before.workers == workers);
-    let cpus = match (arguments.cpus, same) {
-        (None, Some(before)) => before.cpus.clone(),
-        (None, None) => {
-            Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect()
-        }
-        (Some(CpuList(cpus)), _) => {
-            Placement::of(&cpus).map_err(Failure::usage)?;
-            if cpus.len() > threads {
-                let given = cpus.len();
-                return Err(usage!(
-                    "--cpus: {given} CPUs given; give at most {threads}, one for each worker"
-                ));
-            }
-            cpus
-        }
-    };
-    let idle = arguments.idle.or(before.as_ref().map(|before| before.idle)).unwrap_or_default();
-    let metrics = arguments.metrics.or(before.as_ref().and_then(|before| before.metrics));
-    let options = Options {
-        config: ports.config.clone(),
-        control: control.path.clone(),
-        metrics,
-        workers,
-        cpus: cpus.clone(),
-        idle,
-    };
     let idle = match idle {
         Idle::After(time) => Some(time),
         Idle::Never => None,
@@ -136,17 +109,17 @@ pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failur
     past = past.or_else(|| left(store.as_ref()?));
     // Bind the socket first: a second daemon must fail before it touches ports.
     let (socket, monitors) = listen(&control, metrics, past.as_mut())?;
-    let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
+    let disconnects = past.as_ref().map(Succession::disconnects).unwrap_or_default();
     let mut log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
     let confine = || sandbox.enter(&control.path, [&ports.n3, &ports.n6], None);
     let [n3, n6] = ports.open(past.as_mut(), confine)?;
     let upf = Upf::resume(&config, past.as_mut(), n3, n6, workers.into());
     let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
     let sessions = upf.session_count();
-    let mut running = RunningUpf::prepare(upf, directions, &cpus, idle)?;
+    let mut running = RunningUpf::prepare(upf, directions, cpus, idle)?;
     past.map_or(Ok(()), |past| past.go_on(running.upf()))?;
     running.go();
-    let legacy = Legacy {
+    let offer = Offer {
         config: &config,
         ports: [&ports.n3, &ports.n6],
         options: serde_json::to_string(&options)?,
@@ -154,7 +127,7 @@ pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failur
         metrics: monitors.as_ref().map(AsFd::as_fd),
     };
     let is_kept = store.is_some();
-    running.upf().record(legacy, store)?;
+    running.upf().record(offer, store)?;
     let reports = running.upf().clone();
     let server = api::serve(socket, running.upf().clone(), move || say_last(&reports));
     let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
@@ -205,6 +178,43 @@ pub(super) fn run(given: Given, arguments: DaemonArguments) -> Result<(), Failur
     say_end(running.upf(), started, json)
 }
 
+impl DaemonArguments {
+    /// Returns these options, and those of the process `before` where none are given.
+    fn options(
+        &self,
+        ports: &Ports,
+        control: &ControlAddress,
+        before: Option<&Options>,
+    ) -> Result<Options, Failure> {
+        let workers = self.workers.or(before.map(|before| before.workers)).unwrap_or(1);
+        let threads = 2 * usize::from(workers);
+        let cpus = match (&self.cpus, before.filter(|before| before.workers == workers)) {
+            (None, Some(before)) => before.cpus.clone(),
+            (None, None) => {
+                Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect()
+            }
+            (Some(CpuList(cpus)), _) => {
+                Placement::of(cpus).map_err(Failure::usage)?;
+                if cpus.len() > threads {
+                    let given = cpus.len();
+                    return Err(usage!(
+                        "--cpus: {given} CPUs given; give at most {threads}, one for each worker"
+                    ));
+                }
+                cpus.clone()
+            }
+        };
+        Ok(Options {
+            config: ports.config.clone(),
+            control: control.path.clone(),
+            metrics: self.metrics.or(before.and_then(|before| before.metrics)),
+            workers,
+            cpus,
+            idle: self.idle.or(before.map(|before| before.idle)).unwrap_or_default(),
+        })
+    }
+}
+
 /// Options that the process after this one gets.
 #[derive(Serialize, Deserialize)]
 struct Options {
@@ -220,13 +230,13 @@ struct Options {
 fn listen(
     control: &ControlAddress,
     metrics: Option<MetricsAddress>,
-    past: Option<&mut Past>,
+    past: Option<&mut Succession>,
 ) -> Result<(ControlSocket, Option<TcpListener>), Failure> {
     let is_same = past.as_ref().is_some_and(|past| {
         let before = serde_json::from_str::<Options>(past.options());
         past.is_running() || before.is_ok_and(|before| before.control == control.path)
     });
-    let [socket, monitors] = past.map(Past::take_sockets).unwrap_or_default();
+    let [socket, monitors] = past.map(Succession::take_sockets).unwrap_or_default();
     let socket = socket.filter(|_| is_same);
     // Its file may have been removed.
     let socket = socket.and_then(|socket| ControlSocket::inherit(&control.path, socket).ok());
@@ -268,10 +278,10 @@ fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
 }
 
 /// Returns what an earlier process has left in `store`, if there is anything that can be used.
-fn left(store: &Store) -> Option<Past> {
-    match Past::of_store(store) {
+fn left(store: &Store) -> Option<Succession> {
+    match Succession::of_store(store) {
         Ok(past) => {
-            let sessions = past.as_ref().map(Past::session_count);
+            let sessions = past.as_ref().map(Succession::session_count);
             sessions.iter().for_each(|sessions| info!(sessions, "continues with what was kept"));
             past
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use dray_port::{Bound, Port, PortUri};
 use dray_sandbox::SandboxError;
-use dray_upf::{Past, UpfConfig};
+use dray_upf::{Succession, UpfConfig};
 
 use crate::common::{Failure, usage};
 
@@ -50,7 +50,7 @@ impl Ports {
     /// afterwards.
     pub(super) fn open(
         &self,
-        mut past: Option<&mut Past>,
+        mut past: Option<&mut Succession>,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<[Port; 2], Failure> {
         let uris = [&self.n3, &self.n6];

@@ -65,7 +65,7 @@ pub(crate) struct State {
 }
 
 /// State that a process leaves to the one after it, beside sessions and their usage.
-pub struct Legacy<'a> {
+pub struct Offer<'a> {
     /// Its configuration.
     pub config: &'a UpfConfig,
     /// N3 and N6.
@@ -88,8 +88,8 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// `memory` is all that outlives the process.
-    pub(crate) fn new(legacy: Legacy<'_>, memory: [BorrowedFd<'_>; 5]) -> io::Result<Self> {
-        let Legacy { config, ports, options, control, metrics } = legacy;
+    pub(crate) fn new(offer: Offer<'_>, memory: [BorrowedFd<'_>; 5]) -> io::Result<Self> {
+        let Offer { config, ports, options, control, metrics } = offer;
         let has_metrics = metrics.is_some();
         let state = State { config: config.clone(), options, has_metrics };
         let text = serde_json::to_vec(&(PROGRAM.hello(), Text::<()>::Sessions(state.into())))?;

@@ -23,10 +23,10 @@ use crate::interface::Interface;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
-use crate::past::Past;
 use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
 use crate::recorder::{Pages, PortRecorder};
 use crate::session::Peer;
+use crate::succession::Succession;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
 use dray_datapath::{Activity, lock};
@@ -88,11 +88,11 @@ impl Upf {
     }
 
     /// Like [`with_workers`](Self::with_workers), with the sessions of another process, until
-    /// [`Past::go_on`] without what they have used. Those that are not valid with `config` any more end,
+    /// [`Succession::go_on`] without what they have used. Those that are not valid with `config` any more end,
     /// and the log says which.
     pub fn resume(
         config: &UpfConfig,
-        past: Option<&mut Past>,
+        past: Option<&mut Succession>,
         n3: Port,
         n6: Port,
         workers: usize,
@@ -261,7 +261,7 @@ impl Upf {
     }
 
     /// Continues with what `past` has used and counted, and its neighbours.
-    pub(crate) fn inherit(&self, past: &Past) {
+    pub(crate) fn inherit(&self, past: &Succession) {
         let model = lock(&self.model);
         for (seid, numbers) in past.continued() {
             let used_up = model.resume(seid, (&past.accounts, numbers)).into_iter();

@@ -1,0 +1,97 @@
+//! Processes that take over from a running program, and those that try to.
+
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dray_daemon::{Channel, Client};
+
+use crate::common::{self, eventually};
+
+/// Much longer than a message takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A program that can be taken over: its subcommand, and the format of its messages.
+pub(crate) struct Program(pub(crate) &'static str, pub(crate) u32);
+
+impl Program {
+    /// Returns a command that takes over from the program at `control`.
+    pub(crate) fn takes_over(&self, control: &Path) -> Command {
+        let mut command = common::command();
+        command.args([self.0, "--take-over", "--control"]).arg(control);
+        command
+    }
+
+    /// Asks for a take-over as a process of this format does.
+    fn ask(&self, control: &Path, format: u32, theirs: impl AsFd) -> Result<(), String> {
+        let client = Client::new(control, "dray");
+        let body = format!(r#"{{"version":"9.9.9","format":{format}}}"#);
+        client
+            .json_with("POST", "/take-over", body.as_bytes(), &[theirs.as_fd()])
+            .map(|_: serde_json::Value| ())
+            .map_err(|error| error.to_string())
+    }
+
+    /// Begins a take-over, once none is under way.
+    fn begin(&self, control: &Path) -> Channel {
+        let mut begun = None;
+        let begins = || {
+            let (ours, theirs) = Channel::pair().unwrap();
+            match self.ask(control, self.1, theirs) {
+                Ok(()) => begun = Some(ours),
+                Err(why) => assert!(why.contains("another one is under way"), "{why}"),
+            }
+            begun.is_some()
+        };
+        assert!(eventually(begins));
+        begun.expect("it has begun")
+    }
+
+    /// Tries take-overs by a process of another format, by some that die or lie, and by another user.
+    pub(crate) fn refuses_others(&self, control: &Path) {
+        let (_, theirs) = Channel::pair().unwrap();
+        let why = self.ask(control, 99, &theirs).unwrap_err();
+        let version = env!("CARGO_PKG_VERSION");
+        let formats = format!("formats {} and 99", self.1);
+        let parts = [&format!("dray {version}")[..], "dray 9.9.9", &formats];
+        assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+
+        // Ends at once, after the offer, and in the middle of the end; says something else.
+        for messages in [&[][..], &[&b"ready"[..]], &[b"nonsense"], &[b"ready", b"nonsense"]] {
+            let ours = self.begin(control);
+            for message in messages {
+                let (_, descriptors) = ours.receive(PATIENCE).unwrap();
+                drop(descriptors);
+                ours.send(message, &[], PATIENCE).unwrap();
+            }
+        }
+
+        for path in [control.parent().expect("a folder"), control] {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        let why = fails(self.takes_over(control).uid(65534));
+        assert!(why.contains("user 0's, and this is user 65534"), "{why}");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-X", "POST", "http://localhost/take-over", "--unix-socket"]).arg(control);
+        let output = curl.uid(65534).output().expect("curl");
+        let why = String::from_utf8_lossy(&output.stdout);
+        assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
+    }
+}
+
+/// Runs a take-over that must fail, once no other is under way; returns the last line that it says.
+pub(crate) fn fails(command: &mut Command) -> String {
+    let mut last = String::new();
+    let fails = || {
+        let output = command.output().expect("dray starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        last = said.lines().last().unwrap_or_default().to_owned();
+        !last.contains("another one is under way")
+    };
+    assert!(eventually(fails));
+    last
+}

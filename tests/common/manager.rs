@@ -35,7 +35,7 @@ pub(crate) struct Manager {
     notify: PathBuf,
     pub(crate) told: Arc<Told>,
     reads: Option<JoinHandle<()>>,
-    process: Option<Started>,
+    pub(crate) process: Option<Started>,
     /// Output of the process.
     said: Arc<Mutex<String>>,
 }

@@ -22,6 +22,7 @@ use rustix::process::{
 };
 
 pub mod endpoints;
+pub mod guests;
 pub mod hosts;
 pub mod manager;
 pub mod takeover;

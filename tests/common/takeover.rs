@@ -1,15 +1,17 @@
 //! Processes that take over from a running program, and those that try to.
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use dray_daemon::{Channel, Client};
+use dray_lab::NetworkNamespace;
 
-use crate::common::{self, eventually};
+use crate::common::{self, Started, eventually, listens};
 
 /// Much longer than a message takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,6 +25,23 @@ impl Program {
         let mut command = common::command();
         command.args([self.0, "--take-over", "--control"]).arg(control);
         command
+    }
+
+    /// Has another process take over from one, with `options`; returns once the latter has ended.
+    pub(crate) fn replaces(
+        &self,
+        process: &mut Started,
+        namespace: Option<&NetworkNamespace>,
+        control: &Path,
+        options: &[&str],
+    ) {
+        let next = start_in(namespace, self.takes_over(control).args(options));
+        let Started(before) = process;
+        let ended = eventually(|| before.try_wait().expect("a child").is_some());
+        assert!(ended, "it has handed over");
+        assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
+        *process = next;
+        assert!(eventually(|| listens(control)), "the next one listens");
     }
 
     /// Asks for a take-over as a process of this format does.
@@ -80,6 +99,24 @@ impl Program {
         let why = String::from_utf8_lossy(&output.stdout);
         assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
     }
+}
+
+/// Starts a program in a network namespace, if not in the test's.
+pub(crate) fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = match namespace {
+        Some(namespace) => namespace.enter(|| command.spawn()),
+        None => command.spawn(),
+    };
+    Started(child.expect("dray starts"))
+}
+
+fn said(child: &mut Child) -> String {
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut said);
+    }
+    said
 }
 
 /// Runs a take-over that must fail, once no other is under way; returns the last line that it says.

@@ -10,20 +10,26 @@ use rustix::process::Signal;
 
 use crate::common::alone;
 use crate::ends::{self, Frames};
-use crate::exchange::{exchange, never_reconnected, pass_both_ways};
+use crate::exchange::{cpus, exchange, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::manager::{BATCH, Manager, Page, null};
 
 #[test]
 fn frames_and_peers_survive_twenty_kills() {
     let _alone = alone();
-    let options = ["--mode", "patch", "--flow", "backpressure"];
     let mut moment = 1u32;
-    for keys in ["packed=0", "packed=1", "memif"] {
+    for (keys, queues, workers) in [
+        ("packed=0", 1, 1),
+        ("packed=1", 1, 1),
+        ("memif", 1, 1),
+        ("packed=0&queues=2", 2, 1),
+        ("packed=1&queues=2", 2, 2),
+    ] {
+        let options = ["--mode", "patch", "--flow", "backpressure", "--cpus", &cpus(workers)];
         let is_memif = keys == "memif";
         let uri = |name: &str| match is_memif {
             true => format!("{name}=memif:DIR/{name}?role=server"),
-            false => format!("{name}=vhost:DIR/{name}"),
+            false => format!("{name}=vhost:DIR/{name}?queues={queues}"),
         };
         let mut manager = Manager::new(&options, &[&uri("a"), &uri("b")]);
         let plug = |name: &str| match is_memif {
@@ -62,7 +68,7 @@ fn frames_and_peers_survive_twenty_kills() {
         assert!(never_reconnected(&a) && never_reconnected(&b), "{keys}");
         let [a, b] = ["a", "b"].map(|name| manager.port(name));
         assert!(a.disconnects.is_empty() && b.disconnects.is_empty(), "{keys}");
-        assert!(passed.lost <= 20 * BATCH, "{keys}: {passed:?}");
+        assert!(passed.lost <= 20 * queues * BATCH, "{keys}: {passed:?}");
     }
 }
 
@@ -165,12 +171,12 @@ fn busy_manager_keeps_the_state_later() {
 fn testpmd_stays_connected() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
-    for packed in [false, true] {
+    for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {
         let dir = PeerDir::new().unwrap();
         let at = |name: &str| dir.join(name).display().to_string();
         let ports = [
-            "own=vhost:DIR/own".to_owned(),
-            format!("echo=vhost:{}", at("echo.sock")),
+            format!("own=vhost:DIR/own?queues={queues}"),
+            format!("echo=vhost:{}?queues={queues}", at("echo.sock")),
             "x=vhost:DIR/x".to_owned(),
             format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
             "y=vhost:DIR/y".to_owned(),
@@ -178,13 +184,14 @@ fn testpmd_stays_connected() {
         ];
         let ports = ports.each_ref().map(String::as_str);
         // A peer that gets no CPU time must not lose frames.
-        let options = ["--mode", "patch", "--flow", "backpressure"];
+        let options = ["--mode", "patch", "--flow", "backpressure", "--cpus", &cpus(workers)];
         let mut manager = Manager::new(&options, &ports);
-        let endpoint = Endpoint { packed, ..PLAIN };
+        let endpoint = Endpoint { packed, queues, ..PLAIN };
         let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
         echo.start_traffic().unwrap();
         let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
-        let [mut own, mut x, mut y] = ["own", "x", "y"].map(|name| manager.plug(name, ""));
+        let mut own = manager.plug("own", &format!("queues={queues}"));
+        let [mut x, mut y] = ["x", "y"].map(|name| manager.plug(name, ""));
         let there = Frames::between(1, 2);
         let back = there.clone().swapped();
         for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Our switch and our ports with third-party programs: DPDK's testpmd at either end, Open vSwitch,
-//! and QEMU guests. Every frame of ours has a number, and every byte of it is checked.
+//! Our switch and our ports with third-party programs: DPDK's testpmd at either end, and Open vSwitch.
+//! Every frame of ours has a number, and every byte of it is checked.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,6 @@ use dray_port::LinkState;
 
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortState, Switch};
-use dray_testvm::{RunningVm, VhostUser, Vm};
-use dray_wire::MacAddr;
 
 use crate::ends::{
     self, Frames, LENS, counters, eventually, open, pass, plug, reach, switch, wait_until_running,
@@ -441,68 +439,6 @@ fn our_ports_at_both_ends_of_vpp() {
     across_memif(Wiring::Learning);
     across(SwitchKind::Vpp, Wiring::Learning, true, 1, [false, true]);
     across(SwitchKind::Vpp, Wiring::Pairs, false, 1, [false, true]);
-}
-
-/// Starts a guest with one network card, `02:00:00:00:00:NUMBER` and 10.0.0.NUMBER, that runs
-/// `script`.
-fn guest(number: u64, socket: &Path, script: &str) -> RunningVm {
-    let mac = MacAddr::local(number);
-    let set_up = format!(
-        "set -e
-         /busybox ip address add 10.0.0.{number}/24 dev eth0
-         /busybox ip link set eth0 up
-         cat /sys/class/net/eth0/address"
-    );
-    Vm::new(&format!("guest {number}"))
-        .memory_mib(256)
-        .vhost_user(VhostUser::reconnect(socket, mac))
-        .script(&format!("{set_up}\n{script}\n"))
-        .start()
-        .unwrap()
-}
-
-#[test]
-fn guests_reconnect_after_guest_and_switch_restart() {
-    let _alone = alone();
-    if let Err(why) = Vm::check() {
-        return common::skip(&why.to_string());
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let sockets = ["1", "2"].map(|name| folder.path().join(name));
-    let start = || {
-        let switch = switch("mode = 'learning'");
-        for (name, socket) in ["one", "two"].iter().zip(&sockets) {
-            ends::add(&switch, &format!("{name}=vhost:{}", socket.display()));
-        }
-        switch
-    };
-    let limit = Duration::from_secs(120);
-    let running = start();
-    let mut quiet = guest(1, &sockets[0], "sleep 1000000");
-    quiet.wait_until_output("02:00:00:00:00:01\n", limit).unwrap();
-    let ping = "/busybox ping -c 3 -w 60 10.0.0.1";
-    let first = guest(2, &sockets[1], ping).wait(limit).unwrap();
-    let status = ["one", "two"].map(|name| ends::status(&running, name));
-    assert_eq!(first.status, 0, "{first:?} {status:?}");
-
-    // The second time, the same card belongs to a new guest.
-    let once = "/busybox ping -c 1 -W 1 10.0.0.1";
-    let script = format!(
-        "{ping}; echo between; while {once}; do :; done; echo lost
-         until {once}; do :; done; echo again; {ping}"
-    );
-    let mut second = guest(2, &sockets[1], &script);
-    second.wait_until_output("between", limit).unwrap();
-    let status = ends::status(&running, "two");
-    assert_eq!(status.disconnects.values().sum::<u64>(), 1, "{status:?}");
-    assert!(status.counters.rx_frames > 6 && status.stations == 1, "{status:?}");
-
-    drop(running);
-    second.wait_until_output("lost", limit).unwrap();
-    let running = start();
-    let second = second.wait(limit).unwrap();
-    assert_eq!(second.status, 0, "{second:?}");
-    assert!(counters(&running, "one").tx_frames > 3);
 }
 
 /// Starts a switch as a separate process, and waits until it replies.

@@ -12,6 +12,7 @@ mod capture;
 mod console;
 mod crash;
 mod exchange;
+mod guests;
 mod interop;
 mod liar;
 mod liars;

@@ -1,11 +1,10 @@
 //! Taking over a running switch: no frame is lost, no peer reconnects, and a take-over that fails
 //! disturbs nothing.
 
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
@@ -16,17 +15,17 @@ use dray_lab::NetworkNamespace;
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
 use dray_port::Port;
 use dray_switch::client::Client;
-use dray_switch::{DropReason, PortStatus};
+use dray_switch::{DropReason, PortState, PortStatus};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use tempfile::TempDir;
 
-use crate::common::takeover::{PATIENCE, Program, fails};
+use crate::common::takeover::{PATIENCE, Program, fails, start_in};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
-use crate::exchange::{exchange_all, never_reconnected, pass_both_ways};
+use crate::exchange::{cpus, exchange_all, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 
-const PROGRAM: Program = Program("switch", 3);
+pub(crate) const PROGRAM: Program = Program("switch", 3);
 
 /// A switch in a process of its own, which others take over.
 pub(crate) struct Running {
@@ -72,15 +71,8 @@ impl Running {
 
     /// Has another process take over; returns once the one before has ended.
     fn take_over(&mut self) {
-        let mut command = common::command();
-        command.args(["switch", "--take-over", "--control"]).arg(self.control());
-        let next = start_in(self.namespace.as_deref(), &mut command);
-        let Started(before) = &mut self.process;
-        let ended = eventually(|| before.try_wait().expect("a child").is_some());
-        assert!(ended, "the switch has handed over");
-        assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
-        self.process = next;
-        assert!(eventually(|| listens(self.control())), "the next switch listens");
+        let namespace = self.namespace.as_deref();
+        PROGRAM.replaces(&mut self.process, namespace, &control_of(self.folder.path()), &[]);
     }
 }
 
@@ -88,31 +80,16 @@ fn control_of(folder: &Path) -> PathBuf {
     folder.join("control")
 }
 
-fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = match namespace {
-        Some(namespace) => namespace.enter(|| command.spawn()),
-        None => command.spawn(),
-    };
-    Started(child.expect("dray starts"))
-}
-
-fn said(child: &mut std::process::Child) -> String {
-    let mut said = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
-    }
-    said
-}
-
 #[test]
-fn frames_and_peers_survive_twenty_takeovers() {
+fn frames_and_peers_survive_forty_takeovers() {
     let _alone = alone();
     let mut gaps = Vec::new();
-    for keys in ["packed=0", "packed=1"] {
-        let options = ["--mode", "patch", "--flow", "backpressure"];
-        let mut running = Running::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
-        let (mut a, mut b) = (running.plug("a", keys), running.plug("b", keys));
+    for (workers, queues, packed) in [(1, 1, 0), (1, 1, 1), (1, 2, 0), (2, 2, 1)] {
+        let options = ["--mode", "patch", "--flow", "backpressure", "--cpus", &cpus(workers)];
+        let ports = ["a", "b"].map(|name| format!("{name}=vhost:DIR/{name}?queues={queues}"));
+        let mut running = Running::new(&options, &ports.each_ref().map(String::as_str));
+        let keys = format!("packed={packed}&queues={queues}");
+        let (mut a, mut b) = (running.plug("a", &keys), running.plug("b", &keys));
         let sent = exchange_all((&mut a, &mut b), |longest| {
             for _ in 0..10 {
                 longest.store(0, Relaxed);
@@ -199,6 +176,8 @@ fn devices_sockets_and_memif_clients_stay() {
     ];
     let options = ["--mode", "patch"];
     let mut running = Running::within(Some(namespace.clone()), &options, &ports);
+    let is_up = || running.port("tap").state == PortState::Running;
+    assert!(eventually(is_up), "a socket fails at an interface that is down");
     let mut tap = inside("raw:tap0");
     let memif = running.folder.path().join("memif");
     let mut memif = ends::open(&format!("memif:{}", memif.display()));
@@ -218,24 +197,26 @@ fn devices_sockets_and_memif_clients_stay() {
 fn testpmd_stays_connected() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
-    for packed in [false, true] {
+    for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {
         let dir = PeerDir::new().unwrap();
         let at = |name: &str| dir.join(name).display().to_string();
         let ports = [
-            "own=vhost:DIR/own".to_owned(),
-            format!("echo=vhost:{}", at("echo.sock")),
+            format!("own=vhost:DIR/own?queues={queues}"),
+            format!("echo=vhost:{}?queues={queues}", at("echo.sock")),
             "x=vhost:DIR/x".to_owned(),
             format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
             "y=vhost:DIR/y".to_owned(),
             format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
         ];
         let ports = ports.each_ref().map(String::as_str);
-        let mut running = Running::new(&["--mode", "patch"], &ports);
-        let endpoint = Endpoint { packed, ..PLAIN };
+        let options = ["--mode", "patch", "--cpus", &cpus(workers)];
+        let mut running = Running::new(&options, &ports);
+        let endpoint = Endpoint { packed, queues, ..PLAIN };
         let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
         echo.start_traffic().unwrap();
         let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
-        let [mut own, mut x, mut y] = ["own", "x", "y"].map(|name| running.plug(name, ""));
+        let mut own = running.plug("own", &format!("queues={queues}"));
+        let [mut x, mut y] = ["x", "y"].map(|name| running.plug(name, ""));
         let there = Frames::between(1, 2);
         let back = there.clone().swapped();
         for _ in 0..3 {

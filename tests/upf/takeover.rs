@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, sleep};
@@ -19,7 +19,7 @@ use dray_upf::api::{Client, Stats, Transaction};
 use dray_upf::config::Volume;
 use tempfile::TempDir;
 
-use crate::common::takeover::{PATIENCE, Program, fails};
+use crate::common::takeover::{PATIENCE, Program, fails, start_in};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
@@ -65,14 +65,8 @@ impl Running {
 
     /// Has another process take over, with `options`; returns once the one before has ended.
     fn take_over(&mut self, options: &[&str]) {
-        let next =
-            start_in(self.namespace.as_deref(), PROGRAM.takes_over(&self.control()).args(options));
-        let Started(before) = &mut self.process;
-        let ended = eventually(|| before.try_wait().expect("a child").is_some());
-        assert!(ended, "it has handed over");
-        assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
-        self.process = next;
-        assert!(eventually(|| listens(self.control())), "the next one listens");
+        let namespace = self.namespace.as_deref();
+        PROGRAM.replaces(&mut self.process, namespace, &control_of(self.folder.path()), options);
     }
 
     /// Returns sessions and counters, once no packet is on its way.
@@ -85,23 +79,6 @@ impl Running {
 
 fn control_of(folder: &Path) -> PathBuf {
     folder.join("control")
-}
-
-fn start_in(namespace: Option<&NetworkNamespace>, command: &mut Command) -> Started {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = match namespace {
-        Some(namespace) => namespace.enter(|| command.spawn()),
-        None => command.spawn(),
-    };
-    Started(child.expect("dray starts"))
-}
-
-fn said(child: &mut std::process::Child) -> String {
-    let mut said = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut said);
-    }
-    said
 }
 
 #[test]

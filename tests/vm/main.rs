@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::guests::guest;
 use common::{DRAY, alone};
 use dray_lab::LinkKind;
 use dray_measure::{Endpoint, Technique};
@@ -133,7 +134,7 @@ fn vm_dies_with_its_thread() {
 fn qemu_error_is_reported() {
     let _alone = alone();
     require_vm!();
-    let nobody = VhostUser::connect(Path::new("/nobody,there"), mac(1));
+    let nobody = VhostUser::connect(Path::new("/nobody,there"), MacAddr::local(1));
     let error = Vm::new("alone").vhost_user(nobody).boot(LIMIT).unwrap_err().to_string();
     assert!(error.contains("Failed to connect to '/nobody,there'"), "{error}");
     assert!(!error.contains('\n'), "{error}");
@@ -146,23 +147,8 @@ fn guests_reach_each_other_across_switch() {
     let folder = tempfile::tempdir().unwrap();
     let sockets = ["1", "2"].map(|name| folder.path().join(name));
     let Some(_switch) = Switch::start(&sockets) else { return };
-    let guest = |number: u8, script: &str| {
-        let set_up = format!(
-            "set -e
-             /busybox ip address add 10.0.0.{number}/24 dev eth0
-             /busybox ip link set eth0 up
-             cat /sys/class/net/eth0/address"
-        );
-        let socket = &sockets[usize::from(number) - 1];
-        Vm::new(&format!("guest {number}"))
-            .memory_mib(256)
-            .vhost_user(VhostUser::reconnect(socket, mac(number)))
-            .script(&format!("{set_up}\n{script}\n"))
-            .start()
-            .unwrap()
-    };
-    let mut quiet = guest(1, "sleep 1000000");
-    let pinging = guest(2, "/busybox ping -c 5 -w 120 10.0.0.1");
+    let mut quiet = guest(1, &sockets[0], false, "sleep 1000000");
+    let pinging = guest(2, &sockets[1], false, "/busybox ping -c 5 -w 120 10.0.0.1");
     quiet.wait_until_output("02:00:00:00:00:01\n", LIMIT).unwrap();
     let output = pinging.wait(LIMIT).unwrap();
     assert_eq!(output.status, 0, "{}", output.output);
@@ -383,10 +369,6 @@ END
             Outcome::Skipped { skipped } => panic!("{technique}: {skipped}"),
         }
     }
-}
-
-fn mac(last: u8) -> MacAddr {
-    MacAddr([2, 0, 0, 0, 0, last])
 }
 
 /// Returns the virtual machines that this process runs.

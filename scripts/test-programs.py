@@ -1,40 +1,41 @@
 #!/usr/bin/env python3
 """Runs test programs, and prints what each wrote when it has ended.
 
-usage: test-programs.py BUILT NAME|!NAME
+usage: test-programs.py BUILT NAME|!NAME [SCRIPT...]
 
 BUILT is a file with what `cargo build --message-format=json` wrote. NAME selects one program, !NAME all others.
-Two run at a time, each alone in its view of the machine (alone.sh). A program that runs for too long is ended, and
-its processes are listed. Exits with 1 if one has failed.
+Three run at a time, each alone in its view of the machine (alone.sh); SCRIPTs take part as they are. A program that
+runs for too long is ended, and its processes are listed. Exits with 1 if one has failed.
 """
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Programs at a time: most wait most of the time.
-AT_ONCE = 2
-# Programs that take minutes start first, longest first.
-LONG = ["bench", "lab", "cli", "switch", "upf", "containers", "coverage"]
-# Programs that measure the machine itself run one by one, after the others.
-MEASURING = ["dray_measure (unit tests)"]
+AT_ONCE = 3
+# Places that a program takes if it is one that polls, or measures the machine itself.
+PLACES = {"bench": 2, "dray_measure (unit tests)": AT_ONCE}
+# Programs that take minutes start first, longest first, and one that needs all places last.
+LONG = ["bench", "lab", "switch", "upf", "cli", "containers", "coverage", "test-packages.sh", "test-static.sh"]
 # Seconds that a program may run: the longest takes five minutes.
 LIMIT_S = 1200
 ALONE = Path(__file__).with_name("alone.sh").resolve()
 
 
 def programs(built):
-    """Returns the test programs, each as its name, its file and the folder of its package."""
+    """Returns the test programs, each as its name, its command and the folder of its package."""
     for line in Path(built).read_text().splitlines():
         message = json.loads(line)
         if message.get("profile", {}).get("test") and message["executable"]:
             package = Path(message["manifest_path"]).parent
             target = message["target"]
             name = target["name"] if "test" in target["kind"] else f"{target['name']} (unit tests)"
-            yield name, message["executable"], package
+            yield name, [ALONE, message["executable"]], package
 
 
 def descendants(pid):
@@ -50,11 +51,15 @@ def descendants(pid):
     return lines
 
 
+def places(program):
+    return PLACES.get(program[0], 1)
+
+
 def run(program):
-    name, file, package = program
+    name, command, package = program
     began = time.monotonic()
     child = subprocess.Popen(
-        [ALONE, file], cwd=package, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command, cwd=package, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     late = b""
     try:
@@ -71,22 +76,24 @@ def run(program):
 
 
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__.strip().splitlines()[2])
-    built, wanted = sys.argv[1:]
+    built, wanted, *scripts = sys.argv[1:]
     chosen = [p for p in programs(built) if (p[0] != wanted[1:] if wanted[0] == "!" else p[0] == wanted)]
     if not chosen:
         sys.exit(f"{built}: no test program {wanted}")
-    chosen.sort(key=lambda p: (LONG.index(p[0]) if p[0] in LONG else len(LONG), p[0]))
+    chosen += [(script.name, [script], script.parent) for script in (Path(name).resolve() for name in scripts)]
+    chosen.sort(key=lambda p: (places(p) == AT_ONCE, LONG.index(p[0]) if p[0] in LONG else len(LONG), p[0]))
     os.environ["DRAY_HUGEPAGES"] = Path("/proc/sys/vm/nr_hugepages").read_text()
+    free = threading.Semaphore(AT_ONCE)
     passed = []
-    for at_once, part in [
-        (AT_ONCE, [p for p in chosen if p[0] not in MEASURING]),
-        (1, [p for p in chosen if p[0] in MEASURING]),
-    ]:
-        with ThreadPoolExecutor(at_once) as pool:
-            passed += pool.map(run, part)
-    sys.exit(0 if all(passed) else 1)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for program in chosen:
+            for _ in range(places(program)):
+                free.acquire()
+            passed.append(pool.submit(run, program))
+            passed[-1].add_done_callback(lambda _, program=program: free.release(places(program)))
+    sys.exit(0 if all(future.result() for future in passed) else 1)
 
 
 main()

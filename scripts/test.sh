@@ -29,8 +29,8 @@ build() {
         --message-format=json-render-diagnostics "$@" >>"$built"
 }
 
-# Runs one program, or all others: `run_programs '!vm'`.
-run_programs() { scripts/test-programs.py "$built" "$1" | tee -a "$log"; }
+# Runs one program, or all others, and scripts: `run_programs '!vm' SCRIPT`.
+run_programs() { scripts/test-programs.py "$built" "$@" | tee -a "$log"; }
 
 # Builds that start nothing, apart from examples in documentation, whose results count.
 lints() {
@@ -75,17 +75,15 @@ lints=$!
 set +m
 # Virtual machines are emulated, and slow down what runs beside them.
 step run_programs vm
-step run_programs '!vm'
+# Beside the others, the program as `make build` links it, in an empty root directory, and packages of these programs,
+# in Debian 12 and 13.
+step run_programs '!vm' scripts/test-static.sh scripts/test-packages.sh
 step wait "$lints"
 lints=
 cat "$lints_log"
 : >"$built"
 step build "${k8s[@]}"
 step run_programs '!vm'
-# The program as `make build` links it, in an empty root directory.
-step scripts/test-static.sh
-# Packages of these programs, in Debian 12 and 13.
-step scripts/test-packages.sh
 
 sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)

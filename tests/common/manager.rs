@@ -200,7 +200,13 @@ impl Manager {
     }
 
     pub(crate) fn control(&self) -> PathBuf {
-        self.folder.path().join("control")
+        self.arguments.last().expect("--control PATH").into()
+    }
+
+    /// Gives the program another control socket from its next start on.
+    pub(crate) fn move_control(&mut self, name: &str) {
+        let path = self.folder.path().join(name).to_str().expect("text").to_owned();
+        *self.arguments.last_mut().expect("--control PATH") = path;
     }
 
     /// Kills the program, changes what is kept of it, and starts it again. Returns what it says until

@@ -149,6 +149,22 @@ fn stations_pins_counters_and_ports_stay() {
 }
 
 #[test]
+fn switch_listens_at_changed_control_socket_after_kill() {
+    let _alone = alone();
+    let mut manager = Manager::new(&["--mode", "patch"], &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
+    let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", ""));
+    for name in ["moved", "control"] {
+        manager.settle();
+        manager.move_control(name);
+        manager.kill();
+        manager.wait();
+        assert_eq!(manager.client().ports().unwrap().len(), 2);
+        pass_both_ways(&mut a, &mut b);
+    }
+    assert!(never_reconnected(&a) && never_reconnected(&b));
+}
+
+#[test]
 fn busy_manager_keeps_the_state_later() {
     let _alone = alone();
     let mut manager = Manager::new(&[], &["a=vhost:DIR/a"]);

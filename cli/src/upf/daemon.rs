@@ -82,7 +82,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
         return Err(usage!("give --n3, --n6 and --config"));
     };
     let ports = &Ports { n3, n6, config };
-    let options = arguments.options(ports, &control, before.as_ref())?;
+    let options = arguments.options(ports, before.as_ref())?;
     let Options { metrics, workers, idle, ref cpus, .. } = options;
     let threads = 2 * usize::from(workers);
     let idle = match idle {
@@ -180,12 +180,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
 
 impl DaemonArguments {
     /// Returns these options, and those of the process `before` where none are given.
-    fn options(
-        &self,
-        ports: &Ports,
-        control: &ControlAddress,
-        before: Option<&Options>,
-    ) -> Result<Options, Failure> {
+    fn options(&self, ports: &Ports, before: Option<&Options>) -> Result<Options, Failure> {
         let workers = self.workers.or(before.map(|before| before.workers)).unwrap_or(1);
         let threads = 2 * usize::from(workers);
         let cpus = match (&self.cpus, before.filter(|before| before.workers == workers)) {
@@ -206,7 +201,6 @@ impl DaemonArguments {
         };
         Ok(Options {
             config: ports.config.clone(),
-            control: control.path.clone(),
             metrics: self.metrics.or(before.and_then(|before| before.metrics)),
             workers,
             cpus,
@@ -219,7 +213,6 @@ impl DaemonArguments {
 #[derive(Serialize, Deserialize)]
 struct Options {
     config: PathBuf,
-    control: PathBuf,
     metrics: Option<MetricsAddress>,
     workers: u16,
     cpus: Vec<usize>,
@@ -232,15 +225,12 @@ fn listen(
     metrics: Option<MetricsAddress>,
     past: Option<&mut Succession>,
 ) -> Result<(ControlSocket, Option<TcpListener>), Failure> {
-    let is_same = past.as_ref().is_some_and(|past| {
-        let before = serde_json::from_str::<Options>(past.options());
-        past.is_running() || before.is_ok_and(|before| before.control == control.path)
-    });
+    let is_running = past.as_ref().is_some_and(|past| past.is_running());
     let [socket, monitors] = past.map(Succession::take_sockets).unwrap_or_default();
-    let socket = socket.filter(|_| is_same);
-    // Its file may have been removed.
-    let socket = socket.and_then(|socket| ControlSocket::inherit(&control.path, socket).ok());
-    let socket = socket.map_or_else(|| ControlSocket::bind(control), Ok)?;
+    let socket = match socket {
+        Some(socket) if is_running => ControlSocket::inherit(&control.path, socket)?,
+        left => ControlSocket::inherit_or_bind(control, left)?,
+    };
     let monitors = metrics.map(|address| address.listen_with(monitors)).transpose()?;
     Ok((socket, monitors))
 }

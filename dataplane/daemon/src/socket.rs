@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::net::SocketType;
+use rustix::net::{SocketAddrUnix, SocketType, getsockname};
 
 use crate::access::Access;
 use crate::bound::{BoundSocket, SocketFile, folder_of, make_folder, may_make_folder};
@@ -114,6 +114,21 @@ impl ControlSocket {
         let file = Some(SocketFile::inherit(path).map_err(error)?);
         Ok(Self(BoundSocket { socket, file }))
     }
+
+    /// Takes the socket that an ended process has `left`, if it is that of `address` and still has its
+    /// file; otherwise listens there.
+    pub fn inherit_or_bind(
+        address: &ControlAddress,
+        left: Option<OwnedFd>,
+    ) -> Result<Self, SocketError> {
+        let is_same = |socket: &OwnedFd| {
+            let name = getsockname(socket).and_then(SocketAddrUnix::try_from);
+            name.is_ok_and(|name| name.path_bytes() == Some(address.path.as_os_str().as_bytes()))
+        };
+        let left = left.filter(is_same);
+        let inherited = left.and_then(|socket| Self::inherit(&address.path, socket).ok());
+        inherited.map_or_else(|| Self::bind(address), Ok)
+    }
 }
 
 impl AsFd for ControlSocket {
@@ -177,7 +192,7 @@ pub fn default_control(usual: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, bind, listen, socket_with};
+    use rustix::net::{AddressFamily, SocketFlags, bind, listen, socket_with};
     use std::fs;
 
     use super::*;
@@ -211,6 +226,31 @@ mod tests {
         let _client = std::os::unix::net::UnixStream::connect(&path).unwrap();
         let error = ControlSocket::bind(&path.clone().into()).unwrap_err().to_string();
         assert!(error.contains("another program uses"), "{error}");
+    }
+
+    #[test]
+    fn socket_that_was_left_is_taken_only_at_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, new] = ["old", "new"].map(|name| dir.path().join(name));
+        let address = |path: &PathBuf| ControlAddress::from(path.clone());
+        let left = ControlSocket::bind(&address(&old)).unwrap();
+        let inode = |socket: &dyn AsFd| rustix::fs::fstat(socket.as_fd()).unwrap().st_ino;
+        let own = inode(&left);
+        let ControlSocket(BoundSocket { socket: left, file }) = left;
+        std::mem::forget(file);
+        let copy = || Some(left.try_clone().unwrap());
+        let moved = ControlSocket::inherit_or_bind(&address(&new), copy()).unwrap();
+        assert_ne!(inode(&moved), own);
+        let null = fs::File::open("/dev/null").unwrap();
+        drop(moved);
+        let other = ControlSocket::inherit_or_bind(&address(&new), Some(null.into())).unwrap();
+        assert_ne!(inode(&other), own);
+        assert!(old.exists(), "the file of a socket that is not taken stays");
+        drop(ControlSocket::inherit_or_bind(&address(&old), copy()).unwrap());
+        assert!(!old.exists(), "its file is taken with it");
+        // Nobody reaches a socket without a file.
+        let again = ControlSocket::inherit_or_bind(&address(&old), copy()).unwrap();
+        assert!(inode(&again) != own && old.exists());
     }
 
     #[test]

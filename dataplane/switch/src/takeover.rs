@@ -266,7 +266,10 @@ impl Succession {
         // The running switch still needs them if anything fails; and ports that share a socket have
         // several duplicates of it.
         dray_daemon::borrow_files(true);
-        let control = ControlSocket::inherit(&config.control.path, control);
+        let control = match &running {
+            Some(_) => ControlSocket::inherit(&config.control.path, control),
+            None => ControlSocket::inherit_or_bind(&config.control, Some(control)),
+        };
         let control = control.map_err(|error| failed(&error))?;
         let metrics = config.metrics.map(|address| address.listen_with(metrics)).transpose();
         let metrics = metrics.map_err(|error| failed(&error))?;

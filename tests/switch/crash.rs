@@ -1,6 +1,7 @@
 //! A switch that is killed, or restarted, continues from what its service manager keeps: peers stay
 //! connected, no frame arrives twice, and a state that cannot be used is replaced by an ordinary start.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::manager::{BATCH, Manager, Page, null};
+use crate::takeover::{Remotes, memory_of_fixed_size};
 
 #[test]
 fn frames_and_peers_survive_twenty_kills() {
@@ -162,6 +164,56 @@ fn switch_listens_at_changed_control_socket_after_kill() {
         pass_both_ways(&mut a, &mut b);
     }
     assert!(never_reconnected(&a) && never_reconnected(&b));
+}
+
+#[test]
+fn hosts_and_stations_of_vxlan_stay() {
+    let _alone = alone();
+    for known in [2, 0] {
+        let mut remotes = Remotes::new();
+        let mut manager = Manager::new(&[], &["a=vhost:DIR/a", &remotes.port(known)]);
+        let mut a = manager.plug("a", "");
+        remotes.teach(&mut a);
+        // New stations of the switch are recorded after a second.
+        sleep(Duration::from_millis(1500));
+        for _ in 0..3 {
+            manager.settle();
+            manager.kill();
+            manager.wait();
+            remotes.pass(&mut a);
+        }
+        assert!(never_reconnected(&a));
+    }
+}
+
+#[test]
+fn uplink_that_cannot_continue_is_opened_again() {
+    let _alone = alone();
+    let mut remotes = Remotes::new();
+    let mut manager = Manager::new(&["--mode", "patch"], &["a=vhost:DIR/a", &remotes.port(2)]);
+    let mut a = manager.plug("a", "");
+    type Spoil<'s> = &'s dyn Fn(&mut Vec<OwnedFd>);
+    // Behind the ledger: a socket that receives, one for each of eight flows, and memory.
+    let spoil: [(&str, Spoil<'_>); 5] = [
+        ("number 1 is a character device", &|all| all[1] = null()),
+        ("number 3 is a character device", &|all| all[3] = null()),
+        ("memory: not memory of a fixed size", &|all| all[10] = null()),
+        ("memory: 512 words, not", &|all| all[10] = memory_of_fixed_size()),
+        ("number 1 is a datagram socket", &|all| all.swap(1, 2)),
+    ];
+    for (part, spoil) in spoil {
+        pass_both_ways(&mut a, &mut remotes.two);
+        manager.settle();
+        let said = manager.spoil(|pages| {
+            let of_v =
+                pages.iter_mut().find(|page| page.0.contains("Port") && page.0.contains("vxlan:"));
+            spoil(&mut of_v.expect("a page").1);
+        });
+        pass_both_ways(&mut a, &mut remotes.two);
+        let lines: Vec<_> = said.lines().filter(|line| line.contains("not continue")).collect();
+        assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {said}");
+    }
+    assert!(never_reconnected(&a));
 }
 
 #[test]

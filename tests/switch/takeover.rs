@@ -1,6 +1,8 @@
 //! Taking over a running switch: no frame is lost, no peer reconnects, and a take-over that fails
 //! disturbs nothing.
 
+use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::time::Duration;
 use dray_daemon::{Channel, Limits, Response, Server};
 use dray_lab::NetworkNamespace;
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
-use dray_port::Port;
+use dray_port::{Frame, Port, Transmit};
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortState, PortStatus};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -193,6 +195,129 @@ fn devices_sockets_and_memif_clients_stay() {
     assert!(running.port("memif").disconnects.is_empty());
 }
 
+/// Two other hosts of a VXLAN network, on loopback addresses.
+pub(crate) struct Remotes {
+    number: u16,
+    pub(crate) two: Port,
+    three: Port,
+}
+
+impl Remotes {
+    pub(crate) fn new() -> Self {
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let number = free.local_addr().unwrap().port();
+        let open = |host: u8| {
+            let remote = format!("remote=127.0.0.1:{number}");
+            ends::open(&format!("vxlan:127.0.0.{host}:{number}?vni=7&{remote}"))
+        };
+        Self { number, two: open(2), three: open(3) }
+    }
+
+    /// Returns the port of the switch, which knows so many of the hosts beforehand.
+    pub(crate) fn port(&self, known: usize) -> String {
+        let number = self.number;
+        let remote = |host: usize| format!("127.0.0.{host}:{number}");
+        let keys = match known {
+            0 => "learn=any&mtu=9000".to_owned(),
+            known => format!("remote={}", (2..2 + known).map(remote).collect::<Vec<_>>().join("+")),
+        };
+        format!("v=vxlan:127.0.0.1:{number}?vni=7&{keys}")
+    }
+
+    /// Has the switch learn that station 2 is behind the second host.
+    pub(crate) fn teach(&mut self, a: &mut Port) {
+        let there = Frames::between(1, 2);
+        ends::reach((&mut self.two.tx, &mut a.rx), &there.clone().swapped());
+        ends::reach((&mut a.tx, &mut self.two.rx), &there);
+        seen(&mut self.three);
+    }
+
+    /// Passes frames both ways, of which the third host sees none.
+    pub(crate) fn pass(&mut self, a: &mut Port) {
+        let there = Frames::between(1, 2);
+        let back = there.clone().swapped();
+        ends::pass((&mut a.tx, &mut self.two.rx), &there, &there, 300);
+        ends::pass((&mut self.two.tx, &mut a.rx), &back, &back, 300);
+        assert_eq!(seen(&mut self.three), 0, "no frame is flooded");
+    }
+}
+
+/// Returns the number of frames that have arrived.
+fn seen(port: &mut Port) -> usize {
+    let mut count = 0;
+    while port.rx[0].receive(&mut |frames| frames.len()).unwrap() > 0 {
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn hosts_and_stations_of_vxlan_stay() {
+    let _alone = alone();
+    for known in [2, 0] {
+        let mut remotes = Remotes::new();
+        let mut running = Running::new(&[], &["a=vhost:DIR/a", &remotes.port(known)]);
+        let mut a = running.plug("a", "");
+        remotes.teach(&mut a);
+        remotes.pass(&mut a);
+        for _ in 0..3 {
+            running.take_over();
+            remotes.pass(&mut a);
+        }
+    }
+}
+
+/// Transmits slowly enough that a socket has room for all frames of a pause, also on a busy machine.
+struct Slow(Box<dyn Transmit>);
+
+impl Transmit for Slow {
+    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        sleep(Duration::from_millis(40));
+        self.0.transmit(frames)
+    }
+
+    fn frame_max(&self) -> usize {
+        self.0.frame_max()
+    }
+}
+
+/// Makes a port transmit so.
+fn slow_down(port: &mut Port) {
+    let fast = port.tx.pop().expect("one");
+    port.tx.push(Box::new(Slow(fast)));
+}
+
+/// Passes frames each way between a container and an uplink while the switch is taken over.
+fn survive_takeovers(running: &mut Running, a: &mut Port, uplink: &mut Port) {
+    // It answers once all ports are there.
+    running.port("v");
+    slow_down(a);
+    slow_down(uplink);
+    let mut pass = |from: &mut Port, to: &mut Port| {
+        exchange_all((from, to), |longest| {
+            for _ in 0..3 {
+                longest.store(0, Relaxed);
+                running.take_over();
+                sleep(Duration::from_millis(200));
+                println!("longest pause: {} us", longest.load(Relaxed));
+            }
+        })
+    };
+    let sent = [pass(a, uplink), pass(uplink, a)];
+    let received = ["a", "v"].map(|name| running.port(name).counters.rx_frames);
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn frames_through_vxlan_survive_takeovers() {
+    let _alone = alone();
+    let mut remotes = Remotes::new();
+    let options = ["--mode", "patch", "--flow", "backpressure"];
+    let mut running = Running::new(&options, &["a=vhost:DIR/a", &remotes.port(1)]);
+    let mut a = running.plug("a", "");
+    survive_takeovers(&mut running, &mut a, &mut remotes.two);
+}
+
 #[test]
 fn testpmd_stays_connected() {
     let _alone = alone();
@@ -262,7 +387,7 @@ fn failed_takeover_disturbs_nothing() {
     exchange_all((&mut a, &mut b), |_| ());
 }
 
-fn memory_of_fixed_size() -> OwnedFd {
+pub(crate) fn memory_of_fixed_size() -> OwnedFd {
     let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&memory, 4096).unwrap();
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW).unwrap();

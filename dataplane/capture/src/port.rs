@@ -58,8 +58,12 @@ impl Receive for Shown<Box<dyn Receive>> {
         self.half.event()
     }
 
-    fn device(&self) -> Option<BorrowedFd<'_>> {
-        self.half.device()
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        self.half.devices()
+    }
+
+    fn drain(&mut self, on: bool) -> bool {
+        self.half.drain(on)
     }
 
     fn arm(&mut self, on: bool) -> bool {

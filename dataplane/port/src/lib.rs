@@ -146,10 +146,18 @@ pub trait Receive: Send {
         None
     }
 
-    /// Returns the descriptor with which another process can continue to receive and transmit
-    /// ([`PortUri::resume`]), if that is all it needs.
-    fn device(&self) -> Option<BorrowedFd<'_>> {
-        None
+    /// Returns the descriptors with which another process can continue to receive and transmit
+    /// ([`PortUri::resume`]), if these are all it needs.
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
+    /// Makes [`receive`](Self::receive) lend only frames that have left the kernel already (`true`),
+    /// before another process continues, or all (`false`). Returns true if there are such frames,
+    /// which would be lost.
+    fn drain(&mut self, on: bool) -> bool {
+        let _ = on;
+        false
     }
 
     /// Called before a sleep on [`event`](Self::event) (`true`) and after it (`false`). Returns

@@ -19,7 +19,7 @@ pub(crate) struct PortEnd {
 
 impl PortEnd {
     pub(crate) fn new(port: &Port) -> io::Result<Self> {
-        let devices = port.rx.iter().filter_map(|rx| rx.device());
+        let devices = port.rx.iter().flat_map(|rx| rx.devices());
         let devices = devices.map(|device| device.try_clone_to_owned());
         let devices = devices.collect::<io::Result<_>>()?;
         let frame_max = port.tx.iter().map(|tx| tx.frame_max()).min().unwrap_or_default();

@@ -66,15 +66,23 @@ impl Worker {
         self.rx.iter().map(|rx| rx.dropped()).sum()
     }
 
-    /// Transmits the packets that wait for the egress port, unless it takes none for too long, or the
-    /// thread is to end.
+    /// Transmits the packets that have left the kernel already and those that wait for the egress port,
+    /// unless it takes none for too long, or the thread is to end.
     #[cold]
-    fn let_go(&mut self, course: &Course) {
-        while self.lane.is_full() && !course.has_ended() {
-            if !self.lane.release() {
+    fn let_go(&mut self, course: &Course) -> io::Result<()> {
+        while (self.drain(true) || self.lane.is_full()) && !course.has_ended() {
+            if !self.poll()? {
                 std::thread::yield_now();
             }
         }
+        Ok(())
+    }
+
+    /// Receives only packets that have left the kernel already (`true`), or all. Returns true if there are
+    /// such packets.
+    fn drain(&mut self, on: bool) -> bool {
+        // Every queue is told.
+        self.rx.iter_mut().fold(false, |any, rx| rx.drain(on) | any)
     }
 
     /// Publishes its counters to other threads.
@@ -104,10 +112,11 @@ pub(crate) fn run(
     };
     loop {
         if !course.runs() {
-            workers.iter_mut().for_each(|worker| worker.let_go(course));
+            workers.iter_mut().try_for_each(|worker| worker.let_go(course))?;
             if !course.rest(|| publish(workers, work)) {
                 break;
             }
+            workers.iter_mut().for_each(|worker| _ = worker.drain(false));
             pace.woke();
         }
         let mut worked = false;

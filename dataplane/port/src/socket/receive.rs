@@ -178,8 +178,8 @@ impl Receive for SocketReceive {
         Some(self.socket.as_fd())
     }
 
-    fn device(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.socket.as_fd()]
     }
 
     fn set_wait(&mut self, wait: Wait) {

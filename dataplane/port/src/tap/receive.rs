@@ -130,8 +130,8 @@ impl Receive for TapReceive {
         self.drops.as_ref().map_or(Ok(0), Drops::count)
     }
 
-    fn device(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.device.as_fd())
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.device.as_fd()]
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

@@ -12,9 +12,11 @@
 
 mod calls;
 mod flow;
+mod memory;
 mod open;
 mod receive;
 mod remotes;
+mod sockets;
 mod stations;
 #[cfg(test)]
 mod tests;

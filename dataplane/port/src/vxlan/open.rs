@@ -1,4 +1,4 @@
-//! Sockets of a VXLAN port.
+//! Opening a VXLAN port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,12 @@ use dray_wire::vxlan::VXLAN_LEN;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, sockopt};
 
+use super::memory::{Limits, Memory};
 use super::receive::VxlanReceive;
 use super::remotes::{Learned, Sources};
+use super::sockets::Sockets;
 use super::stations::Stations;
-use super::transmit::{Limits, VxlanTransmit};
+use super::transmit::VxlanTransmit;
 use super::uri::{Learn, VxlanUri};
 use crate::handed::{describe, refused};
 use crate::scheme::Failed;
@@ -24,13 +26,6 @@ use crate::{FRAME_LIMIT, PATIENCE, Port};
 
 /// MTU of a path that is not known: Ethernet's.
 const MTU_USUAL: usize = 1500;
-
-/// The sockets of a port: one receives, the others transmit. The source port of a datagram tells its
-/// flow, so there is one socket for each.
-pub(super) struct Sockets {
-    receiving: OwnedFd,
-    transmitting: Vec<OwnedFd>,
-}
 
 fn fail(what: &'static str) -> impl Fn(Errno) -> Failed {
     move |errno| (what, errno.into())
@@ -165,18 +160,31 @@ fn path_mtu(socket: &OwnedFd, remote: SocketAddr) -> Result<usize, Failed> {
 
 /// Makes a port of the sockets.
 pub(super) fn port(uri: &VxlanUri, sockets: Sockets) -> Result<Port, Failed> {
-    let limits = sockets.frame_limits(uri)?;
+    let memory = Memory::create(sockets.frame_limits(uri)?).map_err(|error| ("memory", error))?;
+    Ok(resumed(uri, sockets, memory))
+}
+
+/// Makes a port of the sockets and the memory of another process.
+pub(super) fn resumed(uri: &VxlanUri, sockets: Sockets, memory: Memory) -> Port {
     let remotes = &uri.remotes[..];
-    let learned = Learned::default();
+    let learned = Learned::new(memory.clone(), uri.local);
     let sources = match uri.learn {
         Learn::Listed => Sources::listed(remotes),
-        Learn::Any => Sources::any(remotes, learned.clone(), uri.local.port(), uri.age_s),
+        Learn::Any => Sources::any(remotes, learned.clone(), uri.age_s),
     };
     // All stations are behind the one remote.
     let is_single = uri.learn == Learn::Listed && remotes.len() == 1;
-    let stations = (!is_single).then(|| Arc::new(Stations::new(uri.age_s)));
-    let Sockets { receiving, transmitting } = sockets;
-    let rx = VxlanReceive::new(receiving, uri.vni, uri.wait, sources, stations.clone());
-    let tx = VxlanTransmit::new(transmitting, uri.vni, uri.gso, limits, remotes, learned, stations);
-    Ok(Port { rx: vec![Box::new(rx)], tx: vec![Box::new(tx)], link: None })
+    let stations = (!is_single).then(|| Arc::new(Stations::new(memory.clone(), uri.age_s)));
+    let (sockets, limits) = (Arc::new(sockets), memory.limits());
+    let tx = VxlanTransmit::new(
+        sockets.clone(),
+        uri.vni,
+        uri.gso,
+        limits,
+        remotes,
+        learned,
+        stations.clone(),
+    );
+    let rx = VxlanReceive::new(sockets, memory, uri.vni, uri.wait, sources, stations);
+    Port { rx: vec![Box::new(rx)], tx: vec![Box::new(tx)], link: None }
 }

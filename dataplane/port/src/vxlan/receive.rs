@@ -1,7 +1,7 @@
 //! The receiving half of a VXLAN port.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -9,8 +9,10 @@ use dray_wire::ethernet::Ethernet;
 use dray_wire::vxlan::{self, VXLAN_LEN};
 
 use super::calls::{Incoming, Message};
+use super::memory::Memory;
 use super::remotes::Sources;
 use super::seconds;
+use super::sockets::Sockets;
 use super::stations::Stations;
 use crate::socket::{dropped, is_transient};
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
@@ -19,7 +21,8 @@ use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
 const MESSAGES: usize = 64;
 
 pub(super) struct VxlanReceive {
-    socket: OwnedFd,
+    sockets: Arc<Sockets>,
+    memory: Memory,
     header: [u8; VXLAN_LEN],
     incoming: Incoming,
     /// Number of messages in the buffers, and of those that were read.
@@ -34,6 +37,8 @@ pub(super) struct VxlanReceive {
     sources: Sources,
     stations: Option<Arc<Stations>>,
     wait: Wait,
+    /// True if only messages are read that were received already.
+    is_draining: bool,
     /// With [`Wait::Poll`]: tick before which no system call is made.
     rest_until: u64,
     /// Datagrams of other hosts, of other networks, malformed, or with frames that are too long.
@@ -42,14 +47,16 @@ pub(super) struct VxlanReceive {
 
 impl VxlanReceive {
     pub(super) fn new(
-        socket: OwnedFd,
+        sockets: Arc<Sockets>,
+        memory: Memory,
         vni: u32,
         wait: Wait,
         sources: Sources,
         stations: Option<Arc<Stations>>,
     ) -> Self {
         Self {
-            socket,
+            sockets,
+            memory,
             header: vxlan::header(vni),
             incoming: Incoming::new(MESSAGES),
             count: 0,
@@ -60,6 +67,7 @@ impl VxlanReceive {
             sources,
             stations,
             wait,
+            is_draining: false,
             rest_until: 0,
             refused: 0,
         }
@@ -84,6 +92,9 @@ impl VxlanReceive {
 
     fn receive_messages(&mut self) -> io::Result<()> {
         (self.count, self.read) = (0, 0);
+        if self.is_draining {
+            return Ok(());
+        }
         if let Wait::Poll { pause_us } = self.wait
             && pause_us > 0
             && clock::ticks() < self.rest_until
@@ -91,7 +102,7 @@ impl VxlanReceive {
             return Ok(());
         }
         let block = self.wait == Wait::Block;
-        self.count = match self.incoming.receive(self.socket.as_fd(), block) {
+        self.count = match self.incoming.receive(self.sockets.receiving.as_fd(), block) {
             Ok(count) => count,
             Err(error) if is_transient(&error) => 0,
             Err(error) => return Err(error),
@@ -169,11 +180,20 @@ impl Receive for VxlanReceive {
     }
 
     fn missed(&self) -> io::Result<u64> {
-        dropped(self.socket.as_fd())
+        dropped(self.sockets.receiving.as_fd())
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
+        Some(self.sockets.receiving.as_fd())
+    }
+
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        self.sockets.iter().chain([self.memory.as_fd()]).collect()
+    }
+
+    fn drain(&mut self, on: bool) -> bool {
+        self.is_draining = on;
+        self.arm(on)
     }
 
     fn arm(&mut self, _: bool) -> bool {

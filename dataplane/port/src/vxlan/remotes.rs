@@ -1,19 +1,59 @@
 //! The other hosts of the network, by number: those of the list first, then those that were learned.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of hosts that are not in the list.
-const LEARNED_MAX: usize = 1024;
+use super::memory::{LEARNED_MAX, Memory};
 
-/// Addresses of the learned hosts, for the transmitting half.
-#[derive(Clone, Default)]
-pub(super) struct Learned(Arc<Mutex<Vec<SocketAddr>>>);
+/// The learned hosts: in two words the address, as one of IPv6, and in the next the second in which
+/// a message last arrived.
+#[derive(Clone)]
+pub(super) struct Learned {
+    memory: Memory,
+    /// Held while an address is read or written, which takes two words.
+    whole: Arc<Mutex<()>>,
+    /// Address of this host; the others have a port of the same number.
+    local: SocketAddr,
+}
 
 impl Learned {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(memory: Memory, local: SocketAddr) -> Self {
+        Self { memory, whole: Arc::default(), local }
+    }
+
+    /// Returns the address of a host by its number without the listed ones.
+    pub(super) fn get(&self, at: usize) -> Option<SocketAddr> {
+        let _whole = self.lock();
+        let [high, low, ..] = self.memory.hosts().get(at)?;
+        let [high, low] = [high, low].map(|word| u128::from(word.load(Relaxed)));
+        let ip = Ipv6Addr::from_bits(high << 64 | low).to_canonical();
+        let is_one = ip.is_ipv4() == self.local.is_ipv4() && !ip.is_unspecified();
+        is_one.then(|| SocketAddr::new(ip, self.local.port()))
+    }
+
+    fn set(&self, at: usize, ip: IpAddr) {
+        let _whole = self.lock();
+        let ip = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let [high, low, ..] = &self.memory.hosts()[at];
+        high.store((ip.to_bits() >> 64) as u64, Relaxed);
+        low.store(ip.to_bits() as u64, Relaxed);
+    }
+
+    fn seen(&self, at: usize) -> u32 {
+        self.memory.hosts()[at][2].load(Relaxed) as u32
+    }
+
+    fn see(&self, at: usize, now: u32) {
+        self.memory.hosts()[at][2].store(now.into(), Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -30,11 +70,7 @@ pub(super) struct Sources {
 
 struct Any {
     learned: Learned,
-    /// Destination port of all of them.
-    port: u16,
     age_s: u32,
-    /// Second in which a message last arrived, by number without the listed ones.
-    seen: Vec<u32>,
 }
 
 impl Sources {
@@ -44,10 +80,9 @@ impl Sources {
         Self { numbers, listed: remotes.len(), any: None, last: None }
     }
 
-    /// Accepts other hosts as well. They are sent frames at `port`, and forgotten after `age_s` if
-    /// there are too many.
-    pub(super) fn any(remotes: &[SocketAddr], learned: Learned, port: u16, age_s: u32) -> Self {
-        let any = Any { learned, port, age_s, seen: Vec::new() };
+    /// Accepts other hosts as well. They are forgotten after `age_s` if there are too many.
+    pub(super) fn any(remotes: &[SocketAddr], learned: Learned, age_s: u32) -> Self {
+        let any = Any { learned, age_s };
         Self { any: Some(any), ..Self::listed(remotes) }
     }
 
@@ -69,34 +104,33 @@ impl Sources {
 
     #[inline]
     fn touch(&mut self, number: u16, now: u32) {
-        if let Some(any) = &mut self.any
+        if let Some(any) = &self.any
             && let Some(at) = usize::from(number).checked_sub(self.listed)
         {
-            any.seen[at] = now;
+            any.learned.see(at, now);
         }
     }
 
     #[cold]
     fn add(&mut self, ip: IpAddr, now: u32) -> Option<u16> {
-        let any = self.any.as_mut()?;
-        let address = SocketAddr::new(ip, any.port);
-        let mut learned = any.learned.lock();
-        let at = if learned.len() < LEARNED_MAX {
-            learned.push(address);
-            any.seen.push(now);
-            learned.len() - 1
-        } else {
-            // Stations behind a host are as old as the host, or older: they were forgotten before.
-            let (at, seen) = any.seen.iter().enumerate().min_by_key(|(_, seen)| **seen)?;
-            if now.saturating_sub(*seen) <= any.age_s {
-                return None;
+        let Any { learned, age_s } = self.any.as_ref()?;
+        // A process before may have learned it; free numbers come last.
+        let fits = |at: &usize| learned.get(*at).is_none_or(|known| known.ip() == ip);
+        let at = match (0..LEARNED_MAX).find(fits) {
+            Some(at) => at,
+            None => {
+                // Stations behind a host are as old as the host, or older: they were forgotten before.
+                let at = (0..LEARNED_MAX).min_by_key(|at| learned.seen(*at))?;
+                if now.saturating_sub(learned.seen(at)) <= *age_s {
+                    return None;
+                }
+                let before = learned.get(at)?.ip();
+                self.numbers.remove(&before);
+                self.last = None;
+                at
             }
-            self.numbers.remove(&learned[at].ip());
-            self.last = None;
-            learned[at] = address;
-            at
         };
-        drop(learned);
+        learned.set(at, ip);
         let number = (self.listed + at) as u16;
         self.numbers.insert(ip, number);
         Some(number)
@@ -107,6 +141,7 @@ impl Sources {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use super::super::memory::Limits;
     use super::*;
 
     fn ip(number: u32) -> IpAddr {
@@ -123,9 +158,10 @@ mod tests {
 
     #[test]
     fn silent_hosts_make_room_for_others() {
-        let learned = Learned::default();
+        let memory = Memory::create(Limits { frame_max: 1514, longest: 1514 }).unwrap();
+        let learned = Learned::new(memory, SocketAddr::new(ip(9999), 4789));
         let remotes = [SocketAddr::new(ip(0), 4790)];
-        let mut sources = Sources::any(&remotes, learned.clone(), 4789, 10);
+        let mut sources = Sources::any(&remotes, learned.clone(), 10);
         for number in 0..=LEARNED_MAX as u32 {
             assert_eq!(sources.number(ip(number), number / 1000), Some(number as u16));
         }
@@ -134,8 +170,13 @@ mod tests {
         assert_eq!(sources.number(ip(1), 11), Some(1));
         // The first one that was silent.
         assert_eq!(sources.number(other, 11), Some(2));
-        assert_eq!(learned.lock()[1], SocketAddr::new(other, 4789));
+        assert_eq!(learned.get(1), Some(SocketAddr::new(other, 4789)));
         assert_eq!(sources.number(ip(2), 11), Some(3));
         assert_eq!(sources.number(ip(1), 11), Some(1));
+        // The next process knows them by the same numbers.
+        let mut next = Sources::any(&remotes, learned, 10);
+        let numbers = [7, 5000, 0].map(|number| next.number(ip(number), 12));
+        assert_eq!(numbers, [Some(7), Some(2), Some(0)]);
+        assert_eq!(next.number(ip(9000), 12), Some(4));
     }
 }

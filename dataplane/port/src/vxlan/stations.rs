@@ -5,53 +5,64 @@
 //! remote that sends from many addresses can fill it, but cannot crowd out a chosen station. Frames
 //! for stations that are not in it go to all remotes.
 
-use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dray_wire::MacAddr;
 
+use super::memory::{BUCKETS, LINE, Memory};
+
 /// Entries of a bucket: with their times they fill a cache line.
 const WAYS: usize = 5;
-const BUCKETS: usize = 2048;
 const REMOTE_BITS: u32 = 16;
 
-/// An address and its remote; 0 is a free entry.
-#[derive(Default)]
-#[repr(align(64))]
-struct Bucket {
-    words: [AtomicU64; WAYS],
-    /// Second in which a frame of the station last arrived.
-    seen: [AtomicU32; WAYS],
+/// A cache line: words of an address and its remote, of which 0 is a free entry; then, two to a
+/// word, the seconds in which a frame of each station last arrived.
+struct Bucket<'m>(&'m [AtomicU64; LINE]);
+
+impl<'m> Bucket<'m> {
+    #[inline]
+    fn words(&self) -> &'m [AtomicU64] {
+        &self.0[..WAYS]
+    }
+
+    #[inline]
+    fn seen(&self, at: usize) -> u32 {
+        (self.0[WAYS + at / 2].load(Relaxed) >> (u32::BITS as usize * (at % 2))) as u32
+    }
+
+    fn see(&self, at: usize, now: u32) {
+        let (pair, shift) = (&self.0[WAYS + at / 2], u32::BITS as usize * (at % 2));
+        let other = pair.load(Relaxed) & !(u64::from(u32::MAX) << shift);
+        pair.store(other | u64::from(now) << shift, Relaxed);
+    }
 }
 
-const _: () = assert!(size_of::<Bucket>() == 64);
-
 pub(super) struct Stations {
-    buckets: Box<[Bucket]>,
+    memory: Memory,
     factor: u64,
     age_s: u32,
 }
 
 impl Stations {
-    pub(super) fn new(age_s: u32) -> Self {
-        let buckets = std::iter::repeat_with(Bucket::default).take(BUCKETS).collect();
-        Self { buckets, factor: RandomState::new().hash_one(()) | 1, age_s }
+    pub(super) fn new(memory: Memory, age_s: u32) -> Self {
+        Self { factor: memory.factor(), memory, age_s }
     }
 
-    fn bucket(&self, address: u64) -> &Bucket {
+    fn bucket(&self, address: u64) -> Bucket<'_> {
         let mixed = address.wrapping_mul(self.factor);
-        &self.buckets[(mixed >> (u64::BITS - BUCKETS.trailing_zeros())) as usize]
+        let number = mixed >> (u64::BITS - BUCKETS.trailing_zeros());
+        Bucket(&self.memory.buckets()[number as usize])
     }
 
     /// Returns the remote that the station is behind. `now` is in seconds.
     #[inline]
     pub(super) fn lookup(&self, mac: MacAddr, now: u32) -> Option<u16> {
         let address = number(mac);
-        let Bucket { words, seen } = self.bucket(address);
-        for (word, seen) in words.iter().zip(seen) {
+        let bucket = self.bucket(address);
+        for (at, word) in bucket.words().iter().enumerate() {
             let word = word.load(Relaxed);
             if word >> REMOTE_BITS == address && word != 0 {
-                return self.is_young(seen.load(Relaxed), now).then_some(word as u16);
+                return self.is_young(bucket.seen(at), now).then_some(word as u16);
             }
         }
         None
@@ -64,30 +75,30 @@ impl Stations {
         let address = number(mac);
         let word = address << REMOTE_BITS | u64::from(remote);
         let bucket = self.bucket(address);
-        for (known, seen) in bucket.words.iter().zip(&bucket.seen) {
+        for (at, known) in bucket.words().iter().enumerate() {
             if known.load(Relaxed) == word {
-                if seen.load(Relaxed) != now {
-                    seen.store(now, Relaxed);
+                if bucket.seen(at) != now {
+                    bucket.see(at, now);
                 }
                 return;
             }
         }
         if mac.is_station() {
-            self.change(bucket, word, now);
+            self.change(&bucket, word, now);
         }
     }
 
     /// Adds a station, or moves it to another remote.
     #[cold]
-    fn change(&self, bucket: &Bucket, word: u64, now: u32) {
-        let words = bucket.words.each_ref().map(|word| word.load(Relaxed));
-        let is_free =
-            |at: &usize| words[*at] == 0 || !self.is_young(bucket.seen[*at].load(Relaxed), now);
-        let known = words.iter().position(|known| known >> REMOTE_BITS == word >> REMOTE_BITS);
+    fn change(&self, bucket: &Bucket<'_>, word: u64, now: u32) {
+        let words = bucket.words();
+        let load = |at: usize| words[at].load(Relaxed);
+        let is_free = |at: &usize| load(*at) == 0 || !self.is_young(bucket.seen(*at), now);
+        let known = (0..WAYS).find(|at| load(*at) >> REMOTE_BITS == word >> REMOTE_BITS);
         // Without a free entry the station's frames go to all remotes.
         if let Some(at) = known.or_else(|| (0..WAYS).find(is_free)) {
-            bucket.words[at].store(word, Relaxed);
-            bucket.seen[at].store(now, Relaxed);
+            words[at].store(word, Relaxed);
+            bucket.see(at, now);
         }
     }
 
@@ -102,11 +113,30 @@ fn number(MacAddr([a, b, c, d, e, f]): MacAddr) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use super::super::memory::Limits;
     use super::*;
+
+    fn memory() -> Memory {
+        Memory::create(Limits { frame_max: 1514, longest: 1514 }).unwrap()
+    }
+
+    #[test]
+    fn next_process_knows_stations_of_the_one_before() {
+        let memory = memory();
+        let stations = Stations::new(memory.clone(), 10);
+        (0..100).for_each(|id| stations.learn(MacAddr::local(id), id as u16, 5));
+        let copy = Memory::of(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        let next = Stations::new(copy, 10);
+        let known = |id: &u64| next.lookup(MacAddr::local(*id), 6) == Some(*id as u16);
+        // More may come to a bucket than it has room for.
+        assert!((0..100).filter(known).count() > 90);
+    }
 
     #[test]
     fn stations_move_and_age() {
-        let stations = Stations::new(10);
+        let stations = Stations::new(memory(), 10);
         let [a, b] = [1, 2].map(MacAddr::local);
         assert_eq!(stations.lookup(a, 0), None);
         stations.learn(a, 3, 5);
@@ -121,7 +151,7 @@ mod tests {
 
     #[test]
     fn group_and_zero_addresses_are_not_learned() {
-        let stations = Stations::new(10);
+        let stations = Stations::new(memory(), 10);
         for mac in [MacAddr([0xff; 6]), MacAddr([1, 0, 0, 0, 0, 0]), MacAddr([0; 6])] {
             stations.learn(mac, 3, 0);
             assert_eq!(stations.lookup(mac, 0), None, "{mac}");
@@ -130,7 +160,7 @@ mod tests {
 
     #[test]
     fn full_table_keeps_young_stations() {
-        let stations = Stations::new(10);
+        let stations = Stations::new(memory(), 10);
         let all = || (0..100_000).map(MacAddr::local);
         all().for_each(|mac| stations.learn(mac, 1, 0));
         let known: Vec<_> = all().filter(|mac| stations.lookup(*mac, 0) == Some(1)).collect();

@@ -1,9 +1,11 @@
 use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
+use dray_shm::SharedWords;
 use dray_wire::{FRAME_MAX, Flow, MacAddr, test_frame};
 
-use crate::{BATCH_MAX, Frame, Port, PortUri, Wait, scratch};
+use crate::{BATCH_MAX, Frame, Live, Port, PortUri, Wait, scratch};
 
 /// Returns the number of a UDP port that is free on the loopback addresses that tests use.
 fn free_port() -> u16 {
@@ -140,4 +142,64 @@ fn handed_sockets_are_checked() {
         let message = error(descriptors);
         assert!(message.contains(part) && message.contains("file descriptor"), "{message}");
     }
+}
+
+#[test]
+fn next_process_continues_whatever_the_memory_says() {
+    let number = free_port();
+    let uri_a = uri(number, 1, &[2, 3], "&learn=any&flows=2&mtu=1400");
+    let mut a = open(&uri_a);
+    let mut b = open(&uri(number, 2, &[1], ""));
+    let live = |port: &Port| Live::of_devices(port.rx[0].devices(), 0).unwrap();
+    let resume = |live: Live| uri_a.resume(live).map(|(port, _)| port);
+    transmit(&mut b, &mixture(3, &[64])[..10]);
+    assert_eq!(received(&mut a).len(), 10);
+    let next = resume(live(&a)).unwrap();
+    assert_eq!(next.tx[0].frame_max(), 1414);
+    let memory = || a.rx[0].devices()[3].try_clone_to_owned().unwrap();
+    let memory = SharedWords::of(memory()).unwrap();
+    let values = [u64::MAX, 0, 1, 1 << 32, 0x0123_4567_89ab_cdef];
+    for value in values {
+        memory.words().iter().for_each(|word| word.store(value, Relaxed));
+        let mut next = resume(live(&a)).unwrap();
+        assert!((14..=FRAME_MAX).contains(&next.tx[0].frame_max()));
+        let bytes = vec![2; next.tx[0].frame_max().max(60)];
+        let frames = [60, bytes.len()].map(|len| Frame::from(&bytes[..len]));
+        assert_eq!(next.tx[0].transmit(&frames).unwrap(), 2);
+        received(&mut b);
+        transmit(&mut b, &mixture(3, &[64])[..10]);
+        next.rx[0].set_wait(Wait::Poll { pause_us: 0 });
+        assert_eq!(received(&mut next).len(), 10);
+    }
+    let part = |count: usize| {
+        let devices = a.rx[0].devices();
+        resume(Live::of_devices(devices.into_iter().take(count), 0).unwrap()).map(drop)
+    };
+    for (count, part_of) in [(0, "there are none"), (2, "there are 1; give 3")] {
+        let error = part(count).unwrap_err().to_string();
+        assert!(error.contains(part_of), "{error}");
+    }
+}
+
+#[test]
+fn draining_port_lends_only_what_it_has_read() {
+    let number = free_port();
+    let mut a = open(&uri(number, 1, &[2], ""));
+    let mut b = open(&uri(number, 2, &[1], ""));
+    let sent = mixture(3, &[64]);
+    (0..4).for_each(|_| transmit(&mut b, &sent));
+    let mut taken = 0;
+    assert_eq!(a.rx[0].receive(&mut |_| 0).unwrap(), BATCH_MAX);
+    assert!(a.rx[0].drain(true));
+    transmit(&mut b, &sent);
+    let mut receive = |port: &mut Port| {
+        while port.rx[0].receive(&mut |lent| lent.len()).unwrap() > 0 {
+            taken += 1;
+        }
+        taken
+    };
+    let batches = receive(&mut a);
+    assert!((1..=4).contains(&batches) && !a.rx[0].drain(true), "{batches}");
+    assert!(!a.rx[0].drain(false));
+    assert!(receive(&mut a) > batches);
 }

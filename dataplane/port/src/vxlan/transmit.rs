@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -15,8 +15,10 @@ use rustix::net::SendFlags;
 
 use super::calls::{Name, Outgoing, Train};
 use super::flow;
+use super::memory::Limits;
 use super::remotes::Learned;
 use super::seconds;
+use super::sockets::Sockets;
 use super::stations::Stations;
 use crate::{BATCH_MAX, FRAME_LIMIT, Frame, Transmit};
 
@@ -26,15 +28,6 @@ const DATAGRAMS_MAX: usize = 64;
 const TRAIN_MAX: usize = 65_000;
 /// Messages per system call.
 const MESSAGES: usize = 256;
-
-/// Lengths of frames, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    /// Of the longest frame without a tag.
-    pub(super) frame_max: usize,
-    /// Of the longest frame at all.
-    pub(super) longest: usize,
-}
 
 /// Destination of frames that go to all hosts of the list.
 const ALL: u16 = u16::MAX;
@@ -76,8 +69,7 @@ struct Loaded {
 }
 
 pub(super) struct VxlanTransmit {
-    /// By flow.
-    sockets: Vec<OwnedFd>,
+    sockets: Arc<Sockets>,
     header: [u8; VXLAN_LEN],
     listed: Vec<Name>,
     learned: Learned,
@@ -97,7 +89,7 @@ pub(super) struct VxlanTransmit {
 
 impl VxlanTransmit {
     pub(super) fn new(
-        sockets: Vec<OwnedFd>,
+        sockets: Arc<Sockets>,
         vni: u32,
         gso: bool,
         limits: Limits,
@@ -126,7 +118,7 @@ impl VxlanTransmit {
     /// Finds out where each frame goes.
     fn routes(&mut self, frames: &[Frame<'_>]) -> ArrayVec<Route, BATCH_MAX> {
         let now = if self.stations.is_some() { seconds() } else { 0 };
-        let (flows, longest) = (self.sockets.len() as u8, self.limits.longest);
+        let (flows, longest) = (self.sockets.transmitting.len() as u8, self.limits.longest);
         let mut routes = ArrayVec::new();
         for (index, frame) in frames.iter().enumerate() {
             let Some(head) = frame.first::<ETHERNET_LEN>().filter(|_| frame.len() <= longest)
@@ -191,7 +183,7 @@ impl VxlanTransmit {
                 self.trains.push(Train { bytes, size, to: self.listed[usize::from(route.to())] });
             }
             Some(at) => {
-                let to = self.learned.lock().get(at).copied();
+                let to = self.learned.get(at);
                 self.trains.extend(to.map(|to| Train { bytes, size, to: to.into() }));
             }
         }
@@ -210,7 +202,7 @@ impl VxlanTransmit {
             let flow = self.loaded[sent].flow;
             let of_flow = self.loaded[sent..].iter().take_while(|loaded| loaded.flow == flow);
             let trains = &self.trains[sent..sent + of_flow.count()];
-            let socket = self.sockets[flow].as_fd();
+            let socket = self.sockets.transmitting[flow].as_fd();
             match self.outgoing.send(socket, &self.bytes, trains, self.flags) {
                 Ok(count) => sent += count,
                 Err(error) => match Errno::from_io_error(&error) {

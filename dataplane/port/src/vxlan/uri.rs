@@ -9,7 +9,11 @@ use dray_netdev::privilege::{Capability, NET_BIND, SYS_ADMIN};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_wire::vxlan::{VNI_MAX, VXLAN_PORT};
 
-use super::open::{Sockets, port};
+use super::memory::Memory;
+use super::open::{port, resumed};
+use super::sockets::Sockets;
+use crate::handed::refused;
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, netns};
@@ -173,6 +177,14 @@ impl Scheme for VxlanUri {
 
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
         port(self, Sockets::handed(self, descriptors)?)
+    }
+
+    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+        let (mut descriptors, _) = live.into_devices();
+        let memory = descriptors.pop().ok_or_else(|| refused("there are none".to_owned()))?;
+        let sockets = Sockets::handed(self, descriptors)?;
+        let memory = Memory::of(memory).map_err(|error| ("memory", error))?;
+        Ok((resumed(self, sockets, memory), None))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

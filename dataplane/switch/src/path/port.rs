@@ -339,8 +339,15 @@ impl OpenPort {
         }
         // A receiving half that is locked is used by a worker, for the duration of a batch.
         let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
-        let devices = halves.iter().filter_map(|half| half.device());
+        let devices = halves.iter().flat_map(|half| half.devices());
         Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
+    }
+
+    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
+    /// there are such frames.
+    pub(super) fn drain(&self, on: bool) -> bool {
+        // Every half is told.
+        self.rx.iter().fold(false, |any, half| lock(&half.port).drain(on) | any)
     }
 
     /// Returns the number of changes of what [`hold`](Self::hold) describes.

@@ -1,6 +1,7 @@
 //! The switch at a take-over, on both sides ([`takeover`](crate::takeover)), and as the recorder sees
 //! it ([`recorder`](crate::recorder)).
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dray_datapath::lock;
-use dray_port::{Held, OpenError, Port, Resumption};
+use dray_port::{Held, Live, OpenError, Port, Resumption};
 use dray_sandbox::SandboxError;
 use tracing::warn;
 
@@ -25,7 +26,9 @@ use crate::takeover::{Offer, OfferedPort};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time that the handling of a message may take while the port is to be handed over.
 const FREEZING: Duration = Duration::from_secs(1);
-/// The same, while the port is recorded.
+/// Time within which workers forward frames that have left the kernel already.
+const DRAINING: Duration = Duration::from_millis(50);
+/// Time for the handling of a message while the port is recorded.
 const RECORDING: Duration = Duration::from_millis(5);
 
 /// State with which a switch that takes over continues.
@@ -39,6 +42,9 @@ struct OfferedEnd {
     ledger: Option<OwnedFd>,
     resumption: Option<Resumption>,
 }
+
+/// A port that continues, and what starts its queues; `None`: it is lost.
+type Resumed = Option<(Port, Option<Resumption>)>;
 
 /// Returns the time so many seconds before now; the number is another process's.
 fn ago(seconds: f64) -> Instant {
@@ -82,12 +88,17 @@ impl Switch {
         self.let_go(&mut ports);
         end().inspect_err(|_| {
             ports.held = false;
+            ports.drain(false);
             self.publish(&ports);
         })
     }
 
     /// Takes all ports from the workers.
     fn let_go(&self, ports: &mut Ports) {
+        let until = Instant::now() + DRAINING;
+        while ports.drain(true) && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(20));
+        }
         ports.held = true;
         self.publish(ports);
         ports.in_order().for_each(|port| port.count_from(None));
@@ -107,9 +118,18 @@ impl Switch {
         has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Self, Heir), EngineError> {
-        let Offer { ports, configured, given, stations, uptime_s, reset, .. } = offer;
+        let Offer { mut ports, configured, given, stations, uptime_s, reset, .. } = offer;
         let mut heir = Heir { ports: Vec::new(), reset };
-        let adopt = |switch: &Self| switch.adopt(ports, has_ended, &stations, &mut heir);
+        // As those that are opened, they may need privileges.
+        let mut uplinks = HashMap::new();
+        for OfferedPort { config, live, .. } in &mut ports {
+            let is_over = has_ended && live.is_empty();
+            if !config.uri.is_local() && !is_over {
+                let resumed = resume(config, std::mem::take(live), has_ended)?;
+                uplinks.insert(config.name.clone(), resumed);
+            }
+        }
+        let adopt = |switch: &Self| switch.adopt(ports, uplinks, has_ended, &stations, &mut heir);
         let switch = Self::start_with(config, ago(uptime_s), adopt, confine)?;
         let mut now = lock(&switch.ports);
         (now.configured, now.given) = (configured, given);
@@ -120,25 +140,24 @@ impl Switch {
     fn adopt(
         &self,
         offered: Vec<OfferedPort>,
+        mut uplinks: HashMap<Name, Resumed>,
         has_ended: bool,
         stations: &[TableEntry],
         heir: &mut Heir,
     ) -> Result<(), EngineError> {
         lock(&self.ports).held = true;
         for OfferedPort { config, partner, live, ledger } in offered {
-            if has_ended && live.is_empty() {
-                // It is opened with those of the configuration.
-                heir.ports.push((config.name, OfferedEnd { partner, ledger, resumption: None }));
-                continue;
-            }
-            let (port, resumption) = match config.uri.resume_offloading(live) {
-                Ok(resumed) => resumed,
-                Err(error) if has_ended => match open_again(&config, &error) {
-                    Some(port) => (port, None),
-                    None => continue,
-                },
-                Err(error) => return Err(refused(&error)),
+            let resumed = match uplinks.remove(&config.name) {
+                Some(resumed) => resumed,
+                None if has_ended && live.is_empty() => {
+                    // It is opened with those of the configuration.
+                    heir.ports
+                        .push((config.name, OfferedEnd { partner, ledger, resumption: None }));
+                    continue;
+                }
+                None => resume(&config, live, has_ended)?,
             };
+            let Some((port, resumption)) = resumed else { continue };
             if let Some(resumption) = &resumption
                 && let Err(why) = resumption.wait_ready(PATIENCE)
                 && !has_ended
@@ -266,6 +285,13 @@ impl Switch {
 }
 
 impl Ports {
+    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
+    /// there are such frames.
+    fn drain(&self, on: bool) -> bool {
+        // Every port is told.
+        self.in_order().fold(false, |any, port| port.drain(on) | any)
+    }
+
     /// Describes a port for another process; one that is not `held` can only be opened again.
     fn offer(&self, port: &OpenPort, held: Option<&mut Held<'_>>) -> io::Result<OfferedPort> {
         Ok(OfferedPort {
@@ -281,6 +307,15 @@ impl Ports {
         let (at, then) = self.reset.as_ref()?;
         let then = self.in_order().filter_map(|port| then.get(&port.index).cloned());
         Some((at.elapsed().as_secs_f64(), then.collect()))
+    }
+}
+
+/// Continues a port. If that fails, it is opened again if the other process `has_ended`.
+fn resume(config: &PortConfig, live: Live, has_ended: bool) -> Result<Resumed, EngineError> {
+    match config.uri.resume_offloading(live) {
+        Ok(resumed) => Ok(Some(resumed)),
+        Err(error) if has_ended => Ok(open_again(config, &error).map(|port| (port, None))),
+        Err(error) => Err(refused(&error)),
     }
 }
 

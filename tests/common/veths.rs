@@ -1,16 +1,17 @@
 //! Veth pairs in one network namespace, with a given number of queues.
 
 use std::process::Command;
+use std::sync::Arc;
 
 use dray_lab::NetworkNamespace;
 use dray_port::{Port, PortUri};
 
 /// A network namespace that contains both ends of veth pairs.
-pub struct Veths(pub NetworkNamespace);
+pub struct Veths(pub Arc<NetworkNamespace>);
 
 impl Veths {
     pub fn new(queues: u32, pairs: &[[&str; 2]]) -> Self {
-        let veths = Self(NetworkNamespace::scratch().unwrap());
+        let veths = Self(NetworkNamespace::scratch().unwrap().into());
         for [a, b] in pairs {
             veths.add(a, b, queues, 1500);
         }

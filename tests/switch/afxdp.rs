@@ -1,5 +1,8 @@
 //! AF_XDP ports and XDP links on real interfaces.
 
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use crate::common::{self, Started, alone};
 use dray_bpf::{Mode, Pass, Redirect};
 use dray_lab::LinkKind;
 use dray_netdev::{Interface, Netdev};
-use dray_port::{Frame, LinkState, Port, scratch};
+use dray_port::{Frame, LinkState, Live, Port, PortUri, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
 
@@ -434,6 +437,106 @@ fn reused_interface_index_gets_new_umem() {
     let (mut a, mut b) = (veths.open("raw:a"), veths.open("afxdp:b"));
     let frames = frames(100);
     assert!(exchange(&mut a, &mut b, &frames, || {}) == frames);
+}
+
+/// Continues with `live` as another process does, after that of `port` was killed.
+fn killed(veths: &Veths, uri: &str, port: Port, live: Live) -> Port {
+    dray_daemon::borrow_files(true);
+    let uri: PortUri = uri.parse().unwrap();
+    let next = veths.0.enter(|| Ok(uri.resume(live).unwrap().0)).unwrap();
+    drop(port);
+    dray_daemon::borrow_files(false);
+    next
+}
+
+fn live(port: &Port) -> Live {
+    Live::of_devices(port.rx[0].devices(), port.tx[0].frame_max()).unwrap()
+}
+
+#[test]
+fn frames_lent_at_a_kill_are_lost_and_no_chunk_is() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["a", "b"]]);
+    let uri = "afxdp:b?wait=poll";
+    let (mut outside, mut port) = (veths.open("raw:a?wait=poll"), veths.open(uri));
+    // More often than there are chunks, if each kill lost some.
+    for round in 0..200 {
+        let frames: Vec<_> = (0..32).map(|n| frame(64 + n as usize, 100 * round + n)).collect();
+        for frame in &frames[..16] {
+            assert_eq!(outside.tx[0].transmit(&[Frame::from(&frame[..])]).unwrap(), 1);
+        }
+        let (live, mut seen) = (live(&port), 0);
+        let dies = || {
+            let mut dies = |lent: &[Frame<'_>]| -> usize {
+                seen = lent.len();
+                resume_unwind(Box::new(()))
+            };
+            while port.rx[0].receive(&mut dies).unwrap() == 0 {}
+        };
+        assert!(catch_unwind(AssertUnwindSafe(dies)).is_err());
+        port = killed(&veths, uri, port, live);
+        for frame in &frames[16..] {
+            assert_eq!(outside.tx[0].transmit(&[Frame::from(&frame[..])]).unwrap(), 1);
+        }
+        let mut received = Vec::new();
+        assert!(common::eventually(|| {
+            receive(&mut port, &mut received);
+            received.len() >= frames.len() - seen
+        }));
+        assert!(received == frames[seen..], "round {round}: {seen} were lent");
+        assert!(exchange(&mut port, &mut outside, &frames, || {}) == frames);
+    }
+}
+
+#[test]
+fn wrong_state_of_another_process_is_refused() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(2, &[["a", "b"], ["c", "d"]]);
+    let (mut outside, mut port) = (veths.open("afxdp:a"), veths.open("afxdp:b"));
+    let (other, longer) = (veths.open("afxdp:d?queue=1"), veths.open("afxdp:c?chunk=4096"));
+    let descriptors = |port: &Port| -> Vec<OwnedFd> {
+        let devices = port.rx[0].devices();
+        devices.into_iter().map(|fd| fd.try_clone_to_owned().unwrap()).collect()
+    };
+    let (own, others) = (descriptors(&port), descriptors(&other));
+    let resume = |uri: &str, all: &[OwnedFd]| {
+        let live = Live::of_devices(all.iter().map(AsFd::as_fd), 1514).unwrap();
+        let uri: PortUri = uri.parse().unwrap();
+        let resumed = veths.0.enter(|| Ok(uri.resume(live).map(drop))).unwrap();
+        resumed.unwrap_err().to_string()
+    };
+    let with = |all: &[OwnedFd], at: usize, wrong: &dyn AsFd| {
+        let mut all: Vec<_> = all.iter().map(|fd| fd.try_clone().unwrap()).collect();
+        all[at] = wrong.as_fd().try_clone_to_owned().unwrap();
+        all
+    };
+    let null = File::open("/dev/null").unwrap();
+    // While a port of this process has the program of an interface, those of others are not used.
+    drop(other);
+    for (uri, all, part) in [
+        ("afxdp:b", with(&own, 0, &null), "it is a character device; give an AF_XDP socket"),
+        ("afxdp:b", with(&own, 1, &null), "UMEM: not memory of a fixed size"),
+        ("afxdp:b", with(&own, 2, &null), "UMEM: not memory of a fixed size"),
+        ("afxdp:b", with(&own, 1, &own[2]), "are none of chunks of 2048"),
+        ("afxdp:b", descriptors(&longer), "are none of chunks of 2048"),
+        ("afxdp:b?queues=2", with(&own, 0, &own[0]), "there are 6; give 6 for each of 2 queues"),
+        ("afxdp:b?queue=1", with(&own, 0, &own[0]), "UMEM: no socket of queue 1"),
+        ("afxdp:nosuch", with(&own, 0, &own[0]), "No such device"),
+        ("afxdp:d?queue=1", with(&others, 3, &null), "XDP program: link of an XDP program"),
+        ("afxdp:d?queue=1", with(&others, 3, &own[3]), "it is attached to interface"),
+        ("afxdp:d?queue=1", with(&others, 4, &null), "XDP program: "),
+        ("afxdp:d?queue=1", with(&others, 5, &null), "XDP program: not memory of a fixed size"),
+    ] {
+        let error = resume(uri, &all);
+        assert!(error.contains(part) && error.lines().count() == 1, "{uri}: {error}");
+    }
+    let error = resume("afxdp:b", &own[..5]);
+    assert!(error.contains("there are 5; give 6"), "{error}");
+    // The port has not noticed any of it.
+    let frames = frames(100);
+    assert!(exchange(&mut outside, &mut port, &frames, || {}) == frames);
 }
 
 #[test]

@@ -7,14 +7,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
+use dray_port::Port;
 use rustix::process::Signal;
 
 use crate::common::alone;
+use crate::common::veths::Veths;
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::manager::{BATCH, Manager, Page, null};
-use crate::takeover::{Remotes, memory_of_fixed_size};
+use crate::takeover::{Remotes, memory_of_fixed_size, slow_down};
 
 #[test]
 fn frames_and_peers_survive_twenty_kills() {
@@ -214,6 +216,42 @@ fn uplink_that_cannot_continue_is_opened_again() {
         assert!(lines.len() == 1 && lines[0].contains(part), "{part}: {said}");
     }
     assert!(never_reconnected(&a));
+}
+
+#[test]
+fn frames_through_afxdp_are_whole_after_kills() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[["x0", "x1"], ["y0", "y1"]]);
+    let test = || {
+        for umem in ["", "?umem=one"] {
+            let ports = ["x", "y"].map(|name| format!("{name}=afxdp:{name}0{umem}"));
+            let options = ["--mode", "patch", "--flow", "backpressure", "--sandbox", "off"];
+            let mut manager = Manager::new(&options, &ports.each_ref().map(String::as_str));
+            let open = |end: &str| ends::open(&format!("raw:{end}?batch=64"));
+            let (mut x, mut y) = (open("x1"), open("y1"));
+            let mut disturb = |x: &mut Port, y: &mut Port, kills| {
+                exchange((x, y), |_| {
+                    for moment in 0..kills {
+                        manager.wait();
+                        sleep(Duration::from_micros(20_000 + 777 * moment));
+                        manager.kill();
+                    }
+                    manager.wait();
+                })
+            };
+            // Rings have no room for all frames that come while the switch is away.
+            println!("{umem}: {:?}", disturb(&mut x, &mut y, 10));
+            // More frames than there are chunks.
+            (0..10).for_each(|_| pass_both_ways(&mut x, &mut y));
+            slow_down(&mut x);
+            let passed = disturb(&mut x, &mut y, 3);
+            assert!(passed.lost <= 3 * BATCH, "{umem}: {passed:?}");
+            assert!(!manager.said().contains("not continue"), "{}", manager.said());
+        }
+        Ok(())
+    };
+    veths.0.enter(test).unwrap();
 }
 
 #[test]

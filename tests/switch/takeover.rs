@@ -15,13 +15,16 @@ use std::time::Duration;
 use dray_daemon::{Channel, Limits, Response, Server};
 use dray_lab::NetworkNamespace;
 use dray_lab::peer::{EndpointRole, PeerDir, SwitchKind};
+use dray_netdev::Interface;
 use dray_port::{Frame, Port, Transmit};
 use dray_switch::client::Client;
 use dray_switch::{DropReason, PortState, PortStatus};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::common::takeover::{PATIENCE, Program, fails, start_in};
+use crate::common::veths::Veths;
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange_all, never_reconnected, pass_both_ways};
@@ -35,6 +38,8 @@ pub(crate) struct Running {
     /// Network namespace that it runs in, if not the test's.
     namespace: Option<Arc<NetworkNamespace>>,
     pub(crate) process: Started,
+    /// Options of the processes that take over.
+    options: Vec<&'static str>,
 }
 
 impl Running {
@@ -50,7 +55,7 @@ impl Running {
         let at = folder.path().to_str().expect("text");
         command.args(ports.iter().map(|port| port.replace("DIR", at)));
         let process = start_in(namespace.as_deref(), &mut command);
-        let running = Self { folder, namespace, process };
+        let running = Self { folder, namespace, process, options: Vec::new() };
         assert!(eventually(|| listens(running.control())), "the switch listens");
         running
     }
@@ -73,8 +78,8 @@ impl Running {
 
     /// Has another process take over; returns once the one before has ended.
     fn take_over(&mut self) {
-        let namespace = self.namespace.as_deref();
-        PROGRAM.replaces(&mut self.process, namespace, &control_of(self.folder.path()), &[]);
+        let (namespace, control) = (self.namespace.as_deref(), self.control());
+        PROGRAM.replaces(&mut self.process, namespace, &control, &self.options);
     }
 }
 
@@ -282,7 +287,7 @@ impl Transmit for Slow {
 }
 
 /// Makes a port transmit so.
-fn slow_down(port: &mut Port) {
+pub(crate) fn slow_down(port: &mut Port) {
     let fast = port.tx.pop().expect("one");
     port.tx.push(Box::new(Slow(fast)));
 }
@@ -316,6 +321,55 @@ fn frames_through_vxlan_survive_takeovers() {
     let mut running = Running::new(&options, &["a=vhost:DIR/a", &remotes.port(1)]);
     let mut a = running.plug("a", "");
     survive_takeovers(&mut running, &mut a, &mut remotes.two);
+}
+
+#[test]
+fn frames_through_afxdp_survive_takeovers() {
+    let _alone = alone();
+    require_root!();
+    for keys in ["", "?xdp=generic&defer=50", "?queues=2&umem=one&wakeup=0", "?chunk=4096"] {
+        let veths = Veths::new(2, &[["x0", "x1"]]);
+        let mut uplink = veths.open("afxdp:x1?wait=poll");
+        let options = ["--mode", "patch", "--flow", "backpressure", "--sandbox", "off"];
+        let port = format!("v=afxdp:x0{keys}");
+        let ports = ["a=vhost:DIR/a", &port];
+        let mut running = Running::within(Some(veths.0.clone()), &options, &ports);
+        running.options = vec!["--sandbox", "off"];
+        let mut a = running.plug("a", "");
+        survive_takeovers(&mut running, &mut a, &mut uplink);
+        let interface = veths.0.enter(|| Interface::find("x0")).unwrap();
+        assert!(!interface.takes_vlan_tags_off().unwrap());
+        // The last process detaches the program, and undoes what the first has changed.
+        let Started(last) = &mut running.process;
+        rustix::process::kill_process(Pid::from_child(last), Signal::TERM).unwrap();
+        assert!(last.wait().unwrap().success());
+        assert!(interface.takes_vlan_tags_off().unwrap());
+        veths.open("afxdp:x0");
+    }
+}
+
+#[test]
+fn afxdp_ports_share_interface_and_umem_after_takeovers() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(2, &[["x0", "x1"], ["y0", "y1"]]);
+    // Frames between two ports are not copied; another one has a queue of the same interface.
+    let ports = ["x=afxdp:x0?umem=one", "y=afxdp:y0?umem=one", "z=afxdp:x0?queue=1", "n=null:"];
+    let options = ["--mode", "patch", "--flow", "backpressure", "--sandbox", "off"];
+    let mut running = Running::within(Some(veths.0.clone()), &options, &ports);
+    running.options = vec!["--sandbox", "off"];
+    let open = |end: &str| veths.open(&format!("afxdp:{end}?wait=poll"));
+    let (mut x, mut y) = (open("x1"), open("y1"));
+    for _ in 0..3 {
+        // More frames than there are chunks.
+        (0..10).for_each(|_| pass_both_ways(&mut x, &mut y));
+        running.take_over();
+    }
+    // The last process can open and close such ports as well.
+    let client = running.client();
+    client.remove_port(&"y".parse().unwrap()).unwrap();
+    client.add_port(&"y=afxdp:y0?umem=one".parse().unwrap()).unwrap();
+    (0..10).for_each(|_| pass_both_ways(&mut x, &mut y));
 }
 
 #[test]

@@ -128,26 +128,36 @@ fn packets_survive_takeovers_over_devices_and_sockets() {
     require_root!();
     let _alone = alone();
     let namespace = Arc::new(NetworkNamespace::scratch().unwrap());
-    for line in ["ip link add v0 type veth peer name v1", "ip link set v0 up", "ip link set v1 up"]
-    {
+    for line in [
+        "ip link set lo up",
+        "ip link add v0 type veth peer name v1",
+        "ip link set v0 up",
+        "ip link set v1 up",
+    ] {
         let mut words = line.split(' ');
         let mut command = Command::new(words.next().unwrap());
         command.args(words);
         assert!(namespace.enter(|| command.status()).unwrap().success(), "{line}");
     }
-    let options = ["--n3", "tap:t0", "--n6", "raw:v0"];
-    let mut running = Running::within(Some(namespace.clone()), &options);
-    let ports = ["raw:t0", "raw:v1"].map(|uri| {
-        let uri: PortUri = uri.parse().unwrap();
-        namespace.enter(|| Ok(uri.open().unwrap())).unwrap()
-    });
-    let folder = running.folder.path().to_owned();
-    let report = load(&folder, ports, |_| {
-        for _ in 0..10 {
-            running.take_over(&[]);
-        }
-    });
-    lost_nothing(&report, &running.told());
+    let vxlan = |own: u8, other: u8| format!("vxlan:127.0.0.{own}?vni=7&remote=127.0.0.{other}");
+    for ([n3, n6], peers) in [
+        (["tap:t0", "raw:v0"], ["raw:t0", "raw:v1"]),
+        ([&vxlan(1, 2)[..], "afxdp:v0"], [&vxlan(2, 1), "raw:v1"]),
+    ] {
+        let options = ["--n3", n3, "--n6", n6];
+        let mut running = Running::within(Some(namespace.clone()), &options);
+        let ports = peers.map(|uri| {
+            let uri: PortUri = uri.parse().unwrap();
+            namespace.enter(|| Ok(uri.open().unwrap())).unwrap()
+        });
+        let folder = running.folder.path().to_owned();
+        let report = load(&folder, ports, |_| {
+            for _ in 0..10 {
+                running.take_over(&[]);
+            }
+        });
+        lost_nothing(&report, &running.told());
+    }
 }
 
 #[test]

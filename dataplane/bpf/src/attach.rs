@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::EbpfError;
 use aya::maps::MapError;
-use aya::programs::links::FdLink;
-use aya::programs::{ProgramError, Xdp, XdpMode};
+use aya::programs::{ProgramError, Xdp};
 use dray_netdev::privilege::{BPF, NET_ADMIN, hint};
+
+use crate::calls;
 
 /// Place on a frame's path where an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,9 +51,9 @@ pub enum XdpError {
     /// The driver cannot run XDP programs.
     #[error("the driver cannot run XDP programs ({0}); use xdp=generic or xdp=auto")]
     NotNative(io::Error),
-    /// The kernel is older than Linux 5.9.
-    #[error("attaching an XDP program with a BPF link needs Linux 5.9")]
-    OldKernel,
+    /// The link of another process cannot be continued.
+    #[error("link of an XDP program: {0}")]
+    Link(io::Error),
     /// Any other error.
     #[error("attaching an XDP program: {0}")]
     Attach(io::Error),
@@ -68,11 +70,12 @@ fn load_hint(error: &io::Error) -> String {
     }
 }
 
-/// An attached program; it is detached when this is dropped, or when the process ends in any way.
+/// An attached program; it is detached when this is dropped, or when the process ends in any way,
+/// unless another process has its link.
 #[derive(Debug)]
 pub(crate) struct Attached {
     mode: Mode,
-    _link: FdLink,
+    link: OwnedFd,
 }
 
 impl Attached {
@@ -97,9 +100,10 @@ impl Attached {
     }
 
     fn try_mode(program: &mut Xdp, interface: u32, mode: Mode) -> Result<Self, XdpError> {
+        // `XDP_FLAGS_DRV_MODE` and `XDP_FLAGS_SKB_MODE` of linux/if_link.h.
         let flags = match mode {
-            Mode::Native => XdpMode::Driver,
-            Mode::Generic => XdpMode::Skb,
+            Mode::Native => 1 << 2,
+            Mode::Generic => 1 << 1,
         };
         let attach_error = |error: io::Error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => XdpError::Occupied,
@@ -109,13 +113,25 @@ impl Attached {
             }
             _ => XdpError::Attach(error),
         };
-        let id = program
-            .attach_to_if_index(interface, flags)
-            .map_err(|error| attach_error(system_error(error)))?;
-        let link = program.take_link(id).expect("it has just been made");
-        // Otherwise the program would outlive this process; the link detaches it.
-        let link = FdLink::try_from(link).map_err(|_| XdpError::OldKernel)?;
-        Ok(Self { mode, _link: link })
+        let program = program.fd().map_err(|error| XdpError::Attach(system_error(error)))?;
+        let link = calls::create_link(program.as_fd(), interface, flags);
+        Ok(Self { mode, link: link.map_err(attach_error)? })
+    }
+
+    /// Continues with the link of another process to this interface.
+    pub(crate) fn resume(interface: u32, mode: Mode, link: OwnedFd) -> Result<Self, XdpError> {
+        match calls::interface_of(link.as_fd()) {
+            Ok(of) if of == interface => Ok(Self { mode, link }),
+            Ok(of) => {
+                let what = format!("it is attached to interface {of}, not {interface}");
+                Err(XdpError::Link(io::Error::other(what)))
+            }
+            Err(error) => Err(XdpError::Link(error)),
+        }
+    }
+
+    pub(crate) fn link(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
     }
 
     /// Returns the mode in which the program runs.

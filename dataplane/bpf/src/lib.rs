@@ -1,10 +1,11 @@
 //! BPF programs, written in C, in `bpf/`. They are detached when the process that attached them
-//! ends.
+//! ends, unless another one has their link.
 //!
 //! XDP programs see each frame of an interface before the kernel's network stack does. A socket map
 //! takes TCP between sockets of one host past it.
 
 mod attach;
+mod calls;
 mod learner;
 mod redirect;
 mod sockets;

@@ -57,8 +57,17 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
-    /// Wraps memory of this program that cannot change its size.
-    pub(crate) fn sealed(fd: OwnedFd) -> io::Result<Self> {
+    /// Wraps memory that another process of this program has [created](Self::create).
+    ///
+    /// # Errors
+    /// If the descriptor is not of such memory.
+    pub fn of(fd: OwnedFd) -> io::Result<Self> {
+        // A file that may shrink would end this process at an access.
+        let is_fixed = fcntl_get_seals(&fd)
+            .is_ok_and(|seals| seals.contains(SealFlags::SHRINK | SealFlags::GROW));
+        if !is_fixed {
+            return Err(io::Error::other("not memory of a fixed size"));
+        }
         let len = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
         Ok(Self { fd, len, from_peer: false })
     }

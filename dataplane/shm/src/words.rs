@@ -8,8 +8,6 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use rustix::fs::{SealFlags, fcntl_get_seals};
-
 use crate::{FileError, Mapping, MemoryFile, PageSize};
 
 /// Numbers in memory that another process of the same user can read, also after this one has been
@@ -36,13 +34,7 @@ impl SharedWords {
     /// # Errors
     /// If the descriptor is not of such memory.
     pub fn of(descriptor: OwnedFd) -> io::Result<Self> {
-        // A file that may shrink would end this process at an access.
-        let is_fixed = fcntl_get_seals(&descriptor)
-            .is_ok_and(|seals| seals.contains(SealFlags::SHRINK | SealFlags::GROW));
-        if !is_fixed {
-            return Err(io::Error::other("not memory of a fixed size"));
-        }
-        Self::map(&MemoryFile::sealed(descriptor)?)
+        Self::map(&MemoryFile::of(descriptor)?)
     }
 
     fn map(file: &MemoryFile) -> io::Result<Self> {

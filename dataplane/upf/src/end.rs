@@ -29,8 +29,11 @@ impl PortEnd {
     /// Has its control thread stand still, which may have to handle a message before; `None` if no
     /// other process can continue such a port.
     pub(crate) fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
-        if let Some(link) = &self.link {
-            return link.freeze(patience).map(|frozen| frozen.map(Held::Peer));
+        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
+            return Some(frozen.map(Held::Peer));
+        }
+        if self.devices.is_empty() && self.link.is_some() {
+            return None;
         }
         let devices = self.devices.iter().map(AsFd::as_fd);
         Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
+use dray_daemon::borrows_files;
 use dray_netdev::{DeferralSettings, Interface, Napi, Netdev};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -15,7 +16,8 @@ const FRUITLESS: u32 = 100;
 /// process of ours that was killed.
 const MARK_NS: u64 = 397;
 
-/// Deferral of an interface's interrupts, undone when this is dropped.
+/// Deferral of an interface's interrupts, undone when this is dropped, unless another process
+/// continues.
 ///
 /// Settings left by a killed process are recognized by their mark: the next process neither
 /// restores nor keeps them.
@@ -35,17 +37,32 @@ enum Location {
 }
 
 impl Deferral {
-    /// Defers the interrupts of an interface of this network namespace by `microseconds`.
-    pub(super) fn new(interface: &Interface, microseconds: u16) -> io::Result<Self> {
+    /// Defers the interrupts of an interface of this network namespace by `microseconds`. `past` are
+    /// the earlier settings by place, if another process has deferred them.
+    pub(super) fn new(
+        interface: &Interface,
+        microseconds: u16,
+        past: &[(u32, DeferralSettings)],
+    ) -> io::Result<Self> {
         let ours = DeferralSettings {
             defer_hard_irqs: FRUITLESS,
             gro_flush_timeout_ns: u64::from(microseconds) * 1000 + MARK_NS,
         };
         let (place, found) = Location::find(interface)?;
-        let new = Self { place, before: found.into_iter().map(unless_ours).collect() };
+        let before = |(index, found)| {
+            let past = past.iter().find(|(id, _)| *id == place.id(index));
+            past.map_or_else(|| unless_ours(found), |(_, before)| *before)
+        };
+        let before = found.into_iter().enumerate().map(before).collect();
+        let new = Self { place, before };
         // If it fails half way, dropping `new` undoes it.
         (0..new.before.len()).try_for_each(|index| new.place.set(index, ours))?;
         Ok(new)
+    }
+
+    /// Returns the earlier settings by place.
+    pub(super) fn before(&self) -> impl Iterator<Item = (u32, DeferralSettings)> {
+        (0..).zip(&self.before).map(|(index, before)| (self.place.id(index), *before))
     }
 
     /// Undoes settings that a killed process left.
@@ -63,6 +80,9 @@ impl Deferral {
 
 impl Drop for Deferral {
     fn drop(&mut self) {
+        if borrows_files() {
+            return;
+        }
         for (index, settings) in self.before.iter().enumerate() {
             // The interface, or the instance that polls it, may be gone, and its settings with it.
             let _ = self.place.set(index, *settings);
@@ -93,6 +113,14 @@ impl Location {
         let (timeout, gro_flush_timeout_ns) = open("gro_flush_timeout")?;
         let found = DeferralSettings { defer_hard_irqs: count as u32, gro_flush_timeout_ns };
         Ok((Self::Interface { irqs, timeout }, vec![found]))
+    }
+
+    /// Returns the number of a place.
+    fn id(&self, index: usize) -> u32 {
+        match self {
+            Self::Napis(_, ids) => ids[index],
+            Self::Interface { .. } => u32::MAX,
+        }
     }
 
     fn set(&self, index: usize, deferral: DeferralSettings) -> io::Result<()> {

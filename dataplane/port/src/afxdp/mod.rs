@@ -18,9 +18,11 @@ use std::sync::{Arc, Weak};
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
-use crate::Port;
+use crate::handed::refused;
 use crate::link::{Link, LinkState, LinkStatus};
+use crate::live::Live;
 use crate::scheme::Failed;
+use crate::{Port, Receive, Transmit};
 use program::Program;
 use receive::AfxdpReceive;
 use socket::{Rings, Socket};
@@ -51,10 +53,10 @@ impl AfxdpUri {
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
         let program = program::get(interface, self).map_err(fail("XDP program"))?;
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
-        let (mut sockets, mut features) = (Vec::new(), Vec::new());
+        let mut opened = Queues::default();
         for queue in self.queue..self.queue + self.queues {
             let Joined { socket, rings, to_receive, to_transmit } = umem.add(|seat, other| {
+                seat.enter(program.interface().index(), queue, parts);
                 let (socket, rings) =
                     Socket::new(self, seat, program.clone(), other.is_none(), parts)?;
                 socket.bind(self, queue, other)?;
@@ -63,19 +65,50 @@ impl AfxdpUri {
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
             program.give(queue, &socket).map_err(fail("XDP program"))?;
-            let copies = if socket.is_zero_copy().map_err(fail("XDP_OPTIONS"))? {
-                "zero copy"
-            } else {
-                "copy"
-            };
-            features = self.features(&program, copies);
-            port.rx.push(Box::new(receive));
-            sockets.push(Arc::downgrade(&socket));
-            let transmit = AfxdpTransmit::new(socket, tx, completion, to_transmit, frame_max);
-            port.tx.push(Box::new(transmit));
+            let transmit =
+                AfxdpTransmit::new(socket.clone(), tx, completion, to_transmit, frame_max);
+            opened.add(socket, receive, transmit);
         }
-        port.link = Some(Arc::new(Opened { features, sockets }));
-        Ok(port)
+        opened.port(self)
+    }
+
+    /// Continues with the queues of another process.
+    fn resume_queues(&self, live: Live) -> Result<Port, Failed> {
+        let fail = |what| move |error: io::Error| (what, error);
+        let (descriptors, frame_max) = live.into_devices();
+        let (chunks, rest) = (descriptors.len() / EACH, descriptors.len() % EACH);
+        if chunks != self.queues as usize || rest != 0 {
+            let what = format!("give {EACH} for each of {} queues", self.queues);
+            return Err(refused(format!("there are {}; {what}", descriptors.len())));
+        }
+        let interface = Interface::find(&self.interface).map_err(fail("interface index"))?;
+        let interface = Arc::new(interface);
+        let (mut descriptors, mut shared) = (descriptors.into_iter(), None);
+        let mut opened = Queues::default();
+        for queue in self.queue..self.queue + self.queues {
+            let mut next = || descriptors.next().expect("they were counted");
+            let socket = next();
+            let (of_umem, of_program) = ([next(), next()], [next(), next(), next()]);
+            let (umem, program) = match shared.take() {
+                Some(shared) => shared,
+                None => {
+                    let umem = Umem::resume(self.umem.as_deref(), self.chunk, of_umem);
+                    let program = program::resume(interface.clone(), self, of_program);
+                    (umem.map_err(fail("UMEM"))?, program.map_err(fail("XDP program"))?)
+                }
+            };
+            let seat = umem.resume_seat(interface.index(), queue).map_err(fail("UMEM"))?;
+            let (socket, rings) = Socket::resume(self, socket, seat, program.clone())?;
+            let socket = Arc::new(socket);
+            umem.seated(&socket);
+            program.add(&socket);
+            let Rings { rx, fill, tx, completion } = rings;
+            let receive = AfxdpReceive::resume(socket.clone(), rx, fill, self.wait);
+            let transmit = AfxdpTransmit::resume(socket.clone(), tx, completion, frame_max);
+            opened.add(socket, receive, transmit);
+            shared = Some((umem, program));
+        }
+        opened.port(self)
     }
 
     /// Returns the properties of the port, for people.
@@ -88,6 +121,36 @@ impl AfxdpUri {
             features.push("VLAN tags taken off".to_owned());
         }
         features
+    }
+}
+
+/// Number of descriptors with which another process continues a queue: of its socket, of the UMEM
+/// and its chunks, and of the program, its map and what was changed for it.
+const EACH: usize = 6;
+
+/// Queues of a port.
+#[derive(Default)]
+struct Queues {
+    rx: Vec<Box<dyn Receive>>,
+    tx: Vec<Box<dyn Transmit>>,
+    sockets: Vec<Arc<Socket>>,
+}
+
+impl Queues {
+    fn add(&mut self, socket: Arc<Socket>, receive: AfxdpReceive, transmit: AfxdpTransmit) {
+        self.rx.push(Box::new(receive));
+        self.tx.push(Box::new(transmit));
+        self.sockets.push(socket);
+    }
+
+    fn port(self, uri: &AfxdpUri) -> Result<Port, Failed> {
+        let Self { rx, tx, sockets } = self;
+        let last = sockets.last().expect("at least one queue");
+        let is_zero_copy = last.is_zero_copy().map_err(|error| ("XDP_OPTIONS", error))?;
+        let copies = if is_zero_copy { "zero copy" } else { "copy" };
+        let features = uri.features(last.program(), copies);
+        let sockets = sockets.iter().map(Arc::downgrade).collect();
+        Ok(Port { rx, tx, link: Some(Arc::new(Opened { features, sockets })) })
     }
 }
 

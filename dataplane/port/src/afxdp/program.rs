@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dray_bpf::{Mode, SocketsProgram, XdpError};
-use dray_netdev::Interface;
+use dray_netdev::{DeferralSettings, Interface};
+use dray_shm::SharedWords;
 
 use super::deferral::Deferral;
 use super::socket::Socket;
@@ -20,8 +22,8 @@ pub(super) struct Program {
     // meanwhile.
     _deferral: Option<Deferral>,
     _vlan_tags: Option<VlanTags>,
-    program: Mutex<SocketsProgram>,
-    mode: Mode,
+    program: SocketsProgram,
+    memory: Memory,
     /// The UDP ports that the program selects.
     udp: Vec<u16>,
     /// The requested deferral of the interface's interrupts, which is undone together with the
@@ -34,8 +36,13 @@ pub(super) struct Program {
 /// An interface: its network namespace and its index there.
 type InterfaceId = (u64, u32);
 
-/// Returns the program of `interface`, as the port `uri` needs it.
-pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
+/// Returns the program of `interface`, as the port `uri` needs it: one of this process, or the one
+/// that `make` makes.
+fn shared(
+    interface: &Interface,
+    uri: &AfxdpUri,
+    make: impl FnOnce() -> io::Result<Program>,
+) -> io::Result<Arc<Program>> {
     static PROGRAMS: Mutex<Option<HashMap<InterfaceId, Weak<Program>>>> = Mutex::new(None);
     let namespace = rustix::fs::stat("/proc/thread-self/ns/net")?.st_ino;
     let mut programs = lock(&PROGRAMS);
@@ -44,7 +51,7 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
     let place = (namespace, interface.index());
     let program = programs.get(&place).and_then(Weak::upgrade);
     if let Some(program) = program.filter(|program| program.is_attached()) {
-        if uri.xdp.is_some_and(|mode| mode != program.mode)
+        if uri.xdp.is_some_and(|mode| mode != program.mode())
             || uri.udp != program.udp
             || uri.defer != program.defer
         {
@@ -55,57 +62,151 @@ pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<P
         }
         return Ok(program);
     }
+    let program = Arc::new(make()?);
+    programs.insert(place, Arc::downgrade(&program));
+    Ok(program)
+}
+
+/// Returns the program of `interface`, as the port `uri` needs it.
+pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
     let modes = match (uri.xdp, uri.mode) {
         (Some(mode), _) => vec![mode],
         // Without the driver's support every frame is copied.
         (None, CopyMode::ZeroCopy) => vec![Mode::Native],
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
-    let program =
-        SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(denied_or_other)?;
-    let mode = program.mode();
-    let deferral = match uri.defer {
-        Some(time) => {
-            let named = |error: io::Error| io::Error::new(error.kind(), format!("defer: {error}"));
-            Some(Deferral::new(&interface, time).map_err(named)?)
+    shared(&interface.clone(), uri, || {
+        let program =
+            SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(denied_or_other)?;
+        let vlan_tags = VlanTags::keep(&interface);
+        Program::new(interface, uri, program, vlan_tags, &[])
+    })
+}
+
+/// Continues with the program that another process has attached to `interface`.
+pub(super) fn resume(
+    interface: Arc<Interface>,
+    uri: &AfxdpUri,
+    [link, map, memory]: [OwnedFd; 3],
+) -> io::Result<Arc<Program>> {
+    shared(&interface.clone(), uri, || {
+        let memory = Memory(SharedWords::of(memory)?);
+        let program = SocketsProgram::resume(interface.index(), memory.mode(), link, map);
+        let vlan_tags = memory.has_kept_vlan_tags().then(|| VlanTags::resume(&interface));
+        let program = program.map_err(io::Error::other)?;
+        Program::new(interface, uri, program, vlan_tags, &memory.deferral())
+    })
+}
+
+/// Changes to an interface that are undone at the end, in memory that outlives the process.
+///
+/// ```text
+/// word 0      1: the program runs in generic mode
+/// word 1      1: VLAN tags stay in frames because of it
+/// word 2 ...  earlier deferral of interrupts: place, number of them, time; up to a place of 0
+/// ```
+struct Memory(SharedWords);
+
+/// Maximum number of places at which interrupts are deferred.
+const PLACES: usize = 256;
+
+impl Memory {
+    fn create(mode: Mode, vlan_tags: bool, deferral: Option<&Deferral>) -> io::Result<Self> {
+        let memory = Self(SharedWords::create("dray-xdp", 2 + 3 * PLACES)?);
+        let [generic, vlans, rest @ ..] = memory.0.words() else { unreachable!("two and more") };
+        generic.store((mode == Mode::Generic).into(), Relaxed);
+        vlans.store(vlan_tags.into(), Relaxed);
+        let before = deferral.into_iter().flat_map(Deferral::before);
+        for ([place, irqs, time], (id, before)) in rest.as_chunks().0.iter().zip(before) {
+            place.store(id.into(), Relaxed);
+            irqs.store(before.defer_hard_irqs.into(), Relaxed);
+            time.store(before.gro_flush_timeout_ns, Relaxed);
         }
-        None => {
-            // A process that may not write the setting cannot have left it changed.
-            let _ = Deferral::clear(&interface);
-            None
-        }
-    };
-    let program = Program {
-        _deferral: deferral,
-        _vlan_tags: VlanTags::keep(&interface),
-        interface,
-        program: Mutex::new(program),
-        mode,
-        udp: uri.udp.clone(),
-        defer: uri.defer,
-        sockets: Mutex::default(),
-    };
-    let program = Arc::new(program);
-    programs.insert(place, Arc::downgrade(&program));
-    Ok(program)
+        Ok(memory)
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.0.words().get(at).map_or(0, |word| word.load(Relaxed))
+    }
+
+    fn mode(&self) -> Mode {
+        if self.word(0) == 1 { Mode::Generic } else { Mode::Native }
+    }
+
+    fn has_kept_vlan_tags(&self) -> bool {
+        self.word(1) == 1
+    }
+
+    fn deferral(&self) -> Vec<(u32, DeferralSettings)> {
+        let words = self.0.words().get(2..).unwrap_or_default();
+        let before = |words: &[AtomicU64; 3]| {
+            let [place, irqs, gro_flush_timeout_ns] =
+                words.each_ref().map(|word| word.load(Relaxed));
+            let defer_hard_irqs = irqs as u32;
+            (place as u32, DeferralSettings { defer_hard_irqs, gro_flush_timeout_ns })
+        };
+        words.as_chunks().0.iter().map(before).take_while(|(place, _)| *place != 0).collect()
+    }
 }
 
 impl Program {
+    fn new(
+        interface: Arc<Interface>,
+        uri: &AfxdpUri,
+        program: SocketsProgram,
+        vlan_tags: Option<VlanTags>,
+        past: &[(u32, DeferralSettings)],
+    ) -> io::Result<Self> {
+        let deferral = match uri.defer {
+            Some(time) => {
+                let named =
+                    |error: io::Error| io::Error::new(error.kind(), format!("defer: {error}"));
+                Some(Deferral::new(&interface, time, past).map_err(named)?)
+            }
+            None => {
+                // A process that may not write the setting cannot have left it changed.
+                let _ = Deferral::clear(&interface);
+                None
+            }
+        };
+        let memory = Memory::create(program.mode(), vlan_tags.is_some(), deferral.as_ref())?;
+        Ok(Self {
+            _deferral: deferral,
+            _vlan_tags: vlan_tags,
+            interface,
+            program,
+            memory,
+            udp: uri.udp.clone(),
+            defer: uri.defer,
+            sockets: Mutex::default(),
+        })
+    }
+
+    /// Returns the descriptors with which another process [continues](resume).
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.program.link(), self.program.map(), self.memory.0.as_fd()]
+    }
+
     pub(super) fn interface(&self) -> &Interface {
         &self.interface
     }
 
     pub(super) fn mode(&self) -> Mode {
-        self.mode
+        self.program.mode()
     }
 
     /// Delivers frames that arrive at `queue` to `socket`.
     pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
-        lock(&self.program).give(queue, socket.as_fd()).map_err(io::Error::other)?;
+        self.program.give(queue, socket.as_fd()).map_err(io::Error::other)?;
+        self.add(socket);
+        Ok(())
+    }
+
+    /// Adds a socket that gets frames already.
+    pub(super) fn add(&self, socket: &Arc<Socket>) {
         let mut sockets = lock(&self.sockets);
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.push(Arc::downgrade(socket));
-        Ok(())
     }
 
     /// Returns true if the interface still exists: ports may outlive it, and another may get its

@@ -28,6 +28,8 @@ pub(super) struct AfxdpReceive {
     gathered: Gathered,
     /// Number of frames that were longer than [`FRAME_LIMIT`](crate::FRAME_LIMIT).
     oversized: u64,
+    /// True until it has begun to continue for another process.
+    is_new: bool,
 }
 
 impl AfxdpReceive {
@@ -41,10 +43,47 @@ impl AfxdpReceive {
     ) -> Self {
         chunks.into_iter().for_each(|chunk| fill.push(chunk));
         fill.submit();
-        let gathered = Gathered::new();
-        let patience_ticks = clock::to_ticks(PATIENCE);
-        let absence = Absence::default();
-        Self { socket, rx, fill, wait, ask_at: 0, patience_ticks, absence, gathered, oversized: 0 }
+        Self { is_new: false, ..Self::resume(socket, rx, fill, wait) }
+    }
+
+    /// Continues where another process stops, when the first frames are asked for.
+    pub(super) fn resume(
+        socket: Arc<Socket>,
+        rx: Consumer<XdpDesc>,
+        fill: Fill,
+        wait: Wait,
+    ) -> Self {
+        Self {
+            socket,
+            rx,
+            fill,
+            wait,
+            ask_at: 0,
+            patience_ticks: clock::to_ticks(PATIENCE),
+            absence: Absence::default(),
+            gathered: Gathered::new(),
+            oversized: 0,
+            is_new: true,
+        }
+    }
+
+    /// Begins where the other process has stopped. If that was killed, frames that it had lent count
+    /// as lost, since it may have forwarded them.
+    #[cold]
+    fn begin(&mut self) {
+        self.is_new = false;
+        self.rx.resume();
+        self.fill.resume();
+        let [rx, fill, count] = self.socket.seat().loan();
+        let is_open = rx == self.rx.next() && count <= self.rx.available(count);
+        if is_open && count > 0 {
+            // It may have submitted the chunks, and been killed before it released the frames.
+            if self.fill.next() == fill {
+                self.return_chunks(count);
+            }
+            self.release(count);
+        }
+        self.socket.seat().lent(0);
     }
 
     /// Waits for frames as configured; returns the number of descriptors available afterwards.
@@ -83,6 +122,7 @@ impl AfxdpReceive {
             let Some(frame) = read.frame else {
                 if batch.is_empty() {
                     self.oversized += 1;
+                    self.socket.seat().lend(self.rx.next(), self.fill.next(), read.end);
                     return Ok((0, read.end));
                 }
                 break;
@@ -91,28 +131,53 @@ impl AfxdpReceive {
             batch.push(frame);
             ends.push(read.end);
         }
+        let Some(last) = ends.last() else { return Ok((0, 0)) };
+        let seat = self.socket.seat();
+        seat.lend(self.rx.next(), self.fill.next(), *last);
         let lent = batch.len();
-        let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
-        Ok((lent, taken.checked_sub(1).map_or(0, |last| ends[last])))
+        let taken = take(&batch).min(lent);
+        let done = taken.checked_sub(1).map_or(0, |last| ends[last]);
+        seat.lent(done);
+        Ok((lent, done))
     }
 
     /// Returns the chunks of the next `count` descriptors to the kernel.
     #[inline]
     fn give_back(&mut self, count: u32) {
+        self.return_chunks(count);
+        self.release(count);
+        self.socket.seat().lent(0);
+    }
+
+    /// Puts these chunks, or those that were given for them, on the fill ring.
+    #[inline]
+    fn return_chunks(&mut self, count: u32) {
         let umem = self.socket.umem();
         // The ring has room for more chunks than there are, and the kernel has taken these.
         self.fill.room(count);
         for offset in 0..count {
-            self.fill.push(umem.take_back(umem.chunk(self.rx.get(offset).addr)));
+            self.fill.push(umem.successor(umem.chunk(self.rx.get(offset).addr)));
+        }
+        self.fill.submit();
+    }
+
+    /// Releases the descriptors.
+    #[inline]
+    fn release(&mut self, count: u32) {
+        let umem = self.socket.umem();
+        for offset in 0..count {
+            umem.end_loan(umem.chunk(self.rx.get(offset).addr));
         }
         self.rx.release(count);
-        self.fill.submit();
     }
 }
 
 impl Receive for AfxdpReceive {
     #[inline]
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
+        if self.is_new {
+            self.begin();
+        }
         let mut available = self.rx.available(1);
         if available == 0 {
             available = self.wait()?;
@@ -146,6 +211,10 @@ impl Receive for AfxdpReceive {
 
     fn event(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
+    }
+
+    fn devices(&self) -> Vec<BorrowedFd<'_>> {
+        self.socket.descriptors().collect()
     }
 
     fn arm(&mut self, on: bool) -> bool {

@@ -116,11 +116,29 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
         Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, consumed: 0 })
     }
 
+    /// Continues where another process has stopped, which has submitted all but what it pushed last.
+    pub(super) fn resume(&mut self) {
+        self.next = self.ring.producer().load(Ordering::Acquire);
+        self.consumed = self.ring.consumer().load(Ordering::Acquire);
+    }
+
+    /// Returns the running index of the next entry to push.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Returns the entry at a running index, whatever it contains.
+    pub(super) fn read(&self, index: u32) -> T {
+        // SAFETY: the entry is mapped, and the kernel writes none on this ring.
+        unsafe { self.ring.entry(index).read() }
+    }
+
     /// Returns how many entries can be pushed. The kernel's index is read only if there is not
     /// known to be room for `wanted`.
     #[inline]
     pub(super) fn room(&mut self, wanted: u32) -> u32 {
-        let room = |consumed: u32| LEN - self.next.wrapping_sub(consumed);
+        let room = |consumed: u32| LEN.saturating_sub(self.next.wrapping_sub(consumed));
         if room(self.consumed) < wanted {
             self.consumed = self.ring.consumer().load(Ordering::Acquire);
         }
@@ -171,6 +189,18 @@ impl<T: Copy> Consumer<T> {
         at: &XdpRingOffset,
     ) -> io::Result<Self> {
         Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, produced: 0 })
+    }
+
+    /// Continues where another process has stopped.
+    pub(super) fn resume(&mut self) {
+        self.next = self.ring.consumer().load(Ordering::Acquire);
+        self.produced = self.ring.producer().load(Ordering::Acquire);
+    }
+
+    /// Returns the running index of the next entry to read.
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        self.next
     }
 
     /// Returns how many entries can be read. The kernel's index is read only if fewer than `wanted`

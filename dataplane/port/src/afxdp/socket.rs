@@ -23,6 +23,7 @@ use super::program::Program;
 use super::ring::{Consumer, FILL_RING_LEN, Fill, Producer, RING_LEN};
 use super::umem::{Seat, Umem};
 use super::{AfxdpUri, CopyMode};
+use crate::handed::{describe, refused};
 use crate::scheme::Failed;
 use crate::socket::{enlarge_buffers, set_option};
 
@@ -59,6 +60,23 @@ pub(super) struct Socket {
     busy_polls: bool,
 }
 
+impl Rings {
+    /// Maps the rings of a socket.
+    fn map(socket: BorrowedFd<'_>) -> Result<Self, Failed> {
+        let at = sockopt::xdp_mmap_offsets(socket)
+            .map_err(|errno| ("XDP_MMAP_OFFSETS", errno.into()))?;
+        let map = |what| move |error| (what, error);
+        Ok(Self {
+            rx: Consumer::map(socket, XDP_PGOFF_RX_RING, &at.rx).map_err(map("RX ring"))?,
+            fill: Producer::map(socket, XDP_UMEM_PGOFF_FILL_RING, &at.fr)
+                .map_err(map("fill ring"))?,
+            tx: Producer::map(socket, XDP_PGOFF_TX_RING, &at.tx).map_err(map("TX ring"))?,
+            completion: Consumer::map(socket, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr)
+                .map_err(map("completion ring"))?,
+        })
+    }
+}
+
 impl Socket {
     /// Creates a socket with its rings, not bound yet. Only the first socket of a UMEM registers it
     /// with the kernel. `parts`: frames may lie in several chunks.
@@ -86,17 +104,8 @@ impl Socket {
             .map_err(fail("completion ring"))?;
         sockopt::set_xdp_rx_ring_size(&fd, RING_LEN).map_err(fail("RX ring"))?;
         sockopt::set_xdp_tx_ring_size(&fd, RING_LEN).map_err(fail("TX ring"))?;
-        let at = sockopt::xdp_mmap_offsets(&fd).map_err(fail("XDP_MMAP_OFFSETS"))?;
-        let map = |what| move |error| (what, error);
         let socket = fd.as_fd();
-        let rings = Rings {
-            rx: Consumer::map(socket, XDP_PGOFF_RX_RING, &at.rx).map_err(map("RX ring"))?,
-            fill: Producer::map(socket, XDP_UMEM_PGOFF_FILL_RING, &at.fr)
-                .map_err(map("fill ring"))?,
-            tx: Producer::map(socket, XDP_PGOFF_TX_RING, &at.tx).map_err(map("TX ring"))?,
-            completion: Consumer::map(socket, XDP_UMEM_PGOFF_COMPLETION_RING, &at.cr)
-                .map_err(map("completion ring"))?,
-        };
+        let rings = Rings::map(socket)?;
         enlarge_buffers(socket).map_err(|error| ("SO_SNDBUF", error))?;
         // If the kernel has no such option, a call transmits fewer frames.
         let _ = set_option(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, RING_LEN);
@@ -111,10 +120,32 @@ impl Socket {
                     .map_err(|error| ("SO_PREFER_BUSY_POLL (Linux 5.11)", error))?;
             }
         }
+        Ok((Self::of(uri, fd, seat, program, parts), rings))
+    }
+
+    /// Continues with the socket of another process.
+    pub(super) fn resume(
+        uri: &AfxdpUri,
+        fd: OwnedFd,
+        seat: Seat,
+        program: Arc<Program>,
+    ) -> Result<(Self, Rings), Failed> {
+        if sockopt::socket_domain(&fd) != Ok(AddressFamily::XDP) {
+            return Err(refused(format!("it is {}; give an AF_XDP socket", describe(&fd))));
+        }
+        let (rings, parts) = (Rings::map(fd.as_fd())?, seat.has_parts());
+        Ok((Self::of(uri, fd, seat, program, parts), rings))
+    }
+
+    fn of(uri: &AfxdpUri, fd: OwnedFd, seat: Seat, program: Arc<Program>, parts: bool) -> Self {
         let (says_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
-        let mode = uri.mode;
-        let socket = Self { fd, seat, program, mode, parts, says_wakeup, busy_polls };
-        Ok((socket, rings))
+        Self { fd, seat, program, mode: uri.mode, parts, says_wakeup, busy_polls }
+    }
+
+    /// Returns the descriptors with which another process continues.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let shared = self.umem().descriptors().into_iter().chain(self.program.descriptors());
+        [self.fd.as_fd()].into_iter().chain(shared)
     }
 
     /// Like [`try_bind`](Self::try_bind), but retries for some time if another socket has the queue
@@ -219,6 +250,14 @@ impl Socket {
 
     pub(super) fn umem(&self) -> &Arc<Umem> {
         &self.seat.umem
+    }
+
+    pub(super) fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.program
     }
 
     pub(super) fn interface(&self) -> &Interface {

@@ -24,6 +24,8 @@ pub(super) struct AfxdpTransmit {
     absence: Absence,
     /// Number of frames that cannot be transmitted.
     dropped: u64,
+    /// True until it has begun to continue for another process.
+    is_new: bool,
 }
 
 impl AfxdpTransmit {
@@ -44,7 +46,32 @@ impl AfxdpTransmit {
             stuck: false,
             absence: Absence::default(),
             dropped: 0,
+            is_new: false,
         }
+    }
+
+    /// Continues where another process stops, when the first frames are transmitted.
+    pub(super) fn resume(
+        socket: Arc<Socket>,
+        tx: Producer<XdpDesc>,
+        completion: Consumer<u64>,
+        frame_max: usize,
+    ) -> Self {
+        Self { is_new: true, ..Self::new(socket, tx, completion, Vec::new(), frame_max) }
+    }
+
+    /// Begins where the other process has stopped.
+    #[cold]
+    fn begin(&mut self) {
+        let Self { tx, completion, .. } = self;
+        tx.resume();
+        completion.resume();
+        let done = completion.available(1);
+        let done = (0..done).map(|offset| completion.get(offset));
+        self.free = self.socket.seat().resume_transmit(tx.next(), |at| tx.read(at).addr, done);
+        self.is_new = false;
+        // The kernel may wait for a call.
+        self.stuck = true;
     }
 
     /// Reclaims the chunks of transmitted frames.
@@ -55,7 +82,8 @@ impl AfxdpTransmit {
         let chunks = (0..available).map(|offset| umem.chunk(self.completion.get(offset)));
         let before = self.free.len();
         // The kernel is done with the chunk, but other borrowers of its frame may not be.
-        self.free.extend(chunks.take_while(|chunk| !umem.is_lent(*chunk)));
+        let free = chunks.take_while(|chunk| !umem.is_lent(*chunk));
+        self.free.extend(free.inspect(|chunk| umem.set_free(*chunk, true)));
         self.completion.release((self.free.len() - before) as u32);
     }
 
@@ -77,6 +105,8 @@ impl AfxdpTransmit {
         if let Some(addr) = umem.exchange(frame, self.free[self.free.len() - 1]) {
             self.free.pop();
             self.tx.push(XdpDesc { addr, len: frame.len() as u32, options: none });
+            self.socket.seat().pushed(self.tx.next());
+            umem.set_free(umem.chunk(addr), false);
             return true;
         }
         for at in (0..frame.len()).step_by(chunk_len) {
@@ -88,6 +118,8 @@ impl AfxdpTransmit {
             unsafe { frame.copy_part(at..end, to) };
             let options = if end < frame.len() { XdpDescOptions::XDP_PKT_CONTD } else { none };
             self.tx.push(XdpDesc { addr, len, options });
+            self.socket.seat().pushed(self.tx.next());
+            umem.set_free(addr, false);
         }
         true
     }
@@ -96,6 +128,9 @@ impl AfxdpTransmit {
 impl Transmit for AfxdpTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        if self.is_new {
+            self.begin();
+        }
         self.take_back();
         if self.stuck {
             if let Err(error) = self.socket.wake_transmit(&self.tx) {

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dray_shm::{Mapping, MemoryFile, PageSize};
+use dray_daemon::borrows_files;
+use dray_shm::{Mapping, MemoryFile, PageSize, SharedWords};
+use rustix::fs::fstat;
 use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
 use super::ring::RING_LEN;
@@ -19,34 +22,67 @@ use crate::scheme::Failed;
 const CHUNKS_OF_SOCKET: u32 = 2 * RING_LEN;
 /// Minimum number of sockets for which a named UMEM has chunks.
 const SOCKETS_OF_NAMED: u32 = 4;
+/// Maximum number of sockets, which a port has in a UMEM of its own.
+const SOCKETS_MAX: u32 = 2 * 16;
 
 /// Marks that no chunk was given; no chunk has this number.
 const NONE: u32 = u32::MAX;
+/// Set for a chunk that is free to transmit from.
+const FREE: u64 = 1 << 63;
 
 /// UMEM shared by some sockets.
 ///
 /// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each
 /// chunk belongs to one seat, and a socket has the chunks of its seat. The number of chunks per
 /// seat never changes: a half that takes over another's chunk gives one of its own in exchange.
+///
+/// Both are known in memory that outlives the process, so that another one continues:
+///
+/// ```text
+/// word 8 * seat            interface and queue of its socket (`Seat`)
+/// word 8 * seats + chunk   bits 0 to 31: if the chunk's frame was put on a transmit ring in place
+///                          while it was lent, the number of the chunk that was given in exchange,
+///                          else NONE; bits 32 to 47: its seat; bit 63: FREE
+/// ```
 pub(super) struct Umem {
+    file: MemoryFile,
     mapping: Mapping,
+    words: SharedWords,
     chunk_len: u32,
-    chunks: Box<[Chunk]>,
     /// Held while a socket joins: only the first socket registers the UMEM with the kernel.
     joining: Mutex<()>,
     /// The socket of each seat.
     seats: Mutex<Box<[Option<Weak<Socket>>]>>,
+    /// First of the words of chunks.
+    first: usize,
 }
 
-struct Chunk {
-    /// The seat that the chunk belongs to.
-    seat: AtomicU32,
-    /// If the chunk's frame was put on a transmit ring in place while it was lent: the number of
-    /// the chunk that was given in exchange; else [`NONE`].
-    given: AtomicU32,
+/// Words of a seat.
+const LINE: usize = 8;
+
+/// Makes the word of a chunk.
+fn chunk_word(seat: u64, given: u32) -> u64 {
+    seat << 32 | u64::from(given)
+}
+
+fn seat_of(word: u64) -> u64 {
+    word >> 32 & 0xffff
+}
+
+fn given_of(word: u64) -> u32 {
+    word as u32
 }
 
 /// Chunks for one socket. Dropping it frees them, which must be after the socket was closed.
+///
+/// ```text
+/// word 0   index of the interface; bits 32 and up: 1 + number of the queue; 0: no socket
+/// word 1   1: frames may lie in several chunks
+/// word 2   index on the receive ring of the frames that are lent; bits 32 and up: index on the fill
+///          ring of the first of their chunks
+/// word 3   number of their descriptors
+/// word 4   index on the transmit ring behind the last frame, whether it was submitted or not
+/// ```
 pub(super) struct Seat {
     pub(super) umem: Arc<Umem>,
     number: u32,
@@ -62,44 +98,100 @@ pub(super) struct Joined {
     pub(super) to_transmit: Vec<u64>,
 }
 
+/// Names of UMEMs of this process.
+static NAMED: Mutex<Option<HashMap<String, Weak<Umem>>>> = Mutex::new(None);
+
 impl Umem {
     fn new(sockets: u32, chunk_len: u32) -> io::Result<Self> {
-        let count = sockets * CHUNKS_OF_SOCKET;
-        let len = u64::from(count) * u64::from(chunk_len);
+        let len = u64::from(sockets * CHUNKS_OF_SOCKET) * u64::from(chunk_len);
         let file =
             MemoryFile::create("dray-umem", len, PageSize::Normal).map_err(io::Error::other)?;
-        let chunk = |number| Chunk {
-            seat: AtomicU32::new(number / CHUNKS_OF_SOCKET),
-            given: AtomicU32::new(NONE),
-        };
+        let words = SharedWords::create("dray-chunks", Self::words_of(sockets))?;
+        let umem = Self::of(file, words, sockets, chunk_len)?;
+        for (seat, chunks) in (0..).zip(umem.chunks().chunks(CHUNKS_OF_SOCKET as usize)) {
+            chunks.iter().for_each(|chunk| chunk.store(chunk_word(seat, NONE), Ordering::Relaxed));
+        }
+        Ok(umem)
+    }
+
+    fn of(file: MemoryFile, words: SharedWords, sockets: u32, chunk_len: u32) -> io::Result<Self> {
         Ok(Self {
-            mapping: Mapping::new(&file, 0, len)?,
+            mapping: Mapping::new(&file, 0, file.len())?,
+            file,
+            words,
             chunk_len,
-            chunks: (0..count).map(chunk).collect(),
             joining: Mutex::default(),
             seats: Mutex::new((0..sockets).map(|_| None).collect()),
+            first: LINE * sockets as usize,
         })
+    }
+
+    /// Returns the number of words for so many sockets.
+    fn words_of(sockets: u32) -> usize {
+        sockets as usize * (LINE + CHUNKS_OF_SOCKET as usize)
     }
 
     /// Returns a new UMEM for a port of `queues` queues, or the one that ports of this process call
     /// `name`.
     pub(super) fn get(name: Option<&str>, queues: u32, chunk_len: u32) -> io::Result<Arc<Self>> {
-        static NAMED: Mutex<Option<HashMap<String, Weak<Umem>>>> = Mutex::new(None);
         let Some(name) = name else { return Self::new(queues, chunk_len).map(Arc::new) };
+        // Room for another port with as many queues.
+        let make = || Self::new(SOCKETS_OF_NAMED.max(2 * queues), chunk_len);
+        let umem = Self::named(name, make)?;
+        if umem.chunk_len != chunk_len {
+            let what = format!("{name} has chunks of {0} bytes: set chunk={0}", umem.chunk_len);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(umem)
+    }
+
+    /// Returns the UMEM that ports of this process call `name`, or the one that `make` makes.
+    fn named(name: &str, make: impl FnOnce() -> io::Result<Self>) -> io::Result<Arc<Self>> {
         let mut named = lock(&NAMED);
         let named = named.get_or_insert_default();
         if let Some(umem) = named.get(name).and_then(Weak::upgrade) {
-            if umem.chunk_len != chunk_len {
-                let what = format!("{name} has chunks of {0} bytes: set chunk={0}", umem.chunk_len);
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-            }
             return Ok(umem);
         }
-        // Room for another port with as many queues.
-        let umem = Arc::new(Self::new(SOCKETS_OF_NAMED.max(2 * queues), chunk_len)?);
+        let umem = Arc::new(make()?);
         named.retain(|_, umem| umem.strong_count() > 0);
         named.insert(name.to_owned(), Arc::downgrade(&umem));
         Ok(umem)
+    }
+
+    /// Continues with the UMEM of another process.
+    pub(super) fn resume(
+        name: Option<&str>,
+        chunk_len: u32,
+        [file, words]: [OwnedFd; 2],
+    ) -> io::Result<Arc<Self>> {
+        let file = MemoryFile::of(file)?;
+        let id = fstat(&file).map(|stat| (stat.st_dev, stat.st_ino))?;
+        let words = SharedWords::of(words)?;
+        let sockets = words.words().len() / (LINE + CHUNKS_OF_SOCKET as usize);
+        let sockets = u32::try_from(sockets).unwrap_or(u32::MAX).min(SOCKETS_MAX);
+        let len = u64::from(sockets * CHUNKS_OF_SOCKET) * u64::from(chunk_len);
+        if words.words().len() != Self::words_of(sockets) || file.len() != len || len == 0 {
+            let (count, len) = (words.words().len(), file.len());
+            let what = format!("{len} bytes and {count} words are none of chunks of {chunk_len}");
+            return Err(io::Error::other(what));
+        }
+        let make = || Self::of(file, words, sockets, chunk_len);
+        let Some(name) = name else { return make().map(Arc::new) };
+        let umem = Self::named(name, make)?;
+        match fstat(&umem.file).map(|stat| (stat.st_dev, stat.st_ino)) == Ok(id) {
+            true => Ok(umem),
+            false => Err(io::Error::other(format!("another one is called {name}"))),
+        }
+    }
+
+    /// Returns the descriptors with which another process [continues](Self::resume).
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.file.as_fd(), self.words.as_fd()]
+    }
+
+    #[inline(always)]
+    fn chunks(&self) -> &[AtomicU64] {
+        &self.words.words()[self.first..]
     }
 
     /// Returns the length of a chunk in bytes.
@@ -122,9 +214,30 @@ impl Umem {
         let other = others.iter().find(|socket| !socket.is_gone());
         let (socket, rings) = join(seat, other.map(|socket| &**socket))?;
         lock(&self.seats)[number as usize] = Some(Arc::downgrade(&socket));
-        let mut to_receive = self.chunks_of(number);
+        let mut to_receive = self.chunks_of(number, 0);
         let to_transmit = to_receive.split_off(RING_LEN as usize);
+        to_receive.iter().for_each(|chunk| self.set_free(*chunk, false));
+        to_transmit.iter().for_each(|chunk| self.set_free(*chunk, true));
         Ok(Joined { socket, rings, to_receive, to_transmit })
+    }
+
+    /// Takes the seat of another process's socket.
+    pub(super) fn resume_seat(self: &Arc<Self>, interface: u32, queue: u32) -> io::Result<Seat> {
+        let mut seats = lock(&self.seats);
+        let owner = owner(interface, queue);
+        let is_its =
+            |number: &usize| self.words.words()[LINE * number].load(Ordering::Relaxed) == owner;
+        let number = (0..seats.len()).find(is_its);
+        let number = number.filter(|number| seats[*number].is_none()).ok_or_else(|| {
+            io::Error::other(format!("no socket of queue {queue} of interface {interface}"))
+        })?;
+        seats[number] = Some(Weak::new());
+        Ok(Seat { umem: self.clone(), number: number as u32 })
+    }
+
+    /// Notes the socket of a seat, which has taken it.
+    pub(super) fn seated(&self, socket: &Arc<Socket>) {
+        lock(&self.seats)[socket.seat().number as usize] = Some(Arc::downgrade(socket));
     }
 
     /// Takes a free seat.
@@ -141,11 +254,27 @@ impl Umem {
         Ok(Seat { umem: self.clone(), number: number as u32 })
     }
 
-    /// Returns the chunks of a seat that no socket has.
-    fn chunks_of(&self, seat: u32) -> Vec<u64> {
-        let chunks = (0..).zip(&self.chunks);
-        let mine = chunks.filter(|(_, chunk)| chunk.seat.load(Ordering::Relaxed) == seat);
+    /// Returns the chunks of a seat whose words have all bits of `with`.
+    fn chunks_of(&self, seat: u32, with: u64) -> Vec<u64> {
+        let is_mine = |word: u64| seat_of(word) == u64::from(seat) && word & with == with;
+        let chunks = (0..).zip(self.chunks());
+        let mine = chunks.filter(|(_, chunk)| is_mine(chunk.load(Ordering::Relaxed)));
         mine.map(|(number, _)| self.address(number)).collect()
+    }
+
+    /// Notes that a chunk of the caller is free to transmit from, or not.
+    #[inline(always)]
+    pub(super) fn set_free(&self, chunk: u64, is_free: bool) {
+        let Some(chunk) = self.chunks().get(self.number(chunk)) else { return };
+        let word = chunk.load(Ordering::Relaxed);
+        match (given_of(word) == NONE, is_free) {
+            // No one else writes it.
+            (true, true) => chunk.store(word | FREE, Ordering::Release),
+            (true, false) => chunk.store(word & !FREE, Ordering::Release),
+            // The half that has lent it may note that it is no longer lent.
+            (false, true) => _ = chunk.fetch_or(FREE, Ordering::Release),
+            (false, false) => _ = chunk.fetch_and(!FREE, Ordering::Release),
+        }
     }
 
     /// Returns the description by which the UMEM is registered with the kernel.
@@ -186,55 +315,143 @@ impl Umem {
     /// Takes over the chunk of a frame that lies in this UMEM, in exchange for the caller's chunk
     /// `free`, and returns the frame's address; `None` if the frame lies elsewhere or its chunk was
     /// already taken over. The caller must put the frame on a ring, and must not reuse the chunk
-    /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it.
+    /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it. The chunk
+    /// counts as free until the caller [notes](Self::set_free) that it is not.
     #[inline]
     pub(super) fn exchange(&self, frame: &Frame<'_>, free: u64) -> Option<u64> {
         let address = frame.offset_from(self.mapping.start())?;
-        let chunk = self.chunks.get(self.number(address as u64))?;
-        let free = self.number(free);
+        let (chunks, number) = (self.chunks(), self.number(free));
+        let (chunk, free) = (chunks.get(self.number(address as u64))?, chunks.get(number)?);
+        let [before, other] = [chunk, free].map(|chunk| chunk.load(Ordering::Relaxed));
+        if given_of(before) != NONE {
+            return None;
+        }
+        // A process that is killed here loses the free chunk; it never has two owners.
+        free.store(chunk_word(seat_of(before), NONE), Ordering::Release);
         // The half that lent the frame waits until the call in which this happens has returned.
-        chunk
-            .given
-            .compare_exchange(NONE, free as u32, Ordering::Relaxed, Ordering::Relaxed)
-            .ok()?;
-        let seat = self.chunks[free].seat.load(Ordering::Relaxed);
-        let seat = chunk.seat.swap(seat, Ordering::Relaxed);
-        self.chunks[free].seat.store(seat, Ordering::Relaxed);
-        Some(address as u64)
+        let taken = chunk_word(seat_of(other), number as u32) | FREE;
+        match chunk.compare_exchange(before, taken, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => Some(address as u64),
+            Err(_) => {
+                free.store(other, Ordering::Relaxed);
+                None
+            }
+        }
     }
 
     /// Returns true if the frame in `chunk`, which was taken over, is still lent: it may go to
     /// several receivers, to the others as a copy.
     #[inline(always)]
     pub(super) fn is_lent(&self, chunk: u64) -> bool {
+        let chunk = self.chunks().get(self.number(chunk));
         // Acquire: those it was lent to have read all that they read of it before.
-        self.chunks[self.number(chunk)].given.load(Ordering::Acquire) != NONE
+        chunk.is_some_and(|chunk| given_of(chunk.load(Ordering::Acquire)) != NONE)
     }
 
-    /// Returns the chunk with which the half that lent the frame in `chunk` continues, now that the
-    /// frame is no longer lent: that chunk, or the one that was given for it.
+    /// Returns the chunk with which the half that lent the frame in `chunk` continues: that chunk, or
+    /// the one that was given for it.
     #[inline(always)]
-    pub(super) fn take_back(&self, chunk: u64) -> u64 {
-        let given = &self.chunks[self.number(chunk)].given;
-        match given.load(Ordering::Relaxed) {
+    pub(super) fn successor(&self, chunk: u64) -> u64 {
+        let word = self.chunks().get(self.number(chunk));
+        match word.map_or(NONE, |word| given_of(word.load(Ordering::Relaxed))) {
             NONE => chunk,
-            other => {
-                given.store(NONE, Ordering::Release);
-                self.address(other)
-            }
+            other => self.address(other),
         }
+    }
+
+    /// Notes that the frame in `chunk` is no longer lent.
+    #[inline(always)]
+    pub(super) fn end_loan(&self, chunk: u64) {
+        if self.is_lent(chunk) {
+            self.chunks()[self.number(chunk)].fetch_or(NONE.into(), Ordering::Release);
+        }
+    }
+}
+
+/// Returns what says whose a seat is.
+fn owner(interface: u32, queue: u32) -> u64 {
+    u64::from(queue + 1) << 32 | u64::from(interface)
+}
+
+impl Seat {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.umem.words.words()[LINE * self.number as usize + at]
+    }
+
+    /// Notes the socket that has the seat.
+    pub(super) fn enter(&self, interface: u32, queue: u32, parts: bool) {
+        for at in 2..LINE {
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+        self.word(1).store(parts.into(), Ordering::Relaxed);
+        self.word(0).store(owner(interface, queue), Ordering::Release);
+    }
+
+    pub(super) fn has_parts(&self) -> bool {
+        self.word(1).load(Ordering::Relaxed) == 1
+    }
+
+    /// Notes how many descriptors are lent from the index `rx` on; their chunks come back on the fill
+    /// ring from the index `fill` on.
+    #[inline(always)]
+    pub(super) fn lend(&self, rx: u32, fill: u32, count: u32) {
+        self.word(2).store(u64::from(fill) << 32 | u64::from(rx), Ordering::Relaxed);
+        self.word(3).store(count.into(), Ordering::Release);
+    }
+
+    /// Notes that as many of these are lent, or to be given back.
+    #[inline(always)]
+    pub(super) fn lent(&self, count: u32) {
+        self.word(3).store(count.into(), Ordering::Release);
+    }
+
+    /// Returns what another process has lent: indices on both rings, and the number of descriptors.
+    pub(super) fn loan(&self) -> [u32; 3] {
+        let [indices, count] = [2, 3].map(|at| self.word(at).load(Ordering::Acquire));
+        [indices as u32, (indices >> 32) as u32, count as u32]
+    }
+
+    /// Notes the index behind the last frame on the transmit ring.
+    #[inline(always)]
+    pub(super) fn pushed(&self, index: u32) {
+        self.word(4).store(index.into(), Ordering::Relaxed);
+    }
+
+    /// Returns the chunks that are free to transmit from, after another process: `unsent` are those of
+    /// frames that it did not submit, and `done` those that the kernel has done with. `submitted` is
+    /// the index behind the frames that it did.
+    pub(super) fn resume_transmit(
+        &self,
+        submitted: u32,
+        unsent: impl Fn(u32) -> u64,
+        done: impl Iterator<Item = u64>,
+    ) -> Vec<u64> {
+        let umem = &self.umem;
+        let pushed = self.word(4).load(Ordering::Acquire) as u32;
+        let count = pushed.wrapping_sub(submitted);
+        for offset in 0..if count <= RING_LEN { count } else { 0 } {
+            umem.set_free(umem.chunk(unsent(submitted.wrapping_add(offset))), true);
+        }
+        // They become free when they are read from the ring.
+        done.for_each(|chunk| umem.set_free(umem.chunk(chunk), false));
+        self.pushed(submitted);
+        umem.chunks_of(self.number, FREE)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Frames of this seat that were taken over and not taken back are no longer lent.
-        let chunks = &self.umem.chunks;
-        for Chunk { given, .. } in chunks {
-            let other = chunks.get(given.load(Ordering::Relaxed) as usize);
-            if other.is_some_and(|other| other.seat.load(Ordering::Relaxed) == self.number) {
-                given.store(NONE, Ordering::Release);
+        if !borrows_files() {
+            // Frames of this seat that were taken over and not taken back are no longer lent.
+            let chunks = self.umem.chunks();
+            for chunk in chunks {
+                let given = given_of(chunk.load(Ordering::Relaxed)) as usize;
+                let other = chunks.get(given).map(|other| other.load(Ordering::Relaxed));
+                if other.is_some_and(|other| seat_of(other) == u64::from(self.number)) {
+                    chunk.fetch_or(NONE.into(), Ordering::Release);
+                }
             }
+            self.word(0).store(0, Ordering::Release);
         }
         lock(&self.umem.seats)[self.number as usize] = None;
     }
@@ -261,8 +478,8 @@ mod tests {
         let umem = Arc::new(Umem::new(2, 2048).unwrap());
         let seats = [(); 2].map(|()| umem.take_seat().unwrap());
         assert!(umem.take_seat().is_err());
-        let mut rx = umem.chunks_of(0);
-        let mut tx = umem.chunks_of(1);
+        let mut rx = umem.chunks_of(0, 0);
+        let mut tx = umem.chunks_of(1, 0);
         for (n, received) in rx.iter_mut().enumerate().take(3000) {
             let free = tx[n % 100];
             let lent = frame(&umem, *received + 256);
@@ -271,23 +488,68 @@ mod tests {
             assert_eq!(umem.exchange(&lent, free), None);
             assert!(umem.is_lent(*received));
             tx[n % 100] = *received;
-            let before = std::mem::replace(received, umem.take_back(*received));
+            let before = std::mem::replace(received, umem.successor(*received));
+            umem.end_loan(before);
             assert_eq!(*received, free);
-            assert!(!umem.is_lent(before) && umem.take_back(before) == before);
+            assert!(!umem.is_lent(before) && umem.successor(before) == before);
         }
         for (seat, chunks) in [(0, rx), (1, tx)] {
             let chunks: HashSet<_> = chunks.into_iter().collect();
             assert_eq!(chunks.len(), CHUNKS_OF_SOCKET as usize);
-            assert!(chunks == umem.chunks_of(seat).into_iter().collect());
+            assert!(chunks == umem.chunks_of(seat, 0).into_iter().collect());
         }
         // A chunk that is taken over and never taken back is not lost.
-        let moved = umem.chunks_of(0)[7];
-        assert!(umem.exchange(&frame(&umem, moved), umem.chunks_of(1)[7]).is_some());
+        let moved = umem.chunks_of(0, 0)[7];
+        assert!(umem.exchange(&frame(&umem, moved), umem.chunks_of(1, 0)[7]).is_some());
         let [first, _second] = seats;
         drop(first);
         assert!(!umem.is_lent(moved));
-        assert_eq!(umem.chunks_of(0).len(), umem.chunks_of(1).len());
+        assert_eq!(umem.chunks_of(0, 0).len(), umem.chunks_of(1, 0).len());
         assert_eq!(umem.take_seat().unwrap().number, 0);
+    }
+
+    #[test]
+    fn chunks_of_unsent_frames_are_free_after_a_kill() {
+        let umem = Arc::new(Umem::new(1, 2048).unwrap());
+        let seat = umem.take_seat().unwrap();
+        let mine = umem.chunks_of(0, 0);
+        mine[..10].iter().for_each(|chunk| umem.set_free(*chunk, true));
+        // Six were put on the ring, of which four were submitted; the last one still counts as free.
+        // The kernel has done with two, of which the process has taken one.
+        mine[..5].iter().for_each(|chunk| umem.set_free(*chunk, false));
+        umem.set_free(mine[0], true);
+        seat.pushed(6);
+        let done = || mine[..2].iter().copied();
+        assert_eq!(seat.resume_transmit(4, |at| mine[at as usize], done()), mine[4..10]);
+        for pushed in [3, 4 + RING_LEN + 1, u32::MAX] {
+            seat.pushed(pushed);
+            assert_eq!(seat.resume_transmit(4, |_| u64::MAX, done()), mine[4..10]);
+        }
+        assert_eq!(seat.resume_transmit(4, |_| 0, [u64::MAX].into_iter()), mine[4..10]);
+    }
+
+    #[test]
+    fn umem_of_another_process_is_checked() {
+        let umem = Arc::new(Umem::new(1, 2048).unwrap());
+        let seat = umem.take_seat().unwrap();
+        let mine = umem.chunks_of(0, 0);
+        umem.set_free(mine[7], true);
+        let resume = |chunk_len| {
+            let copies = umem.descriptors().map(|fd| fd.try_clone_to_owned().unwrap());
+            Umem::resume(None, chunk_len, copies)
+        };
+        assert!(resume(4096).is_err());
+        let next = resume(2048).unwrap();
+        assert!(next.resume_seat(1, 0).is_err());
+        seat.enter(1, 0, false);
+        let _seat = next.resume_seat(1, 0).unwrap();
+        assert!(next.resume_seat(1, 0).is_err());
+        assert_eq!(next.chunks_of(0, FREE), mine[7..8]);
+        // Whatever the words say, chunks are those of the memory.
+        let spoil = |chunk: &AtomicU64| chunk.store(0x8000_0000_1234_5678, Ordering::Relaxed);
+        umem.chunks().iter().for_each(spoil);
+        assert!(next.is_lent(mine[0]) && next.find(next.successor(mine[0]), 1).is_none());
+        assert_eq!(next.exchange(&frame(&next, mine[7]), u64::MAX), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use dray_bpf::{Mode, PORTS_MAX};
 
 use dray_netdev::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 
+use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait, interface};
@@ -135,6 +136,10 @@ impl Scheme for AfxdpUri {
 
     fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
         self.open_queues()
+    }
+
+    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+        Ok((self.resume_queues(live)?, None))
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dray_daemon::borrows_files;
 use dray_netdev::Interface;
 
 /// Keeps tags in frames until it is dropped.
@@ -17,11 +18,18 @@ impl VlanTags {
         let takes_off = interface.takes_vlan_tags_off().unwrap_or(false);
         (takes_off && interface.take_vlan_tags_off(false).is_ok()).then(|| Self(interface.clone()))
     }
+
+    /// Continues with what another process has changed.
+    pub(super) fn resume(interface: &Arc<Interface>) -> Self {
+        Self(interface.clone())
+    }
 }
 
 impl Drop for VlanTags {
     fn drop(&mut self) {
-        // The interface may have been removed.
-        let _ = self.0.take_vlan_tags_off(true);
+        if !borrows_files() {
+            // The interface may have been removed.
+            let _ = self.0.take_vlan_tags_off(true);
+        }
     }
 }

@@ -334,12 +334,15 @@ impl OpenPort {
     /// Waits at most `patience` for a message that it handles. `None` if such a port cannot be handed
     /// over.
     pub(super) fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
-        if let Some(link) = &self.link {
-            return link.freeze(patience).map(|frozen| frozen.map(Held::Peer));
+        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
+            return Some(frozen.map(Held::Peer));
         }
         // A receiving half that is locked is used by a worker, for the duration of a batch.
         let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
-        let devices = halves.iter().flat_map(|half| half.devices());
+        let devices: Vec<_> = halves.iter().flat_map(|half| half.devices()).collect();
+        if devices.is_empty() && self.link.is_some() {
+            return None;
+        }
         Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
     }
 

@@ -207,7 +207,7 @@ fn json_output_replaces_files_not_devices() {
 #[test]
 fn bench_limit_reports_each_frame_size() {
     let _alone = alone();
-    let text = success(&["bench", "limit", "--quick", "--trials", "2", "--size", "64,1514"]);
+    let text = run_with_table(&["limit", "--quick", "--trials", "2", "--size", "64,1514"]).2;
     for size in ["64", "1514"] {
         let row = text.lines().find(|line| line.split_whitespace().any(|word| word == size));
         assert!(row.is_some_and(|row| row.contains("one copy")), "{text}");

@@ -43,7 +43,7 @@ fn check_bytes(row: &StreamRow) {
 fn every_link_that_carries_ip_carries_tcp() {
     let _alone = alone();
     require_root!();
-    let words = ["--technique", "tcp,tcp-sockmap", "--duration", "0.5", "--flows", "3"];
+    let words = ["--technique", "tcp,tcp-sockmap", "--duration", "0.2", "--flows", "3"];
     let (json, results) = bench(&words);
     assert_schema(&json);
     assert!(results.results.is_empty(), "streams are not among frames");
@@ -59,7 +59,7 @@ fn every_link_that_carries_ip_carries_tcp() {
         let measured = row.measured().unwrap();
         assert_eq!(measured.check, Check::Sampled);
         assert!((1300..1460).contains(&measured.segment_max), "{measured:?}");
-        assert_eq!(measured.samples_bps.len(), 5);
+        assert_eq!(measured.samples_bps.len(), 2);
     }
 }
 
@@ -200,7 +200,7 @@ fn counters_balance_with_many_pairs() {
 fn unix_datagrams_are_never_lost() {
     let _alone = alone();
     require_root!();
-    let words = ["--technique", "unix", "--size", "64,1500", "--duration", "0.5", "--pairs", "1,3"];
+    let words = ["--technique", "unix", "--size", "64,1500", "--duration", "0.2", "--pairs", "1,3"];
     let (json, results) = bench(&words);
     assert_schema(&json);
     assert_eq!(results.results.len(), 2 * 2 * 2);

@@ -4,7 +4,7 @@
 usage: test-programs.py BUILT NAME|!NAME [SCRIPT...]
 
 BUILT is a file with what `cargo build --message-format=json` wrote. NAME selects one program, !NAME all others.
-Three run at a time, each alone in its view of the machine (alone.sh); SCRIPTs take part as they are. A program that
+Two run at a time, each alone in its view of the machine (alone.sh); SCRIPTs take part as they are. A program that
 runs for too long is ended, and its processes are listed. Exits with 1 if one has failed.
 """
 import json
@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Programs at a time: most wait most of the time.
-AT_ONCE = 3
-# Places that a program takes if it is one that polls, or measures the machine itself.
-PLACES = {"bench": 2, "dray_measure (unit tests)": AT_ONCE}
+AT_ONCE = 2
+# Places that a program takes if it measures the machine itself.
+PLACES = {"dray_measure (unit tests)": AT_ONCE}
 # Programs that take minutes start first, longest first, and one that needs all places last.
 LONG = ["bench", "lab", "switch", "upf", "cli", "containers", "coverage", "test-packages.sh", "test-static.sh"]
 # Seconds that a program may run: the longest takes five minutes.

@@ -34,7 +34,7 @@ pub struct Limits {
     /// is closed: silent clients do not keep others out.
     pub waiting: usize,
     /// Maximum number of connections in all, each of which has a thread. Beyond it the oldest that
-    /// does not read its response is closed; if all read theirs, a further one is closed at once.
+    /// does not read its response is closed; if all read theirs, a further one is closed.
     pub connections: usize,
     /// Time for a request to arrive, and for its response to be read.
     pub time: Duration,
@@ -59,6 +59,8 @@ impl Limits {
     }
 }
 
+/// Time for the threads of closed connections to end.
+const ENDING: Duration = Duration::from_millis(100);
 /// Time for the threads of connections to end when the server does.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -150,11 +152,27 @@ fn close_oldest(streams: &mut Streams) -> bool {
 }
 
 impl Shared {
-    fn welcome(self: &Arc<Self>, stream: OwnedFd) {
+    /// Returns true if there is room for a further connection.
+    fn makes_room(&self) -> bool {
         let most = self.limits.connections;
-        let open = self.connections.load(Ordering::Relaxed);
-        // The thread of a connection that is closed here ends soon, but not at once.
-        if open >= most && (open >= 2 * most || !close_oldest(&mut lock(&self.answered))) {
+        let open = || self.connections.load(Ordering::Relaxed);
+        let until = Instant::now() + ENDING;
+        while open() >= most {
+            // The thread of a connection that is closed here, or was closed before, ends soon, but not at
+            // once.
+            if open() < 2 * most && close_oldest(&mut lock(&self.answered)) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    fn welcome(self: &Arc<Self>, stream: OwnedFd) {
+        if !self.makes_room() {
             return;
         }
         self.connections.fetch_add(1, Ordering::Relaxed);

@@ -16,8 +16,8 @@ use crate::sample::Sampler;
 use crate::sender::{Late, OpenLane};
 use crate::{OnSample, Phase, PingJob, PingReport, ReceiveReport, RoleError, SendReport, Signal};
 
-/// Time to wait for a reply before the next frame is sent, or after the last one. A later reply
-/// still counts.
+/// Time to wait for a reply before the next frame is sent, or after the last one of a given rate. A
+/// later reply still counts.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A ping with its port open and its frames built.
@@ -86,7 +86,7 @@ impl Ping {
         answers: &mut Answers,
     ) -> Result<SendReport, RoleError> {
         let deadline = start + clock::to_ticks(self.job.duration);
-        let (mut scratch, timeout) = (dray_port::scratch(), clock::to_ticks(TIMEOUT));
+        let mut scratch = dray_port::scratch();
         let mut report = SendReport::default();
         loop {
             let now = clock::ticks();
@@ -94,7 +94,7 @@ impl Ping {
             sampler.poll(now, received, received * self.job.size as u64);
             let all_sent = self.job.count.is_some_and(|count| report.sent >= count);
             if now >= deadline || all_sent || signal.phase() != Phase::Run {
-                return Ok(report);
+                break;
             }
             if self.lane.send(1, |_| now)? == 0 {
                 report.refused += 1;
@@ -102,16 +102,33 @@ impl Ping {
                 continue;
             }
             report.sent += 1;
-            while answers.next < report.sent && signal.phase() != Phase::Stop {
-                if answers.take(&mut self.intake, &mut scratch, report.sent)? {
-                    continue;
-                }
-                if clock::ticks() >= now + timeout {
-                    break;
-                }
-                self.intake.idle()?;
-            }
+            self.wait_for(report.sent, TIMEOUT, signal, answers, &mut scratch)?;
         }
+        // A switch between the ends may not have run for longer.
+        self.wait_for(report.sent, Signal::DRAIN_MAX, signal, answers, &mut scratch)?;
+        Ok(report)
+    }
+
+    /// Waits until the replies to all `sent` frames have come back, at most for `patience`.
+    fn wait_for(
+        &mut self,
+        sent: u64,
+        patience: Duration,
+        signal: &Signal,
+        answers: &mut Answers,
+        scratch: &mut Scratch,
+    ) -> Result<(), RoleError> {
+        let until = clock::ticks() + clock::to_ticks(patience);
+        while answers.next < sent && signal.phase() != Phase::Stop {
+            if answers.take(&mut self.intake, scratch, sent)? {
+                continue;
+            }
+            if clock::ticks() >= until {
+                break;
+            }
+            self.intake.idle()?;
+        }
+        Ok(())
     }
 
     /// Sends frames when they are due, independent of replies.
@@ -157,13 +174,7 @@ impl Ping {
             from = clock::ticks();
         }
         let ended = clock::ticks();
-        // Wait for replies that are still under way.
-        let timeout = ended + clock::to_ticks(TIMEOUT);
-        while answers.next < sent && clock::ticks() < timeout && signal.phase() != Phase::Stop {
-            if !answers.take(&mut self.intake, &mut scratch, sent)? {
-                self.intake.idle()?;
-            }
-        }
+        self.wait_for(sent, TIMEOUT, signal, answers, &mut scratch)?;
         // A ping that was ended early was offered less.
         let so_far = pacer.count(ended.min(deadline));
         Ok(SendReport {

@@ -16,6 +16,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use dray_netdev::Interface;
+use dray_text::count;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
 use crate::handed::refused;
@@ -42,7 +43,8 @@ impl AfxdpUri {
             && self.queue + self.queues > queues
         {
             let what = format!("queues {} to {}", self.queue, self.queue + self.queues - 1);
-            let what = format!("{what}: the interface has {queues} queues, numbered from 0");
+            let queues = count(queues, "queue");
+            let what = format!("{what}: the interface has {queues}, numbered from 0");
             return Err(("queue", io::Error::new(io::ErrorKind::InvalidInput, what)));
         }
         let frame_max = FRAME_MAX.min(mtu + ETHERNET_LEN);

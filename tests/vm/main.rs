@@ -134,9 +134,9 @@ fn vm_dies_with_its_thread() {
 fn qemu_error_is_reported() {
     let _alone = alone();
     require_vm!();
-    let nobody = VhostUser::connect(Path::new("/nobody,there"), MacAddr::local(1));
-    let error = Vm::new("alone").vhost_user(nobody).boot(LIMIT).unwrap_err().to_string();
-    assert!(error.contains("Failed to connect to '/nobody,there'"), "{error}");
+    let missing = VhostUser::connect(Path::new("/nosuch,socket"), MacAddr::local(1));
+    let error = Vm::new("alone").vhost_user(missing).boot(LIMIT).unwrap_err().to_string();
+    assert!(error.contains("Failed to connect to '/nosuch,socket'"), "{error}");
     assert!(!error.contains('\n'), "{error}");
 }
 

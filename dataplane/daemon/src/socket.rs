@@ -248,7 +248,7 @@ mod tests {
         assert!(old.exists(), "the file of a socket that is not taken stays");
         drop(ControlSocket::inherit_or_bind(&address(&old), copy()).unwrap());
         assert!(!old.exists(), "its file is taken with it");
-        // Nobody reaches a socket without a file.
+        // A socket without a file cannot be reached.
         let again = ControlSocket::inherit_or_bind(&address(&old), copy()).unwrap();
         assert!(inode(&again) != own && old.exists());
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use dray_daemon::{
     ControlSocket, Hello, Incumbent, Program, Refusal, Request, Response, Successor, Takeover,
 };
-use dray_port::{Live, PortUri};
+use dray_port::{Live, PortUri, clock};
 use dray_sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +163,8 @@ enum End {
 impl Succession {
     /// Asks the switch at the socket `control` to hand over.
     pub fn request(control: &Path) -> Result<Self, TakeoverError> {
+        // Measuring it takes 20 ms, for which frames would wait.
+        clock::ticks_per_second();
         let (running, message, descriptors) = Takeover::request(control, PROGRAM)?;
         let (has_metrics, mut offer): (bool, Offer) = parse(&message)?;
         let mut descriptors = descriptors.into_iter();

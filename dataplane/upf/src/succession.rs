@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_daemon::{Hello, Page, Store, Takeover, TakeoverError};
-use dray_port::{Live, Port, PortUri, Resumption};
+use dray_port::{Live, Port, PortUri, Resumption, clock};
 use dray_shm::SharedWords;
 use tracing::warn;
 
@@ -56,6 +56,8 @@ impl Succession {
 
     /// Asks the user plane function at the socket `control` to hand over.
     pub fn request(control: &Path) -> Result<Self, TakeoverError> {
+        // Measuring it takes 20 ms, for which packets would wait.
+        clock::ticks_per_second();
         let (running, message, descriptors) = Takeover::request(control, PROGRAM)?;
         let mut descriptors = descriptors.into_iter();
         let sizes: Vec<(String, usize)> = serde_json::from_slice(&message).map_err(|error| {

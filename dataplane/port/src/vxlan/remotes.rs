@@ -13,28 +13,28 @@ use super::memory::{LEARNED_MAX, Memory};
 pub(super) struct Learned {
     memory: Memory,
     /// Held while an address is read or written, which takes two words.
-    whole: Arc<Mutex<()>>,
+    access: Arc<Mutex<()>>,
     /// Address of this host; the others have a port of the same number.
     local: SocketAddr,
 }
 
 impl Learned {
     pub(super) fn new(memory: Memory, local: SocketAddr) -> Self {
-        Self { memory, whole: Arc::default(), local }
+        Self { memory, access: Arc::default(), local }
     }
 
     /// Returns the address of a host by its number without the listed ones.
     pub(super) fn get(&self, at: usize) -> Option<SocketAddr> {
-        let _whole = self.lock();
+        let _access = self.lock();
         let [high, low, ..] = self.memory.hosts().get(at)?;
         let [high, low] = [high, low].map(|word| u128::from(word.load(Relaxed)));
         let ip = Ipv6Addr::from_bits(high << 64 | low).to_canonical();
-        let is_one = ip.is_ipv4() == self.local.is_ipv4() && !ip.is_unspecified();
-        is_one.then(|| SocketAddr::new(ip, self.local.port()))
+        let is_known = ip.is_ipv4() == self.local.is_ipv4() && !ip.is_unspecified();
+        is_known.then(|| SocketAddr::new(ip, self.local.port()))
     }
 
     fn set(&self, at: usize, ip: IpAddr) {
-        let _whole = self.lock();
+        let _access = self.lock();
         let ip = match ip {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -53,7 +53,7 @@ impl Learned {
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {
-        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

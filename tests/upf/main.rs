@@ -10,6 +10,7 @@ mod crash;
 mod fixture;
 mod forwarding;
 mod hostile;
+mod neighbours;
 mod peers;
 mod program;
 mod takeover;

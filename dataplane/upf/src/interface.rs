@@ -246,9 +246,9 @@ impl Interface {
         questions.filter_map(|(address, mac)| self.question(address, mac)).collect()
     }
 
-    /// Announces the interface's own addresses as soon as a peer is connected. A learning switch
-    /// would otherwise flood all frames to an address that has only ever received. Returns true if a
-    /// peer has connected since the last call.
+    /// Announces the interface's own addresses as soon as a peer is connected, and has it asked for all
+    /// neighbours that have not replied. A learning switch would otherwise flood all frames to an
+    /// address that has only ever received. Returns true if a peer has connected since the last call.
     pub(crate) fn announce(&self, tap: &Tap) -> bool {
         let transmit_all = || {
             let frames = self.announcements();
@@ -258,7 +258,11 @@ impl Interface {
         let before = self.announced.load(Relaxed);
         let done = self.is_ready(0) && (before || transmit_all());
         self.announced.store(done, Relaxed);
-        done && !before
+        let has_connected = done && !before;
+        if has_connected {
+            self.neighbours.begin_again();
+        }
+        has_connected
     }
 
     /// Returns the announcements of the interface's own addresses: an ARP announcement (RFC 5227,

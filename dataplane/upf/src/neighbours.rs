@@ -7,9 +7,10 @@
 //! * Another neighbour is learned only from a reply to an open question.
 //! * A known neighbour is asked now and then, at its own Ethernet address, and keeps that address
 //!   for as long as it replies. When another station claims the IP address, the claim is counted as
-//!   refused, and the known station is asked at once: another one is believed only if the known one
-//!   is silent.
-//! * A silent neighbour is asked less and less often, and again at once when it is heard of.
+//!   refused, and the known station is asked soon: another one is believed only if the known one is
+//!   silent.
+//! * A question without a reply is repeated soon. A silent neighbour is asked less and less often, and
+//!   soon when it is heard of.
 //! * A neighbour that no route and no tunnel leads to is forgotten.
 //!
 //! Their Ethernet addresses are in memory that outlives the process: the next one sends to them at
@@ -26,6 +27,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use dray_shm::SharedWords;
 use dray_wire::MacAddr;
@@ -35,12 +37,17 @@ use dray_datapath::lock;
 
 /// Maximum number of neighbours of an interface.
 pub(crate) const HOPS_MAX: usize = 16_384;
-/// Number of unanswered questions, one per round, after which a neighbour counts as absent (three
-/// seconds, as in RFC 4861, section 10).
-const QUESTIONS: u32 = 6;
-/// Rounds from a reply to the next question.
-const CONFIRM: u64 = 60;
-/// Maximum number of rounds between questions to a silent neighbour, as a power of two.
+/// Interval between rounds of questions, and from a neighbour's first question to the next one.
+pub(crate) const ROUND: Duration = Duration::from_millis(50);
+/// Rounds in half a second, the interval between questions after the first few. Messages from the
+/// network cause no more questions than one in this time.
+const HALF_SECOND: u64 = 10;
+/// Number of unanswered questions after which a neighbour counts as absent: 3.25 seconds (at least
+/// three, as in RFC 4861, section 10).
+const QUESTIONS: u32 = 9;
+/// Rounds from a reply to the next question: 30 seconds.
+const CONFIRM: u64 = 60 * HALF_SECOND;
+/// Maximum interval between questions to a silent neighbour, in half seconds, as a power of two.
 const PAUSE_BITS: u32 = 6;
 
 /// In place of the Ethernet address of a neighbour that has not replied to repeated questions.
@@ -79,6 +86,28 @@ struct Neighbour {
     asked: u32,
     /// Round of the next question.
     next: u64,
+}
+
+impl Neighbour {
+    /// Has it asked at the next full half second, unless it is due sooner.
+    fn ask_soon(&mut self, round: u64) {
+        self.next = self.next.min((round + 1).next_multiple_of(HALF_SECOND));
+    }
+}
+
+/// Returns the number of rounds from a question to the next one, if `asked` questions (at least one)
+/// have no reply: 50 ms, then twice as long each time, up to half a second; once the neighbour is
+/// silent, again twice as long each time.
+///
+/// Hosts usually repeat a question after a second: that is the default of RetransTimer (RFC 4861,
+/// section 7.2.2), Linux has the same for ARP, RFC 1122 (section 2.3.2.1) recommends no higher rate,
+/// and RFC 826 leaves it open. Our links are shared memory or a single wire, where a reply takes much
+/// less than a millisecond: after 50 ms, it or the question is lost, and until the question is
+/// repeated, so are all packets to the neighbour. An absent neighbour is asked three times more than
+/// if it were asked every half second from the start.
+fn pause(asked: u32) -> u64 {
+    let early = (1 << (asked - 1).min(4)).min(HALF_SECOND);
+    early << asked.saturating_sub(QUESTIONS + 1).min(PAUSE_BITS)
 }
 
 /// A question: the address that is asked for, and the Ethernet address to ask, if known.
@@ -209,7 +238,7 @@ impl Neighbours {
             None => neighbour.asked > 0,
         };
         if !is_right {
-            neighbour.next = 0;
+            neighbour.ask_soon(round);
             return Err(DropReason::NeighbourRefused);
         }
         (neighbour.asked, neighbour.next) = (0, round + CONFIRM);
@@ -217,14 +246,26 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Asks for `address` in the next round if its Ethernet address is unknown. Called when a
-    /// packet mentions the address but is not a reply to a question.
+    /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet mentions the
+    /// address but is not a reply to a question.
     pub(crate) fn heard_of(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
         if self.mac_of(number).is_none() {
-            state.neighbours[usize::from(number)].next = 0;
+            let round = state.round;
+            let neighbour = &mut state.neighbours[usize::from(number)];
+            neighbour.ask_soon(round);
+            // If that reply is lost, the next question comes half a second later.
+            neighbour.asked = neighbour.asked.min(QUESTIONS);
         }
+    }
+
+    /// Has all questions without a reply asked in the next round, as if they were new: a peer has
+    /// connected, which has not received them.
+    pub(crate) fn begin_again(&self) {
+        let mut state = lock(&self.state);
+        let open = state.neighbours.iter_mut().filter(|neighbour| neighbour.asked > 0);
+        open.for_each(|neighbour| (neighbour.asked, neighbour.next) = (0, 0));
     }
 
     /// Starts a round and returns its questions.
@@ -239,8 +280,7 @@ impl Neighbours {
                 continue;
             }
             neighbour.asked = neighbour.asked.saturating_add(1);
-            let bits = neighbour.asked.saturating_sub(QUESTIONS + 1).min(PAUSE_BITS);
-            neighbour.next = *round + (1 << bits);
+            neighbour.next = *round + pause(neighbour.asked);
             if neighbour.asked > QUESTIONS {
                 self.words.words()[usize::from(*number)].store(SILENT, Relaxed);
             }
@@ -274,6 +314,92 @@ fn address(words: &SharedWords, number: usize) -> IpAddr {
 mod tests {
     use super::*;
 
+    /// Neighbours with one that has no Ethernet address, and its number.
+    fn unknown(address: IpAddr) -> (Neighbours, u16) {
+        let neighbours = Neighbours::new().unwrap();
+        let number = neighbours.number(address).unwrap();
+        neighbours.hold(number);
+        (neighbours, number)
+    }
+
+    /// Returns the number of rounds until the next question, that round included.
+    fn rounds_to_question(neighbours: &Neighbours) -> u64 {
+        let mut rounds = 1..=10_000;
+        rounds.find(|_| !neighbours.questions().is_empty()).expect("a question within minutes")
+    }
+
+    #[test]
+    fn lost_question_is_repeated_within_tenth_of_second() {
+        let address = "10.0.3.2".parse().unwrap();
+        let (neighbours, number) = unknown(address);
+        assert_eq!(rounds_to_question(&neighbours), 1);
+        // The question or the reply is lost.
+        let rounds = rounds_to_question(&neighbours);
+        assert!(ROUND * (rounds as u32) < Duration::from_millis(100), "{rounds} rounds");
+        neighbours.answer(address, MacAddr::local(1)).unwrap();
+        assert_eq!(neighbours.mac_of(number), Some(MacAddr::local(1)));
+        assert_eq!(rounds_to_question(&neighbours), CONFIRM);
+    }
+
+    /// Bounds the questions, and so the time that a claim of another station has to wait.
+    #[test]
+    fn absent_neighbour_is_asked_at_limited_rate() {
+        let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
+        let mut round = 0;
+        let mut asked = Vec::new();
+        let mut silent = None;
+        while round < 1200 * HALF_SECOND {
+            round += rounds_to_question(&neighbours);
+            asked.push(round);
+            silent = silent.or(neighbours.is_silent(number).then_some(round));
+        }
+        let pauses: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let (early, late) = pauses.split_at(16);
+        assert_eq!(*early, [1, 2, 4, 8, 10, 10, 10, 10, 10, 10, 20, 40, 80, 160, 320, 640]);
+        assert!(late.iter().all(|pause| *pause == 640), "{late:?}");
+        assert_eq!(silent, Some(1 + 65));
+        // With one question every half second for three seconds, there were 31 in ten minutes.
+        assert!(asked.len() <= 31 + 3, "{}", asked.len());
+    }
+
+    /// However often the network mentions or claims an address.
+    #[test]
+    fn messages_cause_two_questions_each_second_at_most() {
+        let address = "10.0.3.2".parse().unwrap();
+        let [mac, other] = [MacAddr::local(1), MacAddr::local(2)];
+        let (neighbours, number) = unknown(address);
+        let rounds = 6 * HALF_SECOND;
+        let check = |provoke: &dyn Fn()| {
+            let round = |_| {
+                provoke();
+                neighbours.questions().len() as u64
+            };
+            let asked = (0..rounds).map(round).sum::<u64>();
+            // The first half second has three more.
+            assert!((3..=6 + 1 + 3).contains(&asked), "asked {asked} times in three seconds");
+        };
+        check(&|| neighbours.heard_of(address));
+        check(&|| neighbours.heard_of(address));
+        assert!(neighbours.is_silent(number));
+        check(&|| neighbours.heard_of(address));
+        neighbours.answer(address, mac).unwrap();
+        check(&|| assert!(neighbours.answer(address, other).is_err()));
+        assert_eq!(neighbours.mac_of(number), Some(mac), "it may still reply");
+    }
+
+    #[test]
+    fn open_questions_begin_again_with_a_peer() {
+        let [open, known] = ["10.0.3.2", "10.0.3.3"].map(|text| text.parse().unwrap());
+        let (neighbours, _) = unknown(open);
+        neighbours.number(known).unwrap();
+        neighbours.questions();
+        neighbours.answer(known, MacAddr::local(1)).unwrap();
+        (0..50 * HALF_SECOND).for_each(|_| _ = neighbours.questions());
+        neighbours.begin_again();
+        assert_eq!(neighbours.questions(), [(open, None)]);
+        assert_eq!(neighbours.questions(), [(open, None)]);
+    }
+
     #[test]
     fn next_process_sends_to_known_neighbours_and_asks_them() {
         let addresses: [IpAddr; 4] =
@@ -284,7 +410,7 @@ mod tests {
         numbers.iter().for_each(|number| own.hold(*number));
         own.questions();
         addresses[..3].iter().for_each(|address| own.answer(*address, mac).unwrap());
-        (0..=QUESTIONS).for_each(|_| _ = own.questions());
+        (0..=7 * HALF_SECOND).for_each(|_| _ = own.questions());
         assert!(own.is_silent(numbers[3]));
         let past = Neighbours::past(own.as_fd().try_clone_to_owned().unwrap()).unwrap();
         let hops: Vec<_> =

@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
+use crate::neighbours::ROUND;
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
 use dray_datapath::{Activity, lock};
 
-/// Interval between rounds of questions to neighbours.
-const ASK: Duration = Duration::from_millis(500);
-/// Interval between looks for a peer that has connected.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval between looks for a peer that has connected; every second one is a round of questions to
+/// neighbours.
+const LOOK: Duration = Duration::from_millis(25);
+const _: () = assert!(2 * LOOK.as_millis() == ROUND.as_millis());
+/// Interval between attempts to record sessions that could not be recorded before.
+const RECORD: Duration = Duration::from_millis(500);
 
 /// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct RunningUpf {
@@ -74,11 +77,15 @@ impl RunningUpf {
         }
         let upf = running.upf.clone();
         let neighbours = move || {
-            let mut due = Instant::now();
+            let [mut ask, mut record] = [Instant::now(); 2];
             while !upf.course.has_ended() {
-                if upf.tend_neighbours(Instant::now() >= due) {
-                    upf.record_again();
-                    due = Instant::now() + ASK;
+                let now = Instant::now();
+                if upf.tend_neighbours(now >= ask) {
+                    ask = now + ROUND;
+                    if now >= record {
+                        upf.record_again();
+                        record = now + RECORD;
+                    }
                 }
                 thread::park_timeout(LOOK);
             }

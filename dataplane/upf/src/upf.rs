@@ -419,9 +419,9 @@ impl Upf {
         self.n3.announce(&self.tap) | self.n6.announce(&self.tap)
     }
 
-    /// Sends questions for neighbours whose Ethernet address is unknown, and at longer intervals for
-    /// all others; forgets neighbours that no session needs any more. Must be called twice a second, and
-    /// when a peer has connected.
+    /// Starts a round of questions: sends those for neighbours whose Ethernet address is unknown, and
+    /// at longer intervals for all others; forgets neighbours that no session needs any more. Must be
+    /// called every 50 ms, and when a peer has connected.
     pub fn ask_for_neighbours(&self) {
         self.forget_neighbours();
         for interface in [&self.n3, &self.n6] {

@@ -37,8 +37,9 @@ const DRAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the user is told what the load waits for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Maximum time that a reply takes to arrive.
-const ANSWER: Duration = Duration::from_millis(100);
+/// Time without a question after which the user plane function has received all replies. It repeats
+/// its first question after 50 ms, and the second after 100 ms.
+const ANSWER: Duration = Duration::from_millis(150);
 
 /// Settings of a load.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +132,8 @@ struct Side {
     addresses: HashSet<IpAddr>,
     /// Addresses that it has not resolved yet.
     awaited: HashSet<IpAddr>,
+    /// Tick at which it was last sent a reply.
+    replied: u64,
     /// Checks the packets that this side receives.
     checker: Checker,
     /// Length of the frames on N6 in bytes.
@@ -178,6 +181,7 @@ impl Side {
             mac,
             addresses,
             awaited,
+            replied: 0,
             checker,
             len: len as u64,
             outcome: Outcome::default(),
@@ -226,7 +230,18 @@ impl Side {
     /// Receives and checks frames, and replies to requests for our addresses.
     fn receive(&mut self, watch: &mut dyn Watch) -> io::Result<bool> {
         let Self {
-            rx, tx, mac, addresses, awaited, checker, len, outcome, receiving, notices, ..
+            rx,
+            tx,
+            mac,
+            addresses,
+            awaited,
+            replied,
+            checker,
+            len,
+            outcome,
+            receiving,
+            notices,
+            ..
         } = self;
         let mut scratch = scratch();
         let mut worked = false;
@@ -249,6 +264,7 @@ impl Side {
                         let answer = [Frame::from(&answer[..])];
                         if matches!(tx[0].0.transmit(&answer), Ok(1)) {
                             awaited.remove(&address);
+                            *replied = now;
                         }
                         continue;
                     }
@@ -407,6 +423,7 @@ impl Load {
             if !asked && waited < patience {
                 last = clock::ticks();
             }
+            last = last.max(self.gnbs.replied).max(self.network.replied);
             if !asked && waited > silence {
                 silence = u64::MAX;
                 let obstacles = [self.gnbs.obstacle("N3"), self.network.obstacle("N6")];

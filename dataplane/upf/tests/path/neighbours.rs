@@ -198,11 +198,11 @@ fn learned_neighbours_are_kept_while_they_answer() {
         let mut rounds = 0;
         while sent_to(&mut ends).is_some() {
             rounds += 1;
-            assert!(rounds < 100, "{gnb}");
+            assert!(rounds < 1000, "{gnb}");
             ends.up([says(ATTACKER, gnb)]);
             ends.upf.ask_for_neighbours();
         }
-        assert!(rounds >= 6, "{gnb}");
+        assert!(rounds >= 60, "{gnb}: silent for {rounds} rounds of 50 ms only");
         let other = MacAddr([2, 0, 0, 0, 3, 7]);
         ends.upf.ask_for_neighbours();
         ends.up([says(other, gnb)]);
@@ -210,7 +210,7 @@ fn learned_neighbours_are_kept_while_they_answer() {
     }
 }
 
-/// A silent neighbour is asked less and less often, and at once when it sends something.
+/// A silent neighbour is asked less and less often, and within half a second when it sends something.
 #[test]
 fn silent_neighbours_are_asked_less_often() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
@@ -218,9 +218,9 @@ fn silent_neighbours_are_asked_less_often() {
         ends.upf.ask_for_neighbours();
         ends.n3.received().len()
     };
-    let asked: usize = (0..7).map(|_| round(&mut ends)).sum();
-    assert_eq!(asked, 7, "asked in every round at first");
-    let asked: usize = (0..1200).map(|_| round(&mut ends)).sum();
+    let asked: usize = (0..66).map(|_| round(&mut ends)).sum();
+    assert_eq!(asked, 10, "asked every half second at first, and three times more");
+    let asked: usize = (0..12_000).map(|_| round(&mut ends)).sum();
     assert!((5..40).contains(&asked), "asked {asked} times in ten minutes");
     // The neighbour identifies itself by asking for our address.
     let asks = dray_wire::arp::Arp {
@@ -231,7 +231,8 @@ fn silent_neighbours_are_asked_less_often() {
     while round(&mut ends) > 0 {}
     ends.up([craft::arp(ends::GNB_MAC, MacAddr([0xff; 6]), &asks)]);
     assert_eq!(ends.n3.received().len(), 1, "reply to the neighbour's request");
-    assert_eq!(round(&mut ends), 1, "the neighbour is asked at once");
+    let asked: usize = (0..10).map(|_| round(&mut ends)).sum();
+    assert_eq!(asked, 1, "the neighbour is asked soon");
     ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
     assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
 }

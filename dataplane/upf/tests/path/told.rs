@@ -146,7 +146,7 @@ fn users_get_icmp_errors() {
         assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
         assert_eq!(ends.n3.received(), NOTHING);
     }
-    (0..7).for_each(|_| ends.upf.ask_for_neighbours());
+    (0..66).for_each(|_| ends.upf.ask_for_neighbours());
     ends.n6.received();
     for (packet, expected) in unheard.iter().zip([(3, 1, 0), (1, 3, 0)]) {
         assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);

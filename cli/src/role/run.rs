@@ -37,7 +37,7 @@ pub(super) fn run(job: Job, common: &Common) -> Result<(), Failure> {
         Some(captured) => captured.open(uri),
         None => uri.open(),
     };
-    let mut role = Role::open(job, &open).map_err(|error| match error {
+    let mut role = Role::open(job, &open, &|| ()).map_err(|error| match error {
         wrong if wrong.is_wrong_usage() => Failure::usage(wrong),
         other => other.into(),
     })?;

@@ -1,10 +1,11 @@
 //! The agent: runs roles by remote control, one job after the other, as lines of JSON.
 //!
 //! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start;
-//! `{"ready": [...]}` once the ports are open, their peers are connected and the role is about to
-//! run; then either `{"done": REPORT}` or `{"failed": {...}}`. Sending roles wait for `begin`. The
-//! ports stay open until the next job, so that peers can still take frames. When the requests end,
-//! the agent and its role end too, so nothing outlives the caller.
+//! `"progress"` now and then if a role takes long to open; `{"ready": [...]}` once the ports are
+//! open, their peers are connected and the role is about to run; then either `{"done": REPORT}` or
+//! `{"failed": {...}}`. Sending roles wait for `begin`. The ports stay open until the next job, so
+//! that peers can still take frames. When the requests end, the agent and its role end too, so
+//! nothing outlives the caller.
 
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
@@ -48,6 +49,9 @@ pub enum Request {
 pub enum Event {
     /// The agent is running. Reported once.
     Up,
+    /// The role is not ready yet, but has come further: a user plane function has created more
+    /// sessions.
+    Progress,
     /// The ports are open, with the outcome of each negotiation.
     Ready(Vec<Agreement>),
     /// The role has ended.
@@ -82,15 +86,15 @@ pub enum Role {
 }
 
 impl Role {
-    /// Opens the ports of `job` by `open`.
-    pub fn open(job: Job, open: &OpenPort<'_>) -> Result<Self, RoleError> {
+    /// Opens the ports of `job` by `open`; calls `progress` now and then if that takes long.
+    pub fn open(job: Job, open: &OpenPort<'_>, progress: &dyn Fn()) -> Result<Self, RoleError> {
         // The first use calibrates the clock, which takes time that a running role does not have.
         dray_port::clock::ticks_per_second();
         Ok(match job {
             Job::Send(job) => Self::Send(Sender::open(job, open)?),
             Job::Receive(job) => Self::Receive(Receiver::open(&job, open)?),
             Job::Forward(job) => Self::Forward(Forwarder::open(job, open)?),
-            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job, open)?)),
+            Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job, open, progress)?)),
             Job::Echo(job) => Self::Echo(Echo::open(job, open)?),
             Job::Ping(job) => Self::Ping(Box::new(Ping::open(job, open)?)),
             Job::StreamSend(job) => Self::StreamSend(StreamSender::open(job)),
@@ -224,7 +228,8 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
 }
 
 fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
-    let mut role = match Role::open(job, &PortUri::open) {
+    let progress = || say(events, &Event::Progress);
+    let mut role = match Role::open(job, &PortUri::open, &progress) {
         Ok(role) => role,
         Err(error) => return say(events, &Event::Failed { message: error.to_string() }),
     };
@@ -256,11 +261,38 @@ fn say(events: &Mutex<impl Write>, event: &Event) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use dray_port::{LinkState, clock};
+    use dray_upf::UpfConfig;
     use dray_wire::Flow;
+    use dray_wire::gtpu::Direction;
 
     use super::*;
-    use crate::{Lane, SendJob};
+    use crate::{Lane, SendJob, UpfJob};
+
+    /// A caller waits for a million sessions as long as there are more.
+    #[test]
+    fn user_plane_function_reports_progress() {
+        let config = r#"
+            n3 = { mac = "02:00:00:00:03:01", addresses = ["10.0.3.1"] }
+            n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1"] }
+            generate = { count = 2500, gnbs = ["10.0.3.2"], ue = "10.45.0.1" }
+        "#;
+        let job = UpfJob {
+            n3: "null:".parse().unwrap(),
+            n6: "null:".parse().unwrap(),
+            config: UpfConfig::from_toml(config).unwrap(),
+            direction: Direction::Uplink,
+            yielding: false,
+            sleeping: false,
+            interval: Duration::from_millis(10),
+        };
+        let reports = Cell::new(0);
+        let report = || reports.set(reports.get() + 1);
+        Role::open(Job::Upf(Box::new(job)), &PortUri::open, &report).unwrap();
+        assert_eq!(reports.get(), 2);
+    }
 
     #[test]
     fn sender_leaves_once_queue_is_taken() {
@@ -283,7 +315,7 @@ mod tests {
             interval: Duration::from_millis(10),
         };
         clock::ticks_per_second();
-        let mut role = Role::open(Job::Send(job), &PortUri::open).unwrap();
+        let mut role = Role::open(Job::Send(job), &PortUri::open, &|| ()).unwrap();
         let signal = Signal::default();
         role.connect(&signal).unwrap();
         let link = back_end.link.take().unwrap();

@@ -291,7 +291,7 @@ mod tests {
         let signal = Signal::default();
         let report = std::thread::scope(|scope| {
             let echo = scope.spawn(|| echo.run(&signal, None).unwrap());
-            let mut role = Role::open(Job::Ping(ping), &PortUri::open).unwrap();
+            let mut role = Role::open(Job::Ping(ping), &PortUri::open, &|| ()).unwrap();
             let report = role.run(&Signal::default(), None).unwrap();
             signal.stop();
             echo.join().unwrap();

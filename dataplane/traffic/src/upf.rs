@@ -17,12 +17,12 @@ pub struct UserPlane {
 }
 
 impl UserPlane {
-    /// Opens both ports and creates all sessions.
-    pub fn open(job: UpfJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
+    /// Opens both ports and creates all sessions; calls `progress` now and then meanwhile.
+    pub fn open(job: UpfJob, open: &OpenPort<'_>, progress: &dyn Fn()) -> Result<Self, RoleError> {
         let (n3_uri, n6_uri) = (&job.n3, &job.n6);
         let mut links = Links::default();
         let (n3, n6) = (links.open(n3_uri, open)?, links.open(n6_uri, open)?);
-        let (upf, workers) = Upf::new(&job.config, n3, n6)?;
+        let (upf, workers) = Upf::with_progress(&job.config, n3, n6, progress)?;
         let [uplink, downlink] = workers;
         let worker = match job.direction {
             Direction::Uplink => uplink,

@@ -71,7 +71,18 @@ impl Upf {
     /// Creates a user plane function from two open ports, with all sessions of `config`, which is
     /// checked as a whole. Also returns its uplink and its downlink.
     pub fn new(config: &UpfConfig, n3: Port, n6: Port) -> Result<(Self, [Worker; 2]), ConfigError> {
-        let (upf, workers) = Self::with_workers(config, n3, n6, 1)?;
+        Self::with_progress(config, n3, n6, &|| ())
+    }
+
+    /// Like [`new`](Self::new); calls `progress` after every 1000 sessions, since a million of them may
+    /// take a minute on a busy machine.
+    pub fn with_progress(
+        config: &UpfConfig,
+        n3: Port,
+        n6: Port,
+        progress: &dyn Fn(),
+    ) -> Result<(Self, [Worker; 2]), ConfigError> {
+        let (upf, workers) = Self::create(config, None, [n3, n6], 1, progress)?;
         Ok((upf, workers.map(|mut workers| workers.remove(0))))
     }
 
@@ -96,6 +107,16 @@ impl Upf {
         n3: Port,
         n6: Port,
         workers: usize,
+    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
+        Self::create(config, past, [n3, n6], workers, &|| ())
+    }
+
+    fn create(
+        config: &UpfConfig,
+        past: Option<&mut Succession>,
+        [n3, n6]: [Port; 2],
+        workers: usize,
+        progress: &dyn Fn(),
     ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
         let wrong = |field: &str, what: String| Err(ConfigError::new(what).in_field(field));
         let count = config.session_count();
@@ -239,13 +260,19 @@ impl Upf {
             tap: taps[taps.len() - 1].clone(),
             captures,
         };
+        let mut added = 0usize;
         let mut add = |session: SessionConfig| {
             let nothing_leaves = || 0;
             upf.transact(&[Operation::Add(session)], nothing_leaves, |changes| {
                 for (workers, change) in directions.iter_mut().zip(changes) {
                     each(workers, change, |worker, mut change| worker.change(&mut change));
                 }
-            })
+            })?;
+            added += 1;
+            if added.is_multiple_of(1000) {
+                progress();
+            }
+            Ok(())
         };
         match past {
             None => config.all_sessions().try_for_each(add)?,

@@ -267,8 +267,8 @@ fn simulated() -> Check {
 /// `serving` and `working`.
 fn both(serving: Job, working: Job) -> Result<(Report, Report), RoleError> {
     let (end, own) = (Signal::default(), Signal::default());
-    let mut serving = Role::open(serving, &PortUri::open)?;
-    let mut working = Role::open(working, &PortUri::open)?;
+    let mut serving = Role::open(serving, &PortUri::open, &|| ())?;
+    let mut working = Role::open(working, &PortUri::open, &|| ())?;
     thread::scope(|scope| {
         let served = scope.spawn(|| {
             serving.connect(&end)?;

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["redirect", "shortcut", "sockets"];
+const PROGRAMS: [&str; 4] = ["bypass", "redirect", "shortcut", "sockets"];
 
 fn main() {
     println!("cargo::rerun-if-changed=bpf");

@@ -10,6 +10,7 @@ mod node;
 #[macro_use]
 mod machine;
 
+mod bypass;
 mod cri;
 mod docker;
 mod hostile;

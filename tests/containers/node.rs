@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -148,6 +148,21 @@ impl Node {
             .stdout(Stdio::null())
             .stderr(said);
         *self.switch.borrow_mut() = Some(Started(command.spawn().unwrap()));
+        assert!(eventually(|| self.client().status().is_ok()), "{}", self.said());
+    }
+
+    /// Starts a switch that takes over the running one, which ends.
+    pub(crate) fn take_over(&self) {
+        let said = File::options().append(true).open(self.at("switch.log")).unwrap();
+        let mut command = common::command();
+        command
+            .args(["switch", "--idle", "50us", "--take-over"])
+            .env("DRAY_CONTROL_DIR", self.at("run"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(said);
+        let mut before = self.switch.replace(Some(Started(command.spawn().unwrap()))).unwrap();
+        assert!(eventually(|| before.0.try_wait().unwrap().is_some()), "{}", self.said());
         assert!(eventually(|| self.client().status().is_ok()), "{}", self.said());
     }
 
@@ -297,6 +312,13 @@ impl Node {
             .filter(|name| name.contains(['.', ':']) && !name.starts_with("last"))
             .collect();
         assert!(addresses.is_empty(), "{addresses:?}");
+    }
+
+    /// Returns the names of the records of attachments.
+    pub(crate) fn records(&self) -> Vec<String> {
+        let mut names = self.names_in("run/cni");
+        names.retain(|name| name.ends_with(".json"));
+        names
     }
 
     pub(crate) fn names_in(&self, folder: &str) -> Vec<String> {

@@ -42,7 +42,7 @@ fn ports_come_back_when_switch_is_killed_and_started() {
     assert_eq!(names(&node), ["c0.eth0", "c1.eth0"], "{}", node.said());
     assert!(node.said().contains("gone:eth0: "), "{}", node.said());
     node.call("STATUS", "", "", &keys).unwrap();
-    assert_eq!(node.names_in("run/cni").len(), 2);
+    assert_eq!(node.records().len(), 2);
     // The same by an operator, for a switch without privileges.
     node.client().remove_port(&"c0.eth0".parse().unwrap()).unwrap();
     let restore = || {

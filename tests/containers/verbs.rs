@@ -157,7 +157,7 @@ fn repeated_add_replaces_the_first() {
     for _ in 0..8 {
         node.call("ADD", "c1", &pod.path(), &keys).unwrap();
         assert_eq!(node.ports().len(), 1);
-        assert_eq!(node.names_in("run/cni"), ["c1:eth0.json"]);
+        assert_eq!(node.records(), ["c1:eth0.json"]);
     }
     assert_eq!(pod.run("ip -4 -o address show eth0").lines().count(), 1);
     for _ in 0..2 {
@@ -211,7 +211,7 @@ fn switch_that_is_down_fails_add_and_status_but_not_del() {
     assert!(message.contains("no program listens at") && message.contains("start `dray switch`"));
     let other = Pod::new();
     assert_eq!(node.call("ADD", "c2", &other.path(), &keys).unwrap_err()["code"], 11);
-    assert_eq!(node.names_in("run/cni"), ["c1:eth0.json"]);
+    assert_eq!(node.records(), ["c1:eth0.json"]);
     for _ in 0..2 {
         assert_eq!(node.call("DEL", "c1", &pod.path(), &keys), Ok(Value::Null));
     }
@@ -262,7 +262,7 @@ fn errors_have_codes_and_leave_nothing() {
         assert_eq!(error["code"], code, "{error}");
         assert!(error["msg"].as_str().unwrap().contains(part), "{error}");
         assert!(!pod.run("ip -o link").contains("eth0"));
-        assert_eq!(node.names_in("run/cni"), ["c1:eth0.json"]);
+        assert_eq!(node.records(), ["c1:eth0.json"]);
     }
     node.call("DEL", "c1", &first.path(), &json!({})).unwrap();
     node.assert_clean();

@@ -83,6 +83,14 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     let left = header.len() - 3;
     let mut text = table(&header, rows, left);
     for port in ports {
+        if let Some(bypass) = &port.bypass {
+            let is = if bypass.is_open { "open" } else { "closed" };
+            let (counted, name) = (&port.counters, &port.config.name);
+            text.push_str(&format!(
+                "{name}: bypass {is}: the kernel passed {} of {} rx frames, {} of {} tx frames\n",
+                bypass.rx_frames, counted.rx_frames, bypass.tx_frames, counted.tx_frames,
+            ));
+        }
         if let Some(why) = &port.unreachable {
             text.push_str(&format!("{}: no peer: {why}\n", port.config.name));
         }
@@ -193,7 +201,7 @@ pub(super) fn status(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dray_switch::{Counters, DropReason, PortState};
+    use dray_switch::{BypassStatus, Counters, DropReason, PortState};
 
     use super::*;
 
@@ -214,6 +222,7 @@ mod tests {
             disconnects: [("invalid ring index".to_owned(), 2)].into(),
             receive_ring: None,
             transmit_ring: None,
+            bypass: None,
             counters,
         }
     }
@@ -229,6 +238,10 @@ b     null:  running  -       1       2         3
 ";
         assert_eq!(text, expected);
         assert!(!ports(&[port("b=null:")]).contains("vlan"));
+        let bypass = Some(BypassStatus { is_open: true, rx_frames: 4, tx_frames: 0 });
+        let text = ports(&[PortStatus { bypass, ..port("b=null:") }]);
+        let last = "b: bypass open: the kernel passed 4 of 7 rx frames, 0 of 0 tx frames\n";
+        assert!(text.ends_with(last), "{text}");
         assert_eq!(ports(&[]).lines().count(), 2);
     }
 

@@ -105,6 +105,8 @@ fn settings(port: &dray_switch::PortStatus) -> Vec<String> {
             other => format!("{key} {other}"),
         }));
     }
+    let is_open = |open| if open { "bypass open" } else { "bypass closed" };
+    settings.extend(port.bypass.map(|bypass| is_open(bypass.is_open).to_owned()));
     settings.extend((!port.features.is_empty()).then(|| port.features.join(" ")));
     settings
 }

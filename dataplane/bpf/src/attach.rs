@@ -62,6 +62,16 @@ pub enum XdpError {
     Map(io::Error),
 }
 
+impl From<XdpError> for io::Error {
+    /// Returns the system's error, of a program of another type.
+    fn from(error: XdpError) -> Self {
+        match error {
+            XdpError::Load(error) | XdpError::Attach(error) | XdpError::Map(error) => error,
+            error => Self::other(error),
+        }
+    }
+}
+
 fn load_hint(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM) => hint(&[BPF, NET_ADMIN]),

@@ -1,10 +1,11 @@
-//! `bpf(2)` for links, whose descriptors another process may continue with: that of a link of `aya`
-//! stays its own.
+//! `bpf(2)` where `aya` does not reach: for links, whose descriptors another process may continue with
+//! (that of a link of `aya` stays its own), and for programs by their number.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Constants of linux/bpf.h.
+const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
@@ -52,13 +53,27 @@ pub(crate) fn create_link(
         flags,
     };
     // SAFETY: the kernel reads as many bytes as the structure has.
-    let link = unsafe {
+    opened(unsafe {
         libc::syscall(libc::SYS_bpf, BPF_LINK_CREATE, &raw const create, size_of_val(&create))
-    };
-    let link = RawFd::try_from(link).ok().filter(|link| *link >= 0);
-    let link = link.ok_or_else(io::Error::last_os_error)?;
+    })
+}
+
+/// Opens a loaded program by its number.
+pub(crate) fn program_of(id: u32) -> io::Result<OwnedFd> {
+    // The number, the number after which to continue, and flags.
+    let get = [id, 0, 0];
+    // SAFETY: the kernel reads as many bytes as the array has.
+    opened(unsafe {
+        libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, &raw const get, size_of_val(&get))
+    })
+}
+
+/// Takes the descriptor that a system call has returned.
+fn opened(result: libc::c_long) -> io::Result<OwnedFd> {
+    let opened = RawFd::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
+    let opened = opened.ok_or_else(io::Error::last_os_error)?;
     // SAFETY: the kernel has just opened it.
-    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
 /// Returns the index of the interface that an XDP program is attached to by `link`; 0 if it was

@@ -77,6 +77,8 @@ pub struct Captures {
     running: AtomicU64,
     /// Number of captures started.
     started: AtomicU64,
+    /// Is told when a capture begins (true) or has ended.
+    watch: Box<dyn Fn(bool) + Send + Sync>,
 }
 
 /// A number and its port.
@@ -100,7 +102,13 @@ impl Captures {
             ports: Mutex::default(),
             running: AtomicU64::new(0),
             started: AtomicU64::new(0),
+            watch: Box::new(|_| ()),
         }
+    }
+
+    /// Has `watch` called before each capture begins, with true, and after it has ended, with false.
+    pub fn watched(self, watch: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self { watch: Box::new(watch), ..self }
     }
 
     /// Returns the number of a new port. A port of the same name that was removed had the same. Ports
@@ -209,6 +217,7 @@ impl Captures {
         let number = self.started.fetch_add(1, Relaxed);
         // Dropped on an error as well.
         let running = Running { captures: self.clone(), number };
+        (self.watch)(true);
         let file = self
             .tap_all(number, &wanted)
             .map_err(|what| Refusal::new(500, format!("capture: memory for the frames: {what}")))?;
@@ -238,6 +247,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.captures.taps.iter().for_each(|tap| tap.remove(self.number));
         self.captures.running.fetch_sub(1, Relaxed);
+        (self.captures.watch)(false);
     }
 }
 

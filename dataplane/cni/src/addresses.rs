@@ -1,15 +1,13 @@
-//! Addresses and routes of a TAP interface in the container, by route netlink (rtnetlink(7)). All
-//! functions work in the network namespace of the calling thread.
+//! Addresses and routes of an interface in the container, by route netlink (rtnetlink(7)). All functions
+//! work in the network namespace of the calling thread.
 
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 
 use dray_netdev::{Interface, exchange};
-use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
     RouteScope, RouteType,
@@ -74,7 +72,7 @@ fn allow_ipv6(interface: &str) -> io::Result<()> {
 pub(crate) fn of(interface: &str) -> io::Result<Vec<(IpAddr, u8)>> {
     let index = Interface::find(interface)?.index();
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let replies = exchange(&Netlink::open()?.0, request, NLM_F_DUMP)?;
+    let replies = Netlink::open()?.list(request)?;
     let addresses = replies.into_iter().filter_map(|reply| match reply {
         RouteNetlinkMessage::NewAddress(message) if message.header.index == index => {
             let len = message.header.prefix_len;
@@ -88,35 +86,11 @@ pub(crate) fn of(interface: &str) -> io::Result<Vec<(IpAddr, u8)>> {
     Ok(addresses.collect())
 }
 
-/// Returns the name of the interface that has an Ethernet address; `None` if no interface has it.
-pub(crate) fn interface_with(mac: MacAddr) -> io::Result<Option<String>> {
-    let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    let replies = exchange(&Netlink::open()?.0, request, NLM_F_DUMP)?;
-    Ok(replies.into_iter().find_map(|reply| {
-        let RouteNetlinkMessage::NewLink(LinkMessage { attributes, .. }) = reply else {
-            return None;
-        };
-        let has_it = attributes.contains(&LinkAttribute::Address(mac.0.to_vec()));
-        let name = attributes.into_iter().find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name),
-            _ => None,
-        });
-        name.filter(|_| has_it)
-    }))
-}
-
-/// Removes an interface, if there is one of this name.
-pub(crate) fn remove(interface: &str) -> io::Result<()> {
-    let Ok(found) = Interface::find(interface) else { return Ok(()) };
-    let mut link = LinkMessage::default();
-    link.header.index = found.index();
-    Netlink::open()?.change(RouteNetlinkMessage::DelLink(link), 0)
-}
-
-struct Netlink(Socket);
+/// A socket of route netlink.
+pub(crate) struct Netlink(Socket);
 
 impl Netlink {
-    fn open() -> io::Result<Self> {
+    pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -176,7 +150,16 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
-    fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    /// Returns the replies to a request for a list.
+    pub(crate) fn list(
+        &self,
+        request: RouteNetlinkMessage,
+    ) -> io::Result<Vec<RouteNetlinkMessage>> {
+        exchange(&self.0, request, NLM_F_DUMP)
+    }
+
+    /// Has something changed, with flags such as [`NLM_F_CREATE`].
+    pub(crate) fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         exchange(&self.0, request, flags | NLM_F_ACK).map(drop)
     }
 }

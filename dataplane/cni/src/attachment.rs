@@ -1,14 +1,14 @@
 //! Attachments: a port of the switch, and its interface, socket or directory in the container.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use dray_netdev::{Interface, TapFormat, create_tap};
+use dray_netdev::Interface;
 use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
@@ -20,10 +20,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::addresses;
-use crate::kind::Kind;
+use crate::ends::{Ends, Wanted};
+use crate::file::remove_file;
+use crate::kind::{Kind, MTU_USUAL};
 use crate::namespace::{self, Identity};
 use crate::reply::{CniError, code};
-use crate::store::{Store, remove_file};
+use crate::store::Store;
 
 /// The record of an attachment. It is written before any part of the attachment is made, so each part
 /// may be missing.
@@ -50,9 +52,9 @@ pub struct Attachment {
     pub(crate) directory: Option<PathBuf>,
     /// Device information file that the plugin has written.
     pub(crate) device_info: Option<PathBuf>,
-    /// True if a container engine moves the TAP interface into the container, under a name of its
-    /// choice. Until then it is in the namespace of engine, plugin and switch, called `interface`;
-    /// `identity` has no meaning.
+    /// True if a container engine moves the interface into the container, under a name of its choice.
+    /// Until then it is in the namespace of engine and plugin, called `interface`; `identity` has no
+    /// meaning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_moved: bool,
 }
@@ -100,22 +102,26 @@ impl Attachment {
 
     /// Makes everything that the record describes; the interface gets the addresses and routes of an
     /// IPAM plugin's result.
-    pub(crate) fn attach(&self, addresses: Option<&Value>) -> Result<(), CniError> {
-        self.create()?;
-        self.add_port(&self.open()?)?;
+    pub(crate) fn attach(&self, ends: &Ends, addresses: Option<&Value>) -> Result<(), CniError> {
+        self.create(ends)?;
+        self.add_port(&self.open(ends)?)?;
         let (Kind::Tap, Some(addresses)) = (self.kind, addresses) else { return Ok(()) };
         namespace::within(&self.netns, || addresses::configure(&self.interface, addresses))
             .map_err(|error| CniError::io(&self.netns.display(), &error))?
     }
 
-    /// Creates what the port uses: the TAP interface in the container, or the directory.
-    pub(crate) fn create(&self) -> Result<(), CniError> {
-        if self.is_moved {
-            return self.create_tap();
-        }
-        if self.kind == Kind::Tap {
-            let made = namespace::within(&self.netns, || self.create_tap());
-            return made.map_err(|error| CniError::io(&self.netns.display(), &error))?;
+    /// Creates what the port uses: the interface in the container, or the directory.
+    pub(crate) fn create(&self, ends: &Ends) -> Result<(), CniError> {
+        if let PortUri::Tap(uri) = &self.port.uri {
+            return ends.create(&Wanted {
+                interface: &self.interface,
+                netns: (!self.is_moved).then_some(&self.netns),
+                mac: self.mac().unwrap_or_else(|| own_mac(&self.key())),
+                mtu: uri.mtu.unwrap_or(MTU_USUAL),
+                is_multi_queue: uri.queues > 1,
+                id: end_id(&self.key()),
+                control: self.switch(),
+            });
         }
         match &self.directory {
             None => Ok(()),
@@ -125,95 +131,38 @@ impl Attachment {
         }
     }
 
-    /// Creates the interface in the thread's namespace, under a name that nothing else has, and
-    /// renames it once its address says that it is ours.
-    fn create_tap(&self) -> Result<(), CniError> {
-        let name = &self.interface;
-        let failed = |error| CniError::io(&format!("TAP interface {name}"), &error);
-        let format = TapFormat { has_header: true, is_multi_queue: self.port.fd > 1 };
-        let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
-        let device = device.map_err(|error| {
-            let what = "/dev/net/tun (the kernel needs CONFIG_TUN)";
-            CniError::io(&what, &error)
-        })?;
-        let unfinished = self.unfinished();
-        create_tap(device.as_fd(), &unfinished, format).map_err(failed)?;
-        let interface = Interface::find(&unfinished).map_err(failed)?;
-        if let Some(MacAddr(mac)) = self.mac() {
-            interface.set_mac(mac).map_err(failed)?;
-        }
-        interface.rename(name).map_err(|error| match error.raw_os_error() {
-            Some(errno) if errno == Errno::EXIST.raw_os_error() => {
-                let what = format!(
-                    "CNI_IFNAME={name}: the container already has this interface; give another name"
-                );
-                CniError::new(code::INVALID_ENVIRONMENT, what)
-            }
-            _ => failed(error),
-        })
+    /// Returns a number of the switch.
+    fn switch(&self) -> u64 {
+        hash(&self.control.to_string_lossy())
     }
 
-    fn unfinished(&self) -> String {
-        format!("dray{:08x}", hash(&self.key()) as u32)
-    }
-
-    /// Returns the name of a moved interface in the container; `None` before it is there.
-    fn moved_name(&self) -> Option<String> {
-        let mac = self.mac()?;
-        namespace::within(&self.netns, || addresses::interface_with(mac)).ok()?.ok()?
-    }
-
-    /// Updates the port if its interface has been moved into the container since. Returns true if it
-    /// has.
-    pub(crate) fn follow(&mut self) -> bool {
-        let name = if self.is_moved { self.moved_name() } else { None };
-        let PortUri::Tap(uri) = &mut self.port.uri else { return false };
-        match name {
-            Some(name) if uri.netns.is_none() || uri.interface != name => {
-                uri.interface = name;
-                uri.netns = Some(self.netns.clone());
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Opens what the switch needs, in the container's namespace.
-    pub(crate) fn open(&self) -> Result<Vec<OwnedFd>, CniError> {
+    /// Opens what the switch needs, in the container's namespace, or in that of the ends.
+    pub(crate) fn open(&self, ends: &Ends) -> Result<Vec<OwnedFd>, CniError> {
         if self.port.fd == 0 {
             return Ok(Vec::new());
+        }
+        if !self.is_moved && self.is_gone() {
+            let what = "the container's network namespace is gone, or not visible here";
+            return Err(CniError::io(&self.netns.display(), &what));
         }
         let prepare = || {
             let opened = self.port.uri.prepare();
             opened.map_err(|error| CniError::new(code::IO_FAILURE, error.to_string()))
         };
-        if let (true, PortUri::Tap(uri)) = (self.is_moved, &self.port.uri) {
-            // It would be created again, and no engine would move that one.
+        if let PortUri::Tap(uri) = &self.port.uri {
+            // It would be created again, without the other end.
             let find = || Interface::find(&uri.interface).map(drop);
-            let found = match &uri.netns {
-                None => find(),
-                Some(netns) => namespace::within(netns, find).and_then(|found| found),
-            };
-            found.map_err(|error| CniError::io(&format!("interface {}", uri.interface), &error))?;
+            namespace::within(&ends.netns(), find).and_then(|found| found).map_err(|error| {
+                CniError::io(&format!("interface {} of the switch", uri.interface), &error)
+            })?;
+            let mut descriptors = prepare()?;
+            descriptors.push(ends.table().map_err(|error| CniError::io(&uri.interface, &error))?);
+            return Ok(descriptors);
+        }
+        if self.is_claim() {
             return prepare();
         }
-        if self.is_gone() {
-            let what = "the container's network namespace is gone, or not visible here";
-            return Err(CniError::io(&self.netns.display(), &what));
-        }
-        let open = || {
-            if self.kind == Kind::Tap {
-                // It would be created again, without addresses.
-                Interface::find(&self.interface).map_err(|error| {
-                    CniError::io(&format!("interface {} in the container", self.interface), &error)
-                })?;
-            }
-            prepare()
-        };
-        if self.is_claim() {
-            return open();
-        }
-        namespace::within(&self.netns, open)
+        namespace::within(&self.netns, prepare)
             .map_err(|error| CniError::io(&self.netns.display(), &error))?
     }
 
@@ -236,7 +185,7 @@ impl Attachment {
 
     /// Removes everything that exists of the attachment but its record. A switch that does not run
     /// has no port to remove.
-    pub(crate) fn release(&self) -> Result<(), CniError> {
+    pub(crate) fn release(&self, ends: &Ends) -> Result<(), CniError> {
         let removed = self.has_port().and_then(|has_port| match has_port {
             true => self.client().remove_port(&self.port.name),
             false => Ok(()),
@@ -246,23 +195,10 @@ impl Attachment {
             | Err(ClientError::NotRunning { .. } | ClientError::Refused { status: 404, .. }) => {}
             Err(error) => return Err(switch_error(&error)),
         }
-        if self.is_moved {
-            // The engine moves it back from a container that ends in good order. A namespace that is
-            // no more has taken it along. The container may have changed its address.
-            let name = self.moved_name();
-            let within = || name.map_or(Ok(()), |name| addresses::remove(&name));
-            let removed = namespace::within(&self.netns, within).unwrap_or(Ok(()));
+        if let (Kind::Tap, Some(mac)) = (self.kind, self.mac()) {
+            let removed = ends.remove(end_id(&self.key()), self.switch(), mac);
             removed
-                .and_then(|()| addresses::remove(&self.unfinished()))
-                .and_then(|()| addresses::remove(&self.interface))
                 .map_err(|error| CniError::io(&format!("interface {}", self.interface), &error))?;
-        } else if self.kind == Kind::Tap && !self.is_gone() {
-            match namespace::within(&self.netns, || self.remove_tap()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.and_then(|removed| removed).map_err(|error| {
-                    CniError::io(&format!("interface {}", self.interface), &error)
-                })?,
-            }
         }
         if let Some(directory) = &self.directory {
             remove_directory(directory)
@@ -273,20 +209,16 @@ impl Attachment {
         }
         Ok(())
     }
-
-    fn remove_tap(&self) -> io::Result<()> {
-        addresses::remove(&self.unfinished())?;
-        // An interface of this name with another address is not ours.
-        match Interface::find(&self.interface).and_then(|interface| interface.mac()) {
-            Ok(mac) if Some(MacAddr(mac)) == self.mac() => addresses::remove(&self.interface),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Returns the address of a container that has none in its configuration, the same each time.
 pub(crate) fn own_mac(key: &str) -> MacAddr {
     MacAddr::local(hash(key))
+}
+
+/// Returns the number of the switch's ends of the interface of the attachment `key`.
+pub(crate) fn end_id(key: &str) -> u32 {
+    hash(key) as u32
 }
 
 fn hash(key: &str) -> u64 {

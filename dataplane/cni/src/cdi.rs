@@ -21,7 +21,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 
 use crate::attachment::Attachment;
-use crate::store::{remove_file, write};
+use crate::file::{remove_file, write};
 
 /// Default directory of the specifications; runtimes also read `/etc/cdi`.
 pub const FOLDER: &str = "/var/run/cdi";

@@ -88,9 +88,10 @@ fn prepare_one(
             new.push(attachment.clone());
         }
     }
-    attachment.create()?;
+    let ends = store.ends();
+    attachment.create(&ends)?;
     if !attachment.has_port().map_err(|error| switch_error(&error))? {
-        attachment.add_port(&attachment.open()?)?;
+        attachment.add_port(&attachment.open(&ends)?)?;
     }
     Ok(port)
 }
@@ -115,7 +116,8 @@ fn plan(
     let interface = number.to_string();
     let make = Make {
         interface: &interface,
-        netns: None,
+        // A claim is of no kind that has them.
+        ends: ("", Path::new("")),
         directory: Some(&directory),
         queues: network.queues,
         mtu: network.mtu,

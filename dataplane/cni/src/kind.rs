@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+/// MTU of an interface, unless the configuration has another one.
+pub(crate) const MTU_USUAL: usize = 1500;
+
 /// How the program in the container uses its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Plain sockets, through a TAP interface.
+    /// Plain sockets, through an interface behind which the switch has a TAP interface.
     Tap,
     /// A client of memif, at an abstract socket.
     Memif,
@@ -44,7 +47,7 @@ impl Kind {
     /// Returns the URI of the switch's port, and the socket that the program in the container uses: in
     /// the directory, if there is one.
     pub(crate) fn uri(self, make: &Make<'_>) -> (String, Option<String>) {
-        let Make { interface, netns, directory, queues, mtu } = *make;
+        let Make { interface, ends, directory, queues, mtu } = *make;
         let more = |first| match queues {
             1 => String::new(),
             queues => format!("{first}queues={queues}"),
@@ -63,9 +66,8 @@ impl Kind {
         };
         let uri = match self {
             Self::Tap => {
-                let netns =
-                    netns.map_or(String::new(), |path| format!("&netns={}", path.display()));
-                format!("tap:{interface}?mtu={mtu}{}{netns}", more('&'))
+                let (tap, netns) = ends;
+                format!("tap:{tap}?mtu={mtu}{}&netns={}", more('&'), netns.display())
             }
             Self::Memif => format!("memif:{at}?role=server{}{}", more('&'), mode('&')),
             Self::Virtio if queues == 1 => format!("vhost:{at}{}", mode('?')),
@@ -93,8 +95,8 @@ impl Kind {
 /// Parameters of a port's URI.
 pub(crate) struct Make<'a> {
     pub(crate) interface: &'a str,
-    /// Namespace of the interface; `None`: the calling thread's.
-    pub(crate) netns: Option<&'a Path>,
+    /// The switch's TAP interface, and the file of its network namespace.
+    pub(crate) ends: (&'a str, &'a Path),
     /// Directory for the socket, if it is to be a file.
     pub(crate) directory: Option<&'a PathBuf>,
     pub(crate) queues: u16,
@@ -107,12 +109,13 @@ mod tests {
 
     #[test]
     fn each_kind_has_socket_and_device_info() {
-        let (netns, directory) = (Path::new("/run/netns/a"), PathBuf::from("/run/dray/vhost/p"));
+        let ends = ("tap1", Path::new("/run/dray/cni/netns"));
+        let directory = PathBuf::from("/run/dray/vhost/p");
         let of = |kind: Kind, queues| {
             let directory = (kind == Kind::Vhost).then_some(&directory);
-            kind.uri(&Make { interface: "net1", netns: Some(netns), directory, queues, mtu: 1500 })
+            kind.uri(&Make { interface: "net1", ends, directory, queues, mtu: 1500 })
         };
-        let tap = "tap:net1?mtu=1500&queues=2&netns=/run/netns/a".to_owned();
+        let tap = "tap:tap1?mtu=1500&queues=2&netns=/run/dray/cni/netns".to_owned();
         assert_eq!(of(Kind::Tap, 2), (tap, None));
         let at = Some("@dray/net1".to_owned());
         assert_eq!(of(Kind::Memif, 1), ("memif:@dray/net1?role=server".to_owned(), at.clone()));

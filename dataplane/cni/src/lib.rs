@@ -1,16 +1,17 @@
 //! A plugin for the Container Network Interface (CNI), versions 0.4.0 to 1.1.0: a container gets a
 //! port of a running switch, without privileges and without a mount.
 //!
-//! The plugin enters the container's network namespace, opens there what the port needs (a TAP
-//! interface, or a listening abstract Unix socket), and passes the descriptors to the switch, which
-//! need not enter any namespace. It runs for the duration of one request. What it has made is
+//! The plugin makes an interface in the container, whose other end is the switch's, or opens a listening
+//! abstract Unix socket in the container's network namespace, and passes the descriptors to the switch,
+//! which need not enter any namespace. It runs for the duration of one request. What it has made is
 //! recorded in a directory below `/run`, before it is made: so a request that was killed is cleaned
 //! up by the next one, a switch that starts again gets its ports back ([`restore`]), and nothing
 //! outlives a reboot.
 //!
 //! * [`run`]: one request of a container runtime.
 //! * `call`: its parameters; `network`: the network configuration; `reply`: result and error.
-//! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records.
+//! * `kind`: the kinds of attachment; `attachment`: what one consists of; `store`: their records; `ends`: the
+//!   switch's ends of interfaces.
 //! * [`cdi`]: attachments and other ports as devices of container runtimes.
 //! * [`claim`]: ports of containers that do not exist yet.
 //! * `verbs`: ADD, CHECK, DEL, GC, STATUS, VERSION.
@@ -22,7 +23,9 @@ mod attachment;
 mod call;
 pub mod cdi;
 pub mod claim;
+mod ends;
 mod engine;
+mod file;
 mod ipam;
 mod kind;
 mod namespace;

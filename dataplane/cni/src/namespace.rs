@@ -1,13 +1,11 @@
 //! Network namespaces of containers, by the path of their file.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use dray_netdev::NetworkNamespace;
 
 /// Device and inode of a namespace: a path can get another namespace when a container is replaced.
 pub(crate) type Identity = (u64, u64);
@@ -37,13 +35,5 @@ pub(crate) fn is_own(known: Identity) -> bool {
 /// # Errors
 /// The file cannot be opened, is no network namespace, or this process may not enter it.
 pub fn within<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let namespace = File::open(path)?;
-    let work = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        Ok(work())
-    };
-    // The thread's change of its namespace ends with it.
-    thread::scope(|scope| {
-        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    NetworkNamespace::open(path)?.enter(|| Ok(work()))
 }

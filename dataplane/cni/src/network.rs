@@ -8,7 +8,7 @@ use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
 use crate::VERSIONS;
-use crate::kind::Kind;
+use crate::kind::{Kind, MTU_USUAL};
 use crate::reply::{CniError, code};
 
 /// A checked network configuration.
@@ -81,8 +81,6 @@ pub(crate) const OWN: [&str; 12] = [
 /// Those of the plugin's keys that parameters of a claim may have.
 const CLAIM: [&str; 10] =
     ["group", "kind", "mac", "mtu", "native", "queues", "rate", "spoofCheck", "trunk", "vlan"];
-
-const MTU_USUAL: usize = 1500;
 
 impl Network {
     /// Parses and checks a configuration.

@@ -44,7 +44,7 @@ pub struct Restored {
 pub fn reopen(store: &Store, control: &Path) -> (Vec<Opened>, Vec<String>) {
     let (mut opened, mut problems) = (Vec::new(), Vec::new());
     each(store, control, &mut problems, |attachment, lock| {
-        let descriptors = attachment.open()?;
+        let descriptors = attachment.open(&store.ends())?;
         opened.push(Opened { port: attachment.port.clone(), descriptors, _lock: lock });
         Ok(())
     });
@@ -57,7 +57,7 @@ pub fn restore(store: &Store, control: &Path) -> Restored {
     let Restored { added, problems } = &mut restored;
     each(store, control, problems, |attachment, _lock| {
         if !attachment.has_port().map_err(|error| switch_error(&error))? {
-            attachment.add_port(&attachment.open()?)?;
+            attachment.add_port(&attachment.open(&store.ends())?)?;
             added.push(attachment.port.clone());
         }
         Ok(())
@@ -92,7 +92,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// Removes an attachment and its record.
 pub(crate) fn forget(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
-    attachment.release()?;
+    attachment.release(&store.ends())?;
     let key = attachment.key();
     store.remove(&key).map_err(|error| CniError::io(&key, &error))
 }
@@ -112,12 +112,9 @@ fn each(
     for key in keys {
         let done = |work: &mut dyn FnMut(&Attachment, Lock) -> Result<(), CniError>| {
             let Some(lock) = store.try_lock(&key)? else { return Ok(()) };
-            let Some(mut attachment) = store.load(&key)? else { return Ok(()) };
+            let Some(attachment) = store.load(&key)? else { return Ok(()) };
             if attachment.control != control {
                 return Ok(());
-            }
-            if attachment.follow() {
-                store.save(&attachment)?;
             }
             work(&attachment, lock).map_err(|error| io::Error::other(error.msg))
         };

@@ -3,12 +3,14 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use dray_daemon::Lock;
 
 use crate::attachment::Attachment;
+use crate::ends::Ends;
+use crate::file::{remove_file, unfinished, write};
 
 /// Directory of the records.
 #[derive(Clone, Debug)]
@@ -30,6 +32,11 @@ impl Store {
     /// Returns the records in `folder`, which need not exist.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
+    }
+
+    /// Returns the switch's ends of the interfaces of these containers.
+    pub(crate) fn ends(&self) -> Ends {
+        Ends::in_folder(&self.0)
     }
 
     /// Returns the name of an attachment in the directory. Neither part can contain a colon.
@@ -123,26 +130,5 @@ impl Store {
     pub fn all(&self) -> io::Result<Vec<Attachment>> {
         let keys = self.keys()?.into_iter();
         Ok(keys.filter_map(|key| self.load(&key).ok().flatten()).collect())
-    }
-}
-
-/// Writes a file at once: a reader finds the old content or the new one.
-pub(crate) fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = unfinished(path);
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    path.with_file_name(name)
-}
-
-/// Removes a file, if there is one.
-pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }

@@ -1,7 +1,6 @@
 //! The operations of a plugin: ADD, CHECK, DEL, GC, STATUS and VERSION. Each can be repeated.
 
 use std::io;
-use std::path::Path;
 
 use dray_netdev::Interface;
 use dray_switch::client::Client;
@@ -9,14 +8,14 @@ use dray_switch::config::Name;
 use dray_wire::MacAddr;
 use serde_json::{Value, json};
 
-use crate::attachment::{Attachment, exists, own_mac, switch_error};
+use crate::attachment::{Attachment, end_id, exists, own_mac, switch_error};
 use crate::call::{Call, Variables};
 use crate::kind::{Kind, Make};
 use crate::network::Network;
 use crate::reply::{self, CniError, code};
 use crate::restore::{forget, reap};
-use crate::store::{self, Store};
-use crate::{VERSIONS, addresses, ipam, namespace};
+use crate::store::Store;
+use crate::{VERSIONS, addresses, ends, file, ipam, namespace};
 
 /// Standard output and exit status of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +98,7 @@ impl Request<'_> {
     fn add(&self) -> Result<Value, CniError> {
         let network = Network::parse(self.input)?;
         let call = Call::read(self.variables, true)?;
-        let (attachment, socket) = plan(&call, &network)?;
+        let (attachment, socket) = plan(self.store, &call, &network)?;
         let key = attachment.key();
         reap(self.store);
         let _lock = self.store.lock(&key).map_err(|error| CniError::io(&key, &error))?;
@@ -150,12 +149,12 @@ impl Request<'_> {
             // The IPAM plugin of an ADD that was killed may have gone on, and reserved an address.
             self.ipam(network, "DEL").and_then(|_| self.ipam(network, "ADD")).map_err(|_| error)
         })?;
-        attachment.attach(ipam.as_ref())?;
+        attachment.attach(&self.store.ends(), ipam.as_ref())?;
         let info = socket.and_then(|socket| attachment.kind.device_info(socket));
         if let (Some(path), Some(info)) = (&attachment.device_info, info) {
             let failed = |error| CniError::io(&path.display(), &error);
             path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
-            store::write(path, format!("{info:#}\n").as_bytes()).map_err(failed)?;
+            file::write(path, format!("{info:#}\n").as_bytes()).map_err(failed)?;
         }
         let mut interface = json!({
             "name": attachment.interface,
@@ -254,6 +253,7 @@ impl Request<'_> {
 
 /// Returns the attachment that a request describes, and its socket in the container.
 pub(crate) fn plan(
+    store: &Store,
     call: &Call,
     network: &Network,
 ) -> Result<(Attachment, Option<String>), CniError> {
@@ -275,17 +275,16 @@ pub(crate) fn plan(
         let what = format!("CNI_NETNS={}: {error}; give a network namespace", netns.display());
         CniError::new(code::INVALID_ENVIRONMENT, what)
     })?;
-    let (mut attachment, socket) = describe(call, network, Some(&netns))?;
+    let (mut attachment, socket) = describe(store, call, network)?;
     attachment.identity = identity;
     Ok((attachment, socket))
 }
 
-/// Returns the attachment of a container whose namespace is not known yet, and its socket. The
-/// interface is in `netns`, or for now in the thread's namespace.
+/// Returns the attachment of a container whose namespace may not exist yet, and its socket.
 pub(crate) fn describe(
+    store: &Store,
     call: &Call,
     network: &Network,
-    netns: Option<&Path>,
 ) -> Result<(Attachment, Option<String>), CniError> {
     let Call { container, interface, .. } = call;
     let key = Store::key(container, interface);
@@ -294,15 +293,17 @@ pub(crate) fn describe(
         None => port_name(container, interface)?,
     };
     let directory = (network.kind == Kind::Vhost).then(|| Attachment::directory_of(name.as_str()));
+    let (tap, ends) = (ends::tap_name(end_id(&key)), store.ends().netns());
     let make = Make {
         interface,
-        netns,
+        ends: (&tap, &ends),
         directory: directory.as_ref(),
         queues: network.queues,
         mtu: network.mtu,
     };
     let (uri, socket) = network.kind.uri(&make);
-    let fd = if network.kind == Kind::Tap { network.queues } else { 1 };
+    // With a TAP interface's comes that of the table of the bypass.
+    let fd = if network.kind == Kind::Tap { network.queues + 1 } else { 1 };
     let port = network.port(name, &uri, fd, network.mac.unwrap_or_else(|| own_mac(&key)))?;
     let attachment = Attachment {
         container: container.clone(),
@@ -315,7 +316,7 @@ pub(crate) fn describe(
         port,
         directory,
         device_info: network.device_info.clone().filter(|path| !exists(path)),
-        is_moved: netns.is_none(),
+        is_moved: false,
     };
     Ok((attachment, socket))
 }

@@ -22,9 +22,17 @@ pub fn attach_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::
     attach(device, name, format, 0)
 }
 
-/// Like [`attach_tap`], and creates the interface, which stays when the device is closed. An
-/// interface of this name is an error (`EBUSY`).
-pub fn create_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::Result<()> {
+/// Like [`attach_tap`], and creates the interface, with an index of the namespace that is free. It stays
+/// when the device is closed. An interface of this name is an error (`EBUSY`).
+pub fn create_tap(
+    device: BorrowedFd<'_>,
+    name: &str,
+    index: u32,
+    format: TapFormat,
+) -> io::Result<()> {
+    let index = libc::c_int::try_from(index).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads one int.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFINDEX, &raw const index) })?;
     attach(device, name, format, libc::IFF_TUN_EXCL)?;
     keep_tap(device)
 }

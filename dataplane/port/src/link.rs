@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use dray_bpf::BypassEntry;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,11 @@ pub trait Link: Send + Sync {
     /// Returns the number of changes of what [`freeze`](Self::freeze) describes.
     fn changes(&self) -> u64 {
         0
+    }
+
+    /// Returns the entry of the port in a bypass: the kernel may pass its frames past the user of the port.
+    fn bypass(&self) -> Option<&BypassEntry> {
+        None
     }
 
     /// Has `tell` called after each such change.

@@ -1,11 +1,8 @@
 //! Opening a port in another network namespace.
 
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::thread;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use dray_netdev::NetworkNamespace;
 
 use crate::query::{Query, UriError};
 use crate::scheme::Failed;
@@ -22,15 +19,6 @@ pub(crate) fn open_in<T: Send>(
     open: impl FnOnce() -> Result<T, Failed> + Send,
 ) -> Result<T, Failed> {
     let Some(path) = path else { return open() };
-    let fail = |error| ("network namespace", error);
-    let namespace = File::open(path).map_err(fail)?;
-    let within = || {
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| fail(errno.into()))?;
-        open()
-    };
-    // The thread's change of its namespace ends with it.
-    thread::scope(|scope| {
-        scope.spawn(within).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    let opened = NetworkNamespace::open(path).and_then(|namespace| namespace.enter(|| Ok(open())));
+    opened.map_err(|error| ("network namespace", error))?
 }

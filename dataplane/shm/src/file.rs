@@ -72,6 +72,18 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
+    /// Wraps the first `len` bytes of an array of BPF, which never shrinks; the kernel refuses to map more
+    /// than it has.
+    ///
+    /// # Errors
+    /// If the descriptor is of a file that has a name, and so is not of such an array.
+    pub fn of_array(fd: OwnedFd, len: u64) -> io::Result<Self> {
+        match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+            FileType::Unknown => Ok(Self { fd, len, from_peer: false }),
+            _ => Err(io::Error::other("not an array of BPF")),
+        }
+    }
+
     /// Allocates all of its pages, so that no later access fails for lack of memory.
     pub fn allocate(&self) -> Result<(), FileError> {
         rustix::fs::fallocate(&self.fd, rustix::fs::FallocateFlags::empty(), 0, self.len)

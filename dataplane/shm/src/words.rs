@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 
 use crate::{FileError, Mapping, MemoryFile, PageSize};
 
-/// Numbers in memory that another process of the same user can read, also after this one has been
-/// killed. No peer ever has the memory.
+/// Numbers in memory that another process of the same user, or the kernel, can read, also after this process
+/// has been killed. No peer ever has the memory.
 #[derive(Debug)]
 pub struct SharedWords {
     file: OwnedFd,
@@ -35,6 +35,14 @@ impl SharedWords {
     /// If the descriptor is not of such memory.
     pub fn of(descriptor: OwnedFd) -> io::Result<Self> {
         Self::map(&MemoryFile::of(descriptor)?)
+    }
+
+    /// Opens the first `count` numbers of an array of BPF.
+    ///
+    /// # Errors
+    /// If the descriptor is not of such an array, or it has fewer numbers.
+    pub fn of_array(descriptor: OwnedFd, count: usize) -> io::Result<Self> {
+        Self::map(&MemoryFile::of_array(descriptor, 8 * count as u64)?)
     }
 
     fn map(file: &MemoryFile) -> io::Result<Self> {
@@ -115,5 +123,7 @@ mod tests {
         assert_eq!(error, "not memory of a fixed size");
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(SharedWords::of(null.into()).is_err());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(SharedWords::of_array(null.into(), 1).is_err());
     }
 }

@@ -203,8 +203,23 @@ pub struct PortStatus {
     /// Fill of the rings on which the peer receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transmit_ring: Option<Fill>,
+    /// Bypass of a port that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypass: Option<BypassStatus>,
     /// Counters of the port.
     pub counters: Counters,
+}
+
+/// Frames that the kernel passes from container to container, past the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BypassStatus {
+    /// True if frames may pass that way now.
+    #[serde(rename = "open")]
+    pub is_open: bool,
+    /// Those of the port's received frames that did.
+    pub rx_frames: u64,
+    /// Those of the port's transmitted frames that did.
+    pub tx_frames: u64,
 }
 
 /// Counters of a port, with its name.

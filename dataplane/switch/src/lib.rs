@@ -69,7 +69,8 @@ mod takeover;
 pub use config::{ConfigError, Flow, Mode, PortConfig, SwitchConfig};
 pub use counters::{Counters, DropReason};
 pub use engine::{
-    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
+    WorkerStatus,
 };
 pub use path::{InlineSwitch, Switch};
 pub use recorder::Recorder;

@@ -1,17 +1,16 @@
 //! Starts processes in new namespaces and enters those namespaces from outside.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::ptr;
-use std::thread;
 
+pub use dray_netdev::NetworkNamespace;
+use dray_netdev::on_a_thread;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use rustix::thread::{
-    LinkNameSpaceType, ThreadNameSpaceType, move_into_link_name_space, move_into_thread_name_spaces,
-};
+use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 
 /// A container's namespaces: network, mount, PID, IPC and UTS.
 const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNET
@@ -45,7 +44,7 @@ pub(crate) fn spawn(
     pointers.push(ptr::null());
     let environment = [ptr::null()];
     let stdio = stdio.as_raw_fd();
-    let host = host.map(|host| host.0.as_raw_fd());
+    let host = host.map(|host| host.as_fd().as_raw_fd());
     let mut pidfd: libc::c_int = -1;
     // SAFETY: an all-zero clone_args is a valid value.
     let mut args: libc::clone_args = unsafe { mem::zeroed() };
@@ -117,7 +116,7 @@ impl Init {
     /// The process's network namespace.
     pub(crate) fn network(&self) -> io::Result<NetworkNamespace> {
         let path = format!("/proc/{}/ns/net", self.pid.as_raw_nonzero());
-        Ok(NetworkNamespace(File::open(path)?.into()))
+        NetworkNamespace::open(Path::new(&path))
     }
 
     /// Kills the process and with it everything in its PID namespace. Can be called again.
@@ -154,58 +153,9 @@ pub(crate) fn has_ended(pidfd: &OwnedFd) -> bool {
     matches!(poll(&mut ended, Some(&Timespec::default())), Ok(1))
 }
 
-/// Runs `work` on a thread of its own: the thread's namespace changes end with it.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    thread::scope(|scope| {
-        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
 impl Drop for Init {
     fn drop(&mut self) {
         self.kill();
         self.wait();
-    }
-}
-
-/// An open network namespace.
-#[derive(Debug)]
-pub struct NetworkNamespace(OwnedFd);
-
-impl NetworkNamespace {
-    /// Makes a new, empty network namespace that lives as long as this value.
-    pub fn scratch() -> io::Result<Self> {
-        on_a_thread(|| {
-            // SAFETY: CLONE_NEWNET changes only this thread's network namespace, and the thread
-            // ends here.
-            if unsafe { libc::unshare(libc::CLONE_NEWNET) } == -1 {
-                return Err(io::Error::last_os_error());
-            }
-            Self::current()
-        })
-    }
-
-    /// The calling thread's network namespace.
-    pub(crate) fn current() -> io::Result<Self> {
-        Ok(Self(File::open("/proc/thread-self/ns/net")?.into()))
-    }
-
-    /// Runs `work` on a thread inside the namespace. A socket made there stays there.
-    pub fn enter<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        on_a_thread(|| {
-            let kind = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(self.0.as_fd(), kind)?;
-            work()
-        })
-    }
-
-    /// Duplicates the descriptor of the namespace.
-    pub(crate) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
-    }
-
-    /// The descriptor, for requests that name a namespace.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

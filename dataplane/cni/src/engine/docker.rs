@@ -2,7 +2,7 @@
 //! socket.
 //!
 //! Docker creates a container's network namespace after it has asked for an interface. So the driver
-//! makes a TAP interface beside itself, which Docker moves into the container, and renames.
+//! makes the interface beside itself, and Docker moves it into the container, and renames it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -197,7 +197,8 @@ impl Docker {
             interface: interface.clone(),
             netns: Some(request.sandbox.clone()),
         };
-        let (attachment, _) = describe(&call, &network, None)?;
+        let (mut attachment, _) = describe(&self.store, &call, &network)?;
+        attachment.is_moved = true;
         attach(&self.store, &attachment, None)?;
         let mut reply = json!({
             "InterfaceName": {"SrcName": interface, "DstPrefix": PREFIX},

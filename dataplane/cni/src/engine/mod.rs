@@ -25,7 +25,7 @@ fn attach(
     let failed = |error| CniError::io(&key, &error);
     let _lock = store.lock(&key).map_err(failed)?;
     store.save(attachment).map_err(failed)?;
-    let attached = attachment.attach(addresses);
+    let attached = attachment.attach(&store.ends(), addresses);
     if attached.is_err() {
         // The error that made it fail is the one to report.
         let _ = forget(store, attachment);

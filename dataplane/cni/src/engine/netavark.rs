@@ -147,7 +147,7 @@ fn setup(store: &Store, netns: &Path, input: &[u8]) -> Result<Value, CniError> {
         config.mac = Some(mac.ok_or_else(|| invalid(what))?);
     }
     let addresses = addresses(&container, default_route)?;
-    let (attachment, _) = plan(&container.call(Some(netns.to_owned())), &config)?;
+    let (attachment, _) = plan(store, &container.call(Some(netns.to_owned())), &config)?;
     attach(store, &attachment, Some(&addresses))?;
     let list = |key: &str| addresses[key].as_array().into_iter().flatten();
     let has_route = list("routes").next().is_some();

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::file::{remove_file, write};
 use crate::reply::CniError;
-use crate::store::{remove_file, write};
 
 /// Settings that a network's containers need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

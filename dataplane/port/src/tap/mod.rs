@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use dray_bpf::BypassEntry;
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
-use crate::handed::refused;
+use crate::handed::{describe, refused};
+use crate::link::{Link, LinkState, LinkStatus};
 use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
@@ -96,18 +98,29 @@ impl TapUri {
         Ok(devices.into_iter().map(|device| device.file.into()).collect())
     }
 
-    /// Takes devices that another program has opened.
+    /// Takes devices that another program has opened, and with them perhaps the table of a bypass.
     fn open_devices(
         &self,
-        descriptors: Vec<OwnedFd>,
+        mut descriptors: Vec<OwnedFd>,
         frame_max: usize,
         offloads: bool,
     ) -> Result<Port, Failed> {
-        if descriptors.len() != usize::from(self.queues) {
-            let (have, queues) = (descriptors.len(), self.queues);
+        let (have, queues) = (descriptors.len(), usize::from(self.queues));
+        let table = if have == queues + 1 { descriptors.pop() } else { None };
+        if descriptors.len() != queues {
             return Err(refused(format!("there are {have}; give one for each of {queues} queues")));
         }
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        let entry = table.map(|table| {
+            let what = describe(&table);
+            BypassEntry::find(table, &self.interface).map_err(|error| {
+                let right =
+                    format!("give one for each of {queues} queues, or also a bypass's table");
+                refused(format!("the last of {have} is {what}: {error}; {right}"))
+            })
+        });
+        let entry = entry.transpose()?;
+        let link = entry.map(|entry| Arc::new(TapLink { entry }) as Arc<dyn Link>);
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link };
         for descriptor in descriptors {
             let Device { file, offloads, .. } =
                 Device::of(descriptor, &self.interface, self.queues > 1, offloads)?;
@@ -163,6 +176,21 @@ fn set_up(interface: &Interface) -> io::Result<()> {
     Ok(())
 }
 
+/// Link of an interface whose frames may bypass the port's user.
+struct TapLink {
+    entry: BypassEntry,
+}
+
+impl Link for TapLink {
+    fn status(&self) -> LinkStatus {
+        LinkStatus { state: LinkState::Running, ..LinkStatus::default() }
+    }
+
+    fn bypass(&self) -> Option<&BypassEntry> {
+        Some(&self.entry)
+    }
+}
+
 impl Scheme for TapUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let interface = interface::parse(body, query, "tap")?;
@@ -187,7 +215,9 @@ impl Scheme for TapUri {
 
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
         let frame_max = FRAME_MAX.min(self.mtu.unwrap_or(MTU_MAX) + ETHERNET_LEN);
-        self.open_devices(descriptors, frame_max, self.offload)
+        let port = self.open_devices(descriptors, frame_max, self.offload)?;
+        port.link.iter().filter_map(|link| link.bypass()).for_each(BypassEntry::reset);
+        Ok(port)
     }
 
     fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {

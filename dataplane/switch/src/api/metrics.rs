@@ -5,7 +5,7 @@ use dray_port::guarded_in_use;
 
 use crate::config::{Name, SwitchConfig};
 use crate::counters::{Counters, DropReason};
-use crate::engine::{Engine, PortState, PortStatus, Status};
+use crate::engine::{BypassStatus, Engine, PortState, PortStatus, Status};
 
 /// Name and description of a counter, and its number.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
@@ -148,6 +148,13 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
     for (name, help, number) in counters {
         metrics.counter(name, help, named().map(|(of, port)| (of, number(&port.counters))));
     }
+    let bypassed = named().flat_map(|([port], status)| {
+        let ways = |of: BypassStatus| [("receive", of.rx_frames), ("transmit", of.tx_frames)];
+        let ways = status.bypass.into_iter().flat_map(ways);
+        ways.map(move |(way, frames)| ([port, ("direction", way)], frames))
+    });
+    let help = "Those of the port's frames that the kernel passed, past the switch.";
+    metrics.counter("dray_switch_port_bypassed_frames", help, bypassed);
     let drops = named().flat_map(|([port], status)| {
         let number = |reason: DropReason| status.counters.drops.get(reason);
         DropReason::ALL

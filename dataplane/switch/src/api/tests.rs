@@ -23,7 +23,8 @@ use crate::client::{Client, ClientError};
 use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
 use crate::engine::{
-    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
+    WorkerStatus,
 };
 use crate::{Flow, Mode};
 
@@ -136,6 +137,7 @@ impl Engine for Fake {
             disconnects: BTreeMap::from([("the peer closed its socket".to_owned(), 1)]),
             receive_ring: Some(Fill { used: 3, size: 256 }),
             transmit_ring: None,
+            bypass: Some(BypassStatus { is_open: true, rx_frames: 2, tx_frames: 1 }),
             counters,
         });
         ports.collect()

@@ -5,6 +5,7 @@
 //! does not disturb the others.
 
 mod apply;
+mod bypass;
 mod head;
 mod inline;
 mod learning;

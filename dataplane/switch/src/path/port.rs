@@ -1,14 +1,16 @@
 //! A port as the workers use it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
-use dray_port::{FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Receive};
+use dray_port::{
+    BypassEntry, FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Receive,
+};
 
 use super::ledger::{self, BEFORE, LOST};
 use super::police::{Bucket, Police};
@@ -309,7 +311,7 @@ impl OpenPort {
     /// Makes the workers, none of which uses the port, count from zero, on top of `before`; without it,
     /// of what they have counted.
     pub(super) fn count_from(&self, before: Option<Counters>) {
-        let sum = before.unwrap_or_else(|| self.counted());
+        let sum = before.unwrap_or_else(|| self.counted_here());
         for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             before.store(frames, Relaxed);
         }
@@ -339,7 +341,8 @@ impl OpenPort {
         }
         // A receiving half that is locked is used by a worker, for the duration of a batch.
         let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
-        let devices: Vec<_> = halves.iter().flat_map(|half| half.devices()).collect();
+        let bypass = self.link.as_ref().and_then(|link| link.bypass()).map(AsFd::as_fd);
+        let devices: Vec<_> = halves.iter().flat_map(|half| half.devices()).chain(bypass).collect();
         if devices.is_empty() && self.link.is_some() {
             return None;
         }
@@ -364,8 +367,20 @@ impl OpenPort {
         [Fill::sum(receive), self.tx.fill()]
     }
 
-    /// Returns the counters, summed over all workers.
+    /// Returns the counters, summed over all workers, and what the kernel passed in their place.
     pub(super) fn counted(&self) -> Counters {
+        let mut sum = self.counted_here();
+        let bypass = self.link.as_ref().and_then(|link| link.bypass());
+        let passed = bypass.map(BypassEntry::passed).unwrap_or_default();
+        sum.rx_frames += passed.from_frames;
+        sum.rx_bytes += passed.from_bytes;
+        sum.tx_frames += passed.to_frames;
+        sum.tx_bytes += passed.to_bytes;
+        sum
+    }
+
+    /// Returns the counters, summed over all workers.
+    fn counted_here(&self) -> Counters {
         let mut lost = Counters::default();
         for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));

@@ -13,6 +13,7 @@ use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+use super::bypass::Bypasses;
 use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
@@ -20,7 +21,8 @@ use crate::apply::Changes;
 use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig, wrong_mirror};
 use crate::counters::DropReason;
 use crate::engine::{
-    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
+    WorkerStatus,
 };
 use crate::recorder::Recorder;
 use crate::table::PORTS_MAX;
@@ -36,6 +38,7 @@ pub struct Switch {
     spare: CpuSet,
     pub(super) ports: Mutex<Ports>,
     pub(super) captures: Arc<Captures>,
+    bypasses: Arc<Bypasses>,
     /// Has the state recorded for a process after this one.
     recorder: OnceLock<Arc<Recorder>>,
     /// Thread that advances the clock and forgets old stations.
@@ -144,6 +147,9 @@ impl Switch {
             .map_err(|error| fail("worker", error))?;
         let taps = shared.iter().map(|shared| shared.tap().clone()).collect();
         let reasons = DropReason::ALL.iter().map(|reason| reason.name());
+        let bypasses = Arc::<Bypasses>::default();
+        let captured = bypasses.clone();
+        let captures = Captures::new(taps, reasons).watched(move |begun| captured.captured(begun));
         let mut switch = Self {
             setting,
             age_s: config.age_s,
@@ -151,7 +157,8 @@ impl Switch {
             workers: Vec::new(),
             spare: spare_cpus(&config.cpus),
             ports: Mutex::default(),
-            captures: Arc::new(Captures::new(taps, reasons)),
+            captures: Arc::new(captures),
+            bypasses,
             recorder: OnceLock::new(),
             housekeeper: None,
         };
@@ -224,6 +231,9 @@ impl Switch {
     /// Publishes the present ports to the workers, and waits until all use them: after that no
     /// worker uses a removed port.
     pub(super) fn publish(&self, ports: &Ports) {
+        if !ports.held {
+            self.bypasses.set(self.setting.mode, &ports.view);
+        }
         let view = if ports.held { View::default() } else { ports.view.clone() };
         let view = Arc::new(view);
         self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
@@ -269,6 +279,15 @@ impl Switch {
         };
         let [receive_ring, transmit_ring] = port.fills();
         let partner = ports.pairs.partner(&port.config.name).cloned();
+        let entry = port.link.as_ref().and_then(|link| link.bypass());
+        let bypass = entry.map(|entry| {
+            let passed = entry.passed();
+            BypassStatus {
+                is_open: entry.is_open(),
+                rx_frames: passed.from_frames,
+                tx_frames: passed.to_frames,
+            }
+        });
         PortStatus {
             config: port.config.clone(),
             state,
@@ -283,6 +302,7 @@ impl Switch {
             disconnects: link.ends,
             receive_ring,
             transmit_ring,
+            bypass,
             counters: port.counted(),
         }
     }

@@ -2,7 +2,7 @@
 //! network. One process has the ports of both, so that a trial needs one CPU for them; each frame
 //! takes the way from host to host.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use super::end::{Attachment, Link, LinkOptions};
 use super::kind::LinkKind;

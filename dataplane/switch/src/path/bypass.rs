@@ -1,0 +1,103 @@
+//! Ports whose frames may bypass the switch: the kernel passes them from container to container, if the
+//! switch would do no more than that.
+//!
+//! So the bypass of a port is open only if the switch would neither limit, tag, learn from nor show its
+//! frames: between ports of one VLAN that send from one address of their own. What passed in the kernel is
+//! part of the port's counters. A bypass stays as it is while no switch runs.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+
+use dray_datapath::lock;
+use dray_port::{BypassEntry, Link};
+
+use super::View;
+use super::port::OpenPort;
+use crate::config::{Mode, Vlan};
+
+/// VLAN and group of a port, as [`BypassEntry::open`] takes them.
+type Rule = (u16, u64);
+
+/// The bypasses of a switch.
+#[derive(Default)]
+pub(super) struct Bypasses(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Number of captures, which are to see all frames.
+    captures: usize,
+    /// Ports that have one, and the rule if it may be open.
+    ports: Vec<(Arc<dyn Link>, Option<Rule>)>,
+}
+
+impl Bypasses {
+    /// Sets the ports of a switch.
+    pub(super) fn set(&self, mode: Mode, view: &View) {
+        let of = |port: &Arc<OpenPort>| {
+            let link = port.link.as_ref().filter(|link| link.bypass().is_some())?;
+            Some((link.clone(), rule(mode, view, port)))
+        };
+        let ports: Vec<_> = view.all().filter_map(of).collect();
+        let mut state = lock(&self.0);
+        let is_gone =
+            |old: &&(Arc<dyn Link>, _)| !ports.iter().any(|(new, _)| Arc::ptr_eq(new, &old.0));
+        state.ports.iter().filter(is_gone).for_each(|(link, _)| with(link, BypassEntry::close));
+        state.ports = ports;
+        state.apply();
+    }
+
+    /// Notes that a capture has begun or ended.
+    pub(super) fn captured(&self, begun: bool) {
+        let mut state = lock(&self.0);
+        match begun {
+            true => state.captures += 1,
+            false => state.captures = state.captures.saturating_sub(1),
+        }
+        state.apply();
+    }
+}
+
+impl State {
+    fn apply(&self) {
+        for (link, rule) in &self.ports {
+            match rule.filter(|_| self.captures == 0) {
+                Some((vlan, group)) => with(link, |entry| entry.open(vlan, group)),
+                None => with(link, BypassEntry::close),
+            }
+        }
+    }
+}
+
+fn with(link: &Arc<dyn Link>, work: impl FnOnce(&BypassEntry)) {
+    if let Some(entry) = link.bypass() {
+        work(entry);
+    }
+}
+
+/// Returns the rule of a port; `None` if the switch does more with its frames than to pass them on.
+fn rule(mode: Mode, view: &View, port: &OpenPort) -> Option<Rule> {
+    let config = &port.config;
+    let vlan = match config.vlan {
+        Vlan::Unaware => 0,
+        Vlan::Access(vlan) => vlan.into(),
+        Vlan::Trunk { .. } => return None,
+    };
+    let is_mirrored =
+        view.mirrors.get(usize::from(port.index)).is_some_and(|mirrors| !mirrors.is_empty());
+    let passes_only = mode == Mode::Learning
+        && config.macs.len() == 1
+        && config.spoof_check
+        && config.rate_in.is_none()
+        && config.rate_out.is_none()
+        && config.mirror.is_empty()
+        && !is_mirrored;
+    passes_only.then(|| (vlan, config.group.as_ref().map_or(0, |group| number(group.as_str()))))
+}
+
+/// Returns a number of a group, which is not 0. Groups with the same number are taken for one, between whose
+/// ports the switch decides.
+fn number(group: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    group.hash(&mut hasher);
+    hasher.finish().max(1)
+}

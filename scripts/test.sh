@@ -73,11 +73,10 @@ set -m
 (renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
 lints=$!
 set +m
-# Virtual machines are emulated, and slow down what runs beside them.
-step run_programs vm
-# Beside the others, the program as `make build` links it, in an empty root directory, and packages of these programs,
-# in Debian 12 and 13.
-step run_programs '!vm' scripts/test-static.sh scripts/test-packages.sh
+# Virtual machines are emulated, and slow down what runs beside them: only the program as `make build` links it, in an
+# empty root directory, and packages of these programs, in Debian 12 and 13.
+step run_programs vm scripts/test-static.sh scripts/test-packages.sh
+step run_programs '!vm'
 step wait "$lints"
 lints=
 cat "$lints_log"

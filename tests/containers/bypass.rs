@@ -163,7 +163,7 @@ fn bypass_leads_past_no_rule_of_the_switch() {
         address.split('/').next().unwrap().to_owned()
     };
     let reaches = |from: usize, to: &str, options: &str| {
-        pods[from].try_run(&format!("ping -c 2 -i 0.2 -W 1 {options}{to}")).0
+        pods[from].try_run(&format!("ping -c 2 -i 0.1 -W 0.5 {options}{to}")).0
     };
     // Isolation groups, VLANs.
     let _ = add(0, json!({"group": "a"}));

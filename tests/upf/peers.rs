@@ -87,7 +87,10 @@ pub(crate) fn load(
         let stops = Stops(&stop);
         let client = Client::new(&folder.join("control"));
         let passed = || client.stats().unwrap();
-        let begins = || passed().uplink.tx_packets > 100 && passed().downlink.tx_packets > 100;
+        // The function may have passed packets of an earlier load.
+        let [up, down] = [passed().uplink.tx_packets, passed().downlink.tx_packets];
+        let begins =
+            || passed().uplink.tx_packets > up + 100 && passed().downlink.tx_packets > down + 100;
         assert!(eventually(begins), "{:?}", passed());
         let ends = || {
             let ports = client.status().unwrap().ports.into_iter();

@@ -101,6 +101,40 @@ fn every_frame_is_counted_once_whichever_way_it_takes() {
 }
 
 #[test]
+fn failed_add_leaves_the_bypass_of_running_containers() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let own = keys(&node, &json!({}));
+    let pods = [Pod::new(), Pod::new(), Pod::new()];
+    for (at, pod) in pods.iter().take(2).enumerate() {
+        node.call("ADD", &format!("c{at}"), &pod.path(), &own).unwrap();
+    }
+    ping(&pods[0], "10.1.0.3");
+    let mac = port(&node, "c0").config.macs[0].to_string();
+    // The switch refuses the address after the interface was made; the second request fails before that.
+    for (pod, part) in [(&pods[2], "is pinned to port"), (&pods[1], "already has this interface")] {
+        let keys = keys(&node, &json!({"mac": mac}));
+        let error = node.call("ADD", "twin", &pod.path(), &keys).unwrap_err();
+        assert!(error["msg"].as_str().unwrap().contains(part), "{error}");
+    }
+    for _ in 0..2 {
+        let before = bypass(&node, "c0");
+        ping(&pods[0], "10.1.0.3");
+        let now = bypass(&node, "c0");
+        assert!(now.is_open && now.rx_frames >= before.rx_frames + 20, "{now:?}");
+        assert!(now.tx_frames >= before.tx_frames + 20, "{now:?}");
+        // The table still has its entry.
+        node.kill_switch();
+        node.start_switch();
+    }
+    for (at, pod) in pods.iter().take(2).enumerate() {
+        node.call("DEL", &format!("c{at}"), &pod.path(), &own).unwrap();
+    }
+    node.assert_clean();
+}
+
+#[test]
 fn captures_see_frames_that_otherwise_bypass_the_switch() {
     let _alone = alone();
     require_cni!();

@@ -182,7 +182,7 @@ fn keys_become_settings_of_the_port() {
     };
     let all = keys(json!({
         "port": "fw", "trunk": [10, 20], "native": 1, "group": "g", "mac": "02:00:00:00:cc:01",
-        "spoofCheck": false, "queues": 4, "rate": "10Gbit",
+        "spoofCheck": false, "queues": 16, "rate": "10Gbit",
         "runtimeConfig": {"bandwidth": {"ingressRate": 1_000_000}},
     }));
     let pod = Pod::new();
@@ -197,8 +197,8 @@ fn keys_become_settings_of_the_port() {
         ("spoof_check", json!(false)),
         ("rate_in", json!("10Gbit")),
         ("rate_out", json!("1Mbit")),
-        ("queues", json!(4)),
-        ("fd", json!(5)),
+        ("queues", json!(16)),
+        ("fd", json!(17)),
     ] {
         assert_eq!(status[key], expected, "{status}");
     }

@@ -87,7 +87,7 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
             let is = if bypass.is_open { "open" } else { "closed" };
             let (counted, name) = (&port.counters, &port.config.name);
             text.push_str(&format!(
-                "{name}: bypass {is}: the kernel passed {} of {} rx frames, {} of {} tx frames\n",
+                "{name}: bypass {is}: the kernel forwarded {} of {} rx frames, {} of {} tx frames\n",
                 bypass.rx_frames, counted.rx_frames, bypass.tx_frames, counted.tx_frames,
             ));
         }
@@ -240,7 +240,7 @@ b     null:  running  -       1       2         3
         assert!(!ports(&[port("b=null:")]).contains("vlan"));
         let bypass = Some(BypassStatus { is_open: true, rx_frames: 4, tx_frames: 0 });
         let text = ports(&[PortStatus { bypass, ..port("b=null:") }]);
-        let last = "b: bypass open: the kernel passed 4 of 7 rx frames, 0 of 0 tx frames\n";
+        let last = "b: bypass open: the kernel forwarded 4 of 7 rx frames, 0 of 0 tx frames\n";
         assert!(text.ends_with(last), "{text}");
         assert_eq!(ports(&[]).lines().count(), 2);
     }

@@ -1,4 +1,4 @@
-/* Bypass: frames from one container's interface to another's pass in the kernel, if the switch allows it
+/* Bypass: the kernel forwards frames from one container's interface to another's, if the switch allows it
  * for both. All other frames go to the switch, through a TAP interface.
  *
  * The program runs in a network namespace that holds, for each container, the other end of its veth pair
@@ -28,11 +28,11 @@ struct entry {
     __u8 tap[16];
     struct station station;
     __u64 mtu;
-    /* 0: its frames pass the switch. Otherwise its VLAN and its isolation group, 0 for none. */
+    /* 0: its frames go through the switch. Otherwise its VLAN and its isolation group, 0 for none. */
     __u32 is_open;
     __u32 vlan;
     __u64 group;
-    /* Frames and bytes from the container, and to it, that did not pass the switch. */
+    /* Frames and bytes from the container, and to it, that bypassed the switch. */
     __u64 from_frames;
     __u64 from_bytes;
     __u64 to_frames;
@@ -85,12 +85,12 @@ INLINE struct entry *receiver(struct __sk_buff *frame, struct entry *from, __u32
     struct entry *to = bpf_map_lookup_elem(&entries, number);
     /* An entry may have been given to another container meanwhile. */
     if (!to || to == from || !to->is_open || to->vlan != from->vlan ||
-        !is_same(station.address, to->station.address))
+        to->station.control != from->station.control || !is_same(station.address, to->station.address))
         return 0;
     /* Groups of different names may have the same number, but not the other way round. */
     if (from->group && from->group == to->group)
         return 0;
-    /* A packet that is not segmented yet stays whole. */
+    /* A packet that is not segmented yet stays whole: only the payload of its segments is compared. */
     __u64 len = frame->gso_size ? frame->gso_size : frame->len - sizeof(*header);
     return len <= to->mtu ? to : 0;
 }

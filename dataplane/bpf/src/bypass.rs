@@ -1,9 +1,12 @@
-//! The bypass: frames between containers of one switch that pass in the kernel. `bpf/bypass.c` says how.
+//! The bypass: the kernel forwards frames between containers of one switch. `bpf/bypass.c` says how.
 #![forbid(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, Release},
+};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData};
@@ -27,6 +30,10 @@ const GROUP: usize = 6;
 const COUNTERS: usize = 7;
 const BEFORE: usize = 11;
 
+/// `BPF_NOEXIST` of linux/bpf.h: the address of another container stays that one's. The switch refuses it to
+/// a second one.
+const ONLY_NEW: u64 = 1;
+
 /// Maximum length of an interface's name.
 const NAME_MAX: usize = 15;
 
@@ -42,7 +49,7 @@ pub struct BypassIds {
     stations: u32,
 }
 
-/// The loaded program with its tables. What it attaches stays attached.
+/// The loaded program with its tables. It stays attached to interfaces when this is dropped.
 pub struct Bypass {
     program: OwnedFd,
     /// The entries, mapped.
@@ -67,11 +74,24 @@ impl Bypass {
         Self::new(id, program, entries, stations)
     }
 
-    /// Finds what another process has loaded; `None` if it is no more, or has another form.
-    pub fn find(ids: BypassIds) -> Option<Self> {
-        let map = |id| MapData::from_id(id).and_then(Map::from_map_data).ok();
-        let (entries, stations) = (map(ids.entries)?, map(ids.stations)?);
-        Self::new(ids.program, calls::program_of(ids.program).ok()?, entries, stations).ok()
+    /// Finds the program that another process has loaded; `None` if it no longer exists, or its tables have
+    /// another form.
+    ///
+    /// # Errors
+    /// It may exist, but cannot be opened.
+    pub fn find(ids: BypassIds) -> io::Result<Option<Self>> {
+        let map = |id| MapData::from_id(id).map_err(map_error).map_err(io::Error::from);
+        let opened = || -> io::Result<_> {
+            Ok((calls::program_of(ids.program)?, map(ids.entries)?, map(ids.stations)?))
+        };
+        let (program, entries, stations) = match opened() {
+            Ok(opened) => opened,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let tables = (Map::from_map_data(entries), Map::from_map_data(stations));
+        let (Ok(entries), Ok(stations)) = tables else { return Ok(None) };
+        Ok(Self::new(ids.program, program, entries, stations).ok())
     }
 
     fn new(id: u32, program: OwnedFd, entries: Map, stations: Map) -> io::Result<Self> {
@@ -114,7 +134,7 @@ impl Bypass {
     }
 
     /// Adds the container with interfaces 2 `number` and 2 `number` + 1, `tap`, which carry packets of `mtu`
-    /// bytes. Its frames pass the switch until that opens the bypass.
+    /// bytes. Its frames go through the switch until that opens the bypass.
     pub fn add(
         &mut self,
         number: u32,
@@ -129,21 +149,34 @@ impl Bypass {
         entry[STATION..MTU].copy_from_slice(&station);
         entry[MTU] = mtu as u64;
         self.entries.set(number, entry, 0).map_err(map_error)?;
-        Ok(self.stations.insert(station, number, 0).map_err(map_error)?)
+        let added = self.stations.insert(station, number, ONLY_NEW);
+        match added.map_err(|error| io::Error::from(map_error(error))) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
     }
 
-    /// Removes a container, if it is there.
-    pub fn remove(&mut self, control: u64, mac: [u8; 6]) -> io::Result<()> {
-        let station = station(control, mac);
-        let Ok(number) = self.stations.get(&station, 0) else { return Ok(()) };
-        self.stations.remove(&station).map_err(map_error)?;
-        let entry = self.entries.get(&number, 0).map_err(map_error)?;
-        // An entry may be another container's by now.
-        if entry[STATION..MTU] == station {
+    /// Removes the container with the interface `tap`, if it is there.
+    pub fn remove(&mut self, tap: &str) -> io::Result<()> {
+        let name = name_words(tap);
+        let numbers: Vec<_> = entries_of(&self.table, name).collect();
+        for number in numbers {
+            let entry = self.entries.get(&number, 0).map_err(map_error)?;
+            let station = [entry[STATION], entry[STATION + 1]];
+            if self.stations.get(&station, 0).is_ok_and(|known| known == number) {
+                self.stations.remove(&station).map_err(map_error)?;
+            }
             self.entries.set(number, [0; WORDS], 0).map_err(map_error)?;
         }
         Ok(())
     }
+}
+
+/// Returns the numbers of the entries with this name.
+fn entries_of(table: &SharedWords, name: [u64; 2]) -> impl Iterator<Item = u32> {
+    let is_its = move |entry: &[AtomicU64]| (0..2).all(|at| entry[at].load(Relaxed) == name[at]);
+    let numbers = (0..ENTRIES).zip(table.words().chunks(WORDS));
+    numbers.filter(move |(_, entry)| is_its(entry)).map(|(number, _)| number)
 }
 
 /// Returns the words of an interface's name, of which the rest is zero.
@@ -159,7 +192,7 @@ fn station(control: u64, [a, b, c, d, e, f]: [u8; 6]) -> Station {
     [control, u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])]
 }
 
-/// Frames and bytes that passed in the kernel.
+/// Frames and bytes that the kernel has forwarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Frames from the container.
@@ -176,7 +209,9 @@ pub struct Passed {
 #[derive(Debug)]
 pub struct BypassEntry {
     table: SharedWords,
+    /// Index of its first word.
     first: usize,
+    name: [u64; 2],
 }
 
 impl BypassEntry {
@@ -187,52 +222,70 @@ impl BypassEntry {
     pub fn find(table: OwnedFd, tap: &str) -> io::Result<Self> {
         let table = SharedWords::of_array(table, WORDS * ENTRIES as usize)?;
         let name = name_words(tap);
-        let is_its = |entry: &[AtomicU64]| (0..2).all(|at| entry[at].load(Relaxed) == name[at]);
-        match table.words().chunks(WORDS).position(is_its) {
-            Some(number) => Ok(Self { table, first: WORDS * number }),
-            None => Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("the table of the bypass has no entry of {tap}"),
-            )),
-        }
+        let number = entries_of(&table, name).next().ok_or_else(|| {
+            let what = format!("the table of the bypass has no entry of {tap}");
+            io::Error::new(io::ErrorKind::NotFound, what)
+        })?;
+        Ok(Self { first: WORDS * number as usize, name, table })
+    }
+
+    /// Returns true if the entry is still that of this container, which the plugin may have removed.
+    fn is_its(&self) -> bool {
+        (0..2).all(|at| self.word(at).load(Relaxed) == self.name[at])
+    }
+
+    /// Returns the address of the container.
+    pub fn mac(&self) -> [u8; 6] {
+        let [a, b, c, d, e, f, _, _] = self.word(STATION + 1).load(Relaxed).to_ne_bytes();
+        [a, b, c, d, e, f]
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.table.words()[self.first + at]
     }
 
-    /// Has frames between this container and others with an open bypass pass in the kernel, if they are of
+    /// Has the kernel forward frames between this container and others with an open bypass, if they are of
     /// the same VLAN, and not of the same group unless that is 0.
     pub fn open(&self, vlan: u16, group: u64) {
-        let state = state(vlan);
-        if self.word(STATE).load(Relaxed) == state && self.word(GROUP).load(Relaxed) == group {
-            return;
+        if self.is_its() {
+            self.word(GROUP).store(group, Relaxed);
+            self.word(STATE).store(state(vlan), Release);
         }
-        self.close();
-        self.word(GROUP).store(group, Relaxed);
-        self.word(STATE).store(state, Relaxed);
     }
 
-    /// Has all frames pass the switch.
+    /// Has all frames go through the switch.
     pub fn close(&self) {
-        self.word(STATE).store(0, Relaxed);
+        if self.is_its() {
+            self.word(STATE).store(0, Release);
+        }
     }
 
     /// Returns true if it is open.
     pub fn is_open(&self) -> bool {
-        self.word(STATE).load(Relaxed) != 0
+        self.is_its() && self.word(STATE).load(Relaxed) != 0
+    }
+
+    /// Returns true if it is open with this VLAN and this group.
+    pub fn is_open_for(&self, vlan: u16, group: u64) -> bool {
+        self.word(STATE).load(Relaxed) == state(vlan) && self.word(GROUP).load(Relaxed) == group
     }
 
     /// Begins to count anew.
     pub fn reset(&self) {
+        if !self.is_its() {
+            return;
+        }
         for at in 0..4 {
             let now = self.word(COUNTERS + at).load(Relaxed);
             self.word(BEFORE + at).store(now, Relaxed);
         }
     }
 
-    /// Returns what has passed since the last [`reset`](Self::reset), also by an earlier process.
+    /// Returns what the kernel has forwarded since the last [`reset`](Self::reset), also by an earlier process.
     pub fn passed(&self) -> Passed {
+        if !self.is_its() {
+            return Passed::default();
+        }
         let counter = |at| {
             let now = self.word(COUNTERS + at).load(Relaxed);
             now.wrapping_sub(self.word(BEFORE + at).load(Relaxed))

@@ -2,8 +2,7 @@
 //! ends, unless another one has their link; but the bypass stays.
 //!
 //! XDP programs see each frame of an interface before the kernel's network stack does. A socket map
-//! takes TCP between sockets of one host past it. The bypass takes frames between containers past the
-//! switch.
+//! takes TCP between sockets of one host past it. The bypass forwards frames between containers.
 
 mod attach;
 mod bypass;

@@ -77,7 +77,7 @@ pub struct Captures {
     running: AtomicU64,
     /// Number of captures started.
     started: AtomicU64,
-    /// Is told when a capture begins (true) or has ended.
+    /// Called when a capture begins, with true, and when it has ended, with false.
     watch: Box<dyn Fn(bool) + Send + Sync>,
 }
 

@@ -150,7 +150,7 @@ impl Attachment {
             opened.map_err(|error| CniError::new(code::IO_FAILURE, error.to_string()))
         };
         if let PortUri::Tap(uri) = &self.port.uri {
-            // It would be created again, without the other end.
+            // Opening it would create it again, without the program that forwards frames to it.
             let find = || Interface::find(&uri.interface).map(drop);
             namespace::within(&ends.netns(), find).and_then(|found| found).map_err(|error| {
                 CniError::io(&format!("interface {} of the switch", uri.interface), &error)
@@ -195,8 +195,8 @@ impl Attachment {
             | Err(ClientError::NotRunning { .. } | ClientError::Refused { status: 404, .. }) => {}
             Err(error) => return Err(switch_error(&error)),
         }
-        if let (Kind::Tap, Some(mac)) = (self.kind, self.mac()) {
-            let removed = ends.remove(end_id(&self.key()), self.switch(), mac);
+        if self.kind == Kind::Tap {
+            let removed = ends.remove(end_id(&self.key()));
             removed
                 .map_err(|error| CniError::io(&format!("interface {}", self.interface), &error))?;
         }

@@ -1,5 +1,5 @@
 //! The switch's ends of containers' interfaces, in a network namespace of their own: so the node's own
-//! has no interface for each container, and no program that cares for its interfaces cares for these.
+//! namespace has no interface for each container, which other programs of the node might configure.
 //!
 //! A container's interface is one end of a veth pair. A BPF program at the other end passes its frames to
 //! the TAP interface that the switch has open, and back; or from container to container, if the switch
@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dray_bpf::{Bypass, CONTAINERS_MAX};
+use dray_bpf::{Bypass, BypassEntry, CONTAINERS_MAX};
 use dray_daemon::Lock;
 use dray_netdev::{Interface, NetworkNamespace, TapFormat, create_tap};
 use dray_wire::MacAddr;
@@ -102,17 +102,30 @@ impl Ends {
     /// Returns the table of the bypass, for the switch.
     pub(crate) fn table(&self) -> io::Result<OwnedFd> {
         let what = || io::Error::other("the bypass, a BPF program, is not loaded any more");
-        self.find_bypass().ok_or_else(what)?.table()
+        self.find_bypass()?.ok_or_else(what)?.table()
+    }
+
+    /// Closes the bypass of a container whose port the switch lacks, as far as there is one.
+    pub(crate) fn shut(&self, id: u32) {
+        if let Ok(entry) = self.table().and_then(|table| BypassEntry::find(table, &tap_name(id))) {
+            entry.close();
+        }
     }
 
     /// Removes the ends of a container with the number `id`, with the interface in the container, as far as
     /// they exist.
-    pub(crate) fn remove(&self, id: u32, control: u64, mac: MacAddr) -> io::Result<()> {
-        let netns = self.netns();
-        if !netns.exists() {
+    pub(crate) fn remove(&self, id: u32) -> io::Result<()> {
+        // Without it, no ends were ever made.
+        if !self.folder.exists() {
             return Ok(());
         }
         let _lock = self.lock()?;
+        // First: the kernel then removes the interfaces only when no frame is on its way to them, and then
+        // their number is free.
+        if let Some(mut bypass) = self.find_bypass()? {
+            bypass.remove(&tap_name(id))?;
+        }
+        let netns = self.netns();
         let is_last = match is_namespace(&netns) {
             true => NetworkNamespace::open(&netns)?.enter(|| {
                 remove(id)?;
@@ -120,9 +133,6 @@ impl Ends {
             })?,
             false => true,
         };
-        if let Some(mut bypass) = self.find_bypass() {
-            bypass.remove(control, mac.0)?;
-        }
         if is_last { self.close() } else { Ok(()) }
     }
 
@@ -150,23 +160,28 @@ impl Ends {
     fn close(&self) -> io::Result<()> {
         let path = self.netns();
         match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            // It is not mounted.
-            Ok(()) | Err(Errno::INVAL) => {}
+            // It is not mounted, or does not exist.
+            Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
         file::remove_file(&self.program())?;
+        // A process that was killed may have left it.
+        file::remove_file(&file::unfinished(&self.program()))?;
         file::remove_file(&path)
     }
 
     /// Finds the loaded program, if there is one.
-    fn find_bypass(&self) -> Option<Bypass> {
-        let ids = fs::read(self.program()).ok()?;
-        Bypass::find(serde_json::from_slice(&ids).ok()?)
+    fn find_bypass(&self) -> io::Result<Option<Bypass>> {
+        let ids = match fs::read(self.program()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            ids => ids?,
+        };
+        Bypass::find(serde_json::from_slice(&ids)?)
     }
 
     /// Finds the program, or loads it.
     fn bypass(&self) -> io::Result<Bypass> {
-        if let Some(bypass) = self.find_bypass() {
+        if let Some(bypass) = self.find_bypass()? {
             return Ok(bypass);
         }
         let bypass = Bypass::load()?;
@@ -222,20 +237,22 @@ fn create_pair(
     let mut number = 0;
     while let Some(next) = bypass.free_number(number) {
         number = next;
+        // A request that was killed, or that belongs to an earlier version's table, has left interfaces.
+        if [2 * number, 2 * number + 1].into_iter().any(Interface::is_index_used) {
+            continue;
+        }
         let pair = pair(wanted, veth, number, container);
-        match netlink.change(pair, NLM_F_CREATE | NLM_F_EXCL) {
-            Ok(()) => return Ok(number),
-            // An interface of a request that was killed, or of an earlier version's table.
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
+        return match netlink.change(pair, NLM_F_CREATE | NLM_F_EXCL) {
+            Ok(()) => Ok(number),
             Err(error) if error.raw_os_error() == Some(Errno::EXIST.raw_os_error()) => {
                 let name = wanted.interface;
                 let what = format!(
                     "CNI_IFNAME={name}: the container already has this interface; give another name"
                 );
-                return Err(CniError::new(code::INVALID_ENVIRONMENT, what));
+                Err(CniError::new(code::INVALID_ENVIRONMENT, what))
             }
-            Err(error) => return Err(failed(wanted.interface)(error)),
-        }
+            Err(error) => Err(failed(wanted.interface)(error)),
+        };
     }
     let what = format!("there are {CONTAINERS_MAX} containers with interfaces, the maximum");
     Err(CniError::new(code::TRY_AGAIN_LATER, what))
@@ -321,9 +338,15 @@ fn remove(id: u32) -> io::Result<()> {
     found().try_for_each(|index| delete(index, Vec::new()))
 }
 
-/// Returns true if the thread's namespace has no interface but the loopback interface.
+/// Returns true if the thread's namespace has no ends. The kernel may have put interfaces of its own there, for
+/// tunnels.
 fn has_no_ends() -> io::Result<bool> {
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
-    // Two lines are the head of the table.
-    Ok(text.lines().count() <= 3)
+    let is_end = |name: &str| {
+        let id = name.strip_prefix("veth").or_else(|| name.strip_prefix("tap"));
+        id.is_some_and(|id| id.len() == 8 && u32::from_str_radix(id, 16).is_ok())
+    };
+    // Each line begins with a name and a colon, but for the head of the table.
+    let mut names = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
+    Ok(!names.any(is_end))
 }

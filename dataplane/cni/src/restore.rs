@@ -16,7 +16,8 @@ use std::time::Duration;
 use dray_daemon::Lock;
 use dray_switch::PortConfig;
 
-use crate::attachment::{Attachment, switch_error};
+use crate::attachment::{Attachment, end_id, switch_error};
+use crate::kind::Kind;
 use crate::reply::CniError;
 use crate::store::Store;
 
@@ -116,7 +117,12 @@ fn each(
             if attachment.control != control {
                 return Ok(());
             }
-            work(&attachment, lock).map_err(|error| io::Error::other(error.msg))
+            work(&attachment, lock).map_err(|error| {
+                if attachment.kind == Kind::Tap {
+                    store.ends().shut(end_id(&key));
+                }
+                io::Error::other(error.msg)
+            })
         };
         if let Err(error) = done(&mut work) {
             problems.push(format!("{key}: {error}"));

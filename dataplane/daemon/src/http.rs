@@ -11,8 +11,9 @@ pub const HEAD_MAX: usize = 8 << 10;
 /// Default maximum length of a request's body, in bytes.
 pub const BODY_MAX: usize = 256 << 10;
 const HEADERS_MAX: usize = 64;
-/// Maximum number of file descriptors that come with a request: one for each queue of a port.
-pub const DESCRIPTORS_MAX: usize = 16;
+/// Maximum number of file descriptors that come with a request: one for each queue of
+/// a port, and the table of its bypass.
+pub const DESCRIPTORS_MAX: usize = 17;
 
 /// A complete request.
 #[derive(Debug, Default)]

@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(received(), "FDSTORE=1\nFDNAME=a");
         let many = vec![file.as_fd(); DESCRIPTORS_MAX + 1];
         let error = supervisor.send("FDSTORE=1", &many).unwrap_err().to_string();
-        assert_eq!(error, "17 file descriptors: at most 16 are allowed");
+        assert_eq!(error, "18 file descriptors: at most 17 are allowed");
         // A sign of life is sent once data threads are well, and not before the next one is due.
         assert_eq!(supervisor.tend(|| Err("stuck".to_owned())), Err("stuck".to_owned()));
         supervisor.tend(|| Ok(())).unwrap();

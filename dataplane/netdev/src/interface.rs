@@ -24,6 +24,13 @@ impl Interface {
         Ok(Self { name: name.to_owned(), index, socket })
     }
 
+    /// Returns true if an interface of the calling thread's network namespace has this index.
+    pub fn is_index_used(index: u32) -> bool {
+        let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+        let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None);
+        socket.is_ok_and(|socket| netdevice::index_to_name(&socket, index).is_ok())
+    }
+
     /// Returns the name by which it was found.
     pub fn name(&self) -> &str {
         &self.name

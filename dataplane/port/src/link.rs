@@ -90,7 +90,7 @@ pub trait Link: Send + Sync {
         0
     }
 
-    /// Returns the entry of the port in a bypass: the kernel may pass its frames past the user of the port.
+    /// Returns the entry of the port in a bypass: the kernel may forward its frames instead of the port's user.
     fn bypass(&self) -> Option<&BypassEntry> {
         None
     }

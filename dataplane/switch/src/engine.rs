@@ -210,7 +210,7 @@ pub struct PortStatus {
     pub counters: Counters,
 }
 
-/// Frames that the kernel passes from container to container, past the workers.
+/// Frames that the kernel forwards from container to container, instead of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BypassStatus {
     /// True if frames may pass that way now.

@@ -215,9 +215,7 @@ impl Scheme for TapUri {
 
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
         let frame_max = FRAME_MAX.min(self.mtu.unwrap_or(MTU_MAX) + ETHERNET_LEN);
-        let port = self.open_devices(descriptors, frame_max, self.offload)?;
-        port.link.iter().filter_map(|link| link.bypass()).for_each(BypassEntry::reset);
-        Ok(port)
+        self.open_devices(descriptors, frame_max, self.offload)
     }
 
     fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {

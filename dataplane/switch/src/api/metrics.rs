@@ -153,7 +153,7 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
         let ways = status.bypass.into_iter().flat_map(ways);
         ways.map(move |(way, frames)| ([port, ("direction", way)], frames))
     });
-    let help = "Those of the port's frames that the kernel passed, past the switch.";
+    let help = "Those of the port's frames that bypassed the switch.";
     metrics.counter("dray_switch_port_bypassed_frames", help, bypassed);
     let drops = named().flat_map(|([port], status)| {
         let number = |reason: DropReason| status.counters.drops.get(reason);

@@ -515,7 +515,7 @@ fn descriptors_are_taken_or_closed() {
         (port("c", 16), 16, 201, "\"fd\": 16"),
         (port("d", 2), 1, 400, "port \\\"d\\\": fd: 2, but 1 file descriptors came along"),
         (port("d", 0), 1, 400, "fd: 0, but 1 file"),
-        (port("d", 17), 17, 400, "too many file descriptors came along; at most 16"),
+        (port("d", 18), 18, 400, "too many file descriptors came along; at most 17"),
         (port("d", 1), 200, 400, "too many file descriptors"),
         (request("POST", "/ports", "{"), 1, 400, "ends unfinished"),
         (

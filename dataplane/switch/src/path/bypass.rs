@@ -1,15 +1,16 @@
-//! Ports whose frames may bypass the switch: the kernel passes them from container to container, if the
+//! Ports whose frames may bypass the switch: the kernel forwards them from container to container, if the
 //! switch would do no more than that.
 //!
 //! So the bypass of a port is open only if the switch would neither limit, tag, learn from nor show its
-//! frames: between ports of one VLAN that send from one address of their own. What passed in the kernel is
-//! part of the port's counters. A bypass stays as it is while no switch runs.
+//! frames: between ports of one VLAN that send from one address of their own. These frames are part of the
+//! port's counters. A bypass stays as it is while no switch runs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
 use dray_datapath::lock;
 use dray_port::{BypassEntry, Link};
+use dray_wire::MacAddr;
 
 use super::View;
 use super::port::OpenPort;
@@ -34,14 +35,16 @@ impl Bypasses {
     /// Sets the ports of a switch.
     pub(super) fn set(&self, mode: Mode, view: &View) {
         let of = |port: &Arc<OpenPort>| {
-            let link = port.link.as_ref().filter(|link| link.bypass().is_some())?;
-            Some((link.clone(), rule(mode, view, port)))
+            let link = port.link.as_ref()?;
+            let mac = MacAddr(link.bypass()?.mac());
+            Some((link.clone(), rule(mode, view, port, mac)))
         };
         let ports: Vec<_> = view.all().filter_map(of).collect();
         let mut state = lock(&self.0);
         let is_gone =
             |old: &&(Arc<dyn Link>, _)| !ports.iter().any(|(new, _)| Arc::ptr_eq(new, &old.0));
-        state.ports.iter().filter(is_gone).for_each(|(link, _)| with(link, BypassEntry::close));
+        let gone = state.ports.iter().filter(is_gone);
+        gone.filter_map(|(link, _)| link.bypass()).for_each(BypassEntry::close);
         state.ports = ports;
         state.apply();
     }
@@ -59,23 +62,28 @@ impl Bypasses {
 
 impl State {
     fn apply(&self) {
-        for (link, rule) in &self.ports {
-            match rule.filter(|_| self.captures == 0) {
-                Some((vlan, group)) => with(link, |entry| entry.open(vlan, group)),
-                None => with(link, BypassEntry::close),
+        let entries = || {
+            self.ports.iter().filter_map(|(link, rule)| {
+                Some((link.bypass()?, rule.filter(|_| self.captures == 0)))
+            })
+        };
+        // First: at no time do two ports have a VLAN or a group that they have in no configuration.
+        for (entry, rule) in entries() {
+            if !rule.is_some_and(|(vlan, group)| entry.is_open_for(vlan, group)) {
+                entry.close();
+            }
+        }
+        for (entry, rule) in entries() {
+            if let Some((vlan, group)) = rule {
+                entry.open(vlan, group);
             }
         }
     }
 }
 
-fn with(link: &Arc<dyn Link>, work: impl FnOnce(&BypassEntry)) {
-    if let Some(entry) = link.bypass() {
-        work(entry);
-    }
-}
-
-/// Returns the rule of a port; `None` if the switch does more with its frames than to pass them on.
-fn rule(mode: Mode, view: &View, port: &OpenPort) -> Option<Rule> {
+/// Returns the rule of a port whose bypass is that of `mac`; `None` if the switch does more with its frames
+/// than to forward them.
+fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> {
     let config = &port.config;
     let vlan = match config.vlan {
         Vlan::Unaware => 0,
@@ -85,7 +93,7 @@ fn rule(mode: Mode, view: &View, port: &OpenPort) -> Option<Rule> {
     let is_mirrored =
         view.mirrors.get(usize::from(port.index)).is_some_and(|mirrors| !mirrors.is_empty());
     let passes_only = mode == Mode::Learning
-        && config.macs.len() == 1
+        && config.macs == [mac]
         && config.spoof_check
         && config.rate_in.is_none()
         && config.rate_out.is_none()

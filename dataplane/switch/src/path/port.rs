@@ -367,7 +367,7 @@ impl OpenPort {
         [Fill::sum(receive), self.tx.fill()]
     }
 
-    /// Returns the counters, summed over all workers, and what the kernel passed in their place.
+    /// Returns the counters, summed over all workers, and what the kernel forwarded instead of them.
     pub(super) fn counted(&self) -> Counters {
         let mut sum = self.counted_here();
         let bypass = self.link.as_ref().and_then(|link| link.bypass());

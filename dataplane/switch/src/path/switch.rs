@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dray_capture::Captures;
-use dray_port::{LinkState, LinkStatus, OpenError};
+use dray_port::{BypassEntry, LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -361,11 +361,13 @@ impl Switch {
             pairs.add(config)?;
         }
         let opened = opened.map_or_else(|| open_port(config), Ok)?;
+        let link = opened.link.clone();
         self.insert(&mut ports, config, opened)?;
         ports.pairs = pairs;
         ports.resolve();
-        // A take-over publishes all ports at once.
+        // A take-over publishes all ports at once, and their counters continue.
         if !ports.held {
+            link.iter().filter_map(|link| link.bypass()).for_each(BypassEntry::reset);
             self.publish(&ports);
         }
         self.record();

@@ -17,7 +17,7 @@ static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)BPF
 
 /* A container's address, and the switch that it belongs to. */
 struct station {
-    __u64 control;
+    __u64 switch_id;
     __u8 address[ETH_ALEN];
     __u8 zero[2];
 };
@@ -76,7 +76,7 @@ INLINE struct entry *receiver(struct __sk_buff *frame, struct entry *from, __u32
         header->h_proto == __builtin_bswap16(ETH_P_8021AD) ||
         !is_same(header->h_source, from->station.address))
         return 0;
-    struct station station = {.control = from->station.control};
+    struct station station = {.switch_id = from->station.switch_id};
     __builtin_memcpy(station.address, header->h_dest, ETH_ALEN);
     __u32 *found = bpf_map_lookup_elem(&stations, &station);
     if (!found)
@@ -85,7 +85,7 @@ INLINE struct entry *receiver(struct __sk_buff *frame, struct entry *from, __u32
     struct entry *to = bpf_map_lookup_elem(&entries, number);
     /* An entry may have been given to another container meanwhile. */
     if (!to || to == from || !to->is_open || to->vlan != from->vlan ||
-        to->station.control != from->station.control || !is_same(station.address, to->station.address))
+        to->station.switch_id != from->station.switch_id || !is_same(station.address, to->station.address))
         return 0;
     /* Groups of different names may have the same number, but not the other way round. */
     if (from->group && from->group == to->group)

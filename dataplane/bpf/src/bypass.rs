@@ -139,13 +139,13 @@ impl Bypass {
         &mut self,
         number: u32,
         tap: &str,
-        control: u64,
+        switch: u64,
         mac: [u8; 6],
         mtu: usize,
     ) -> io::Result<()> {
         let mut entry = [0; WORDS];
         entry[..STATION].copy_from_slice(&name_words(tap));
-        let station = station(control, mac);
+        let station = station(switch, mac);
         entry[STATION..MTU].copy_from_slice(&station);
         entry[MTU] = mtu as u64;
         self.entries.set(number, entry, 0).map_err(map_error)?;
@@ -188,8 +188,8 @@ fn name_words(name: &str) -> [u64; 2] {
     [word(0), word(8)]
 }
 
-fn station(control: u64, [a, b, c, d, e, f]: [u8; 6]) -> Station {
-    [control, u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])]
+fn station(switch: u64, [a, b, c, d, e, f]: [u8; 6]) -> Station {
+    [switch, u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])]
 }
 
 /// Frames and bytes that the kernel has forwarded.

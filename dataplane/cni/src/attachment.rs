@@ -120,7 +120,7 @@ impl Attachment {
                 mtu: uri.mtu.unwrap_or(MTU_USUAL),
                 is_multi_queue: uri.queues > 1,
                 id: end_id(&self.key()),
-                control: self.switch(),
+                switch: self.switch(),
             });
         }
         match &self.directory {
@@ -217,8 +217,8 @@ pub(crate) fn own_mac(key: &str) -> MacAddr {
 }
 
 /// Returns the number of the switch's ends of the interface of the attachment `key`.
-pub(crate) fn end_id(key: &str) -> u32 {
-    hash(key) as u32
+pub(crate) fn end_id(key: &str) -> u64 {
+    hash(key)
 }
 
 fn hash(key: &str) -> u64 {

@@ -45,18 +45,26 @@ pub(crate) struct Wanted<'w> {
     pub(crate) mtu: usize,
     pub(crate) is_multi_queue: bool,
     /// Number of the ends, from the attachment's key.
-    pub(crate) id: u32,
+    pub(crate) id: u64,
     /// Number of the switch.
-    pub(crate) control: u64,
+    pub(crate) switch: u64,
 }
+
+/// Hexadecimal digits of a number of ends: as many as the name of an interface has room for, so that no two
+/// containers of a node get the same ones.
+const DIGITS: usize = 11;
 
 /// Returns the name of the TAP interface of the ends with the number `id`.
-pub(crate) fn tap_name(id: u32) -> String {
-    format!("tap{id:08x}")
+pub(crate) fn tap_name(id: u64) -> String {
+    name("tap", id)
 }
 
-fn veth_name(id: u32) -> String {
-    format!("veth{id:08x}")
+fn veth_name(id: u64) -> String {
+    name("veth", id)
+}
+
+fn name(prefix: &str, id: u64) -> String {
+    format!("{prefix}{:0DIGITS$x}", id >> (64 - 4 * DIGITS))
 }
 
 impl Ends {
@@ -106,7 +114,7 @@ impl Ends {
     }
 
     /// Closes the bypass of a container whose port the switch lacks, as far as there is one.
-    pub(crate) fn shut(&self, id: u32) {
+    pub(crate) fn shut(&self, id: u64) {
         if let Ok(entry) = self.table().and_then(|table| BypassEntry::find(table, &tap_name(id))) {
             entry.close();
         }
@@ -114,14 +122,14 @@ impl Ends {
 
     /// Removes the ends of a container with the number `id`, with the interface in the container, as far as
     /// they exist.
-    pub(crate) fn remove(&self, id: u32) -> io::Result<()> {
-        // Without it, no ends were ever made.
+    pub(crate) fn remove(&self, id: u64) -> io::Result<()> {
+        // Ends are made only once this directory exists.
         if !self.folder.exists() {
             return Ok(());
         }
         let _lock = self.lock()?;
-        // First: the kernel then removes the interfaces only when no frame is on its way to them, and then
-        // their number is free.
+        // Before the interfaces: the kernel removes these only when no frame is on its way to them, and only
+        // then is their number free.
         if let Some(mut bypass) = self.find_bypass()? {
             bypass.remove(&tap_name(id))?;
         }
@@ -176,7 +184,11 @@ impl Ends {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             ids => ids?,
         };
-        Bypass::find(serde_json::from_slice(&ids)?)
+        let ids = serde_json::from_slice(&ids).map_err(|error| {
+            let what = format!("{}: {error}; remove this file", self.program().display());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        })?;
+        Bypass::find(ids)
     }
 
     /// Finds the program, or loads it.
@@ -205,8 +217,8 @@ fn create(
     let (veth, tap) = (veth_name(wanted.id), tap_name(wanted.id));
     let netlink = Netlink::open().map_err(failed(&veth))?;
     let number = create_pair(wanted, &veth, container, &netlink, bypass)?;
-    let (control, mac, mtu) = (wanted.control, wanted.mac.0, wanted.mtu);
-    bypass.add(number, &tap, control, mac, mtu).map_err(failed(&tap))?;
+    let (switch, mac, mtu) = (wanted.switch, wanted.mac.0, wanted.mtu);
+    bypass.add(number, &tap, switch, mac, mtu).map_err(failed(&tap))?;
     let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let device = device.map_err(|error| {
         let what = "/dev/net/tun (the kernel needs CONFIG_TUN)";
@@ -315,7 +327,7 @@ fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
 }
 
 /// Removes the ends with the number `id` in the thread's namespace.
-fn remove(id: u32) -> io::Result<()> {
+fn remove(id: u64) -> io::Result<()> {
     let names = [veth_name(id), tap_name(id)];
     let found = || names.iter().filter_map(|name| Some(Interface::find(name).ok()?.index()));
     let netlink = Netlink::open()?;
@@ -344,7 +356,7 @@ fn has_no_ends() -> io::Result<bool> {
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     let is_end = |name: &str| {
         let id = name.strip_prefix("veth").or_else(|| name.strip_prefix("tap"));
-        id.is_some_and(|id| id.len() == 8 && u32::from_str_radix(id, 16).is_ok())
+        id.is_some_and(|id| id.len() == DIGITS && u64::from_str_radix(id, 16).is_ok())
     };
     // Each line begins with a name and a colon, but for the head of the table.
     let mut names = text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));

@@ -67,7 +67,7 @@ impl State {
                 Some((link.bypass()?, rule.filter(|_| self.captures == 0)))
             })
         };
-        // First: at no time do two ports have a VLAN or a group that they have in no configuration.
+        // Before any is opened: VLANs and groups of two configurations must not meet.
         for (entry, rule) in entries() {
             if !rule.is_some_and(|(vlan, group)| entry.is_open_for(vlan, group)) {
                 entry.close();

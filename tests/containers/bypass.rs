@@ -25,6 +25,22 @@ fn keys(node: &Node, more: &Value) -> Value {
     keys
 }
 
+/// Gives each of the containers `c0`, `c1` and so on an interface.
+#[track_caller]
+fn add(node: &Node, pods: &[Pod], keys: &Value) {
+    for (at, pod) in pods.iter().enumerate() {
+        node.call("ADD", &format!("c{at}"), &pod.path(), keys).unwrap();
+    }
+}
+
+/// Removes these interfaces.
+#[track_caller]
+fn delete(node: &Node, pods: &[Pod], keys: &Value) {
+    for (at, pod) in pods.iter().enumerate() {
+        node.call("DEL", &format!("c{at}"), &pod.path(), keys).unwrap();
+    }
+}
+
 fn port(node: &Node, container: &str) -> PortStatus {
     let name = format!("{container}.eth0");
     let is_its = |port: &PortStatus| port.config.name.as_str() == name;
@@ -60,11 +76,11 @@ fn every_frame_is_counted_once_whichever_way_it_takes() {
     let node = Node::start();
     let keys = keys(&node, &json!({}));
     let pods = [Pod::new(), Pod::new()];
-    for (at, pod) in pods.iter().enumerate() {
+    for pod in &pods {
         // The kernel would announce the interface before the switch has the port.
         pod.run("sysctl -q -w net.ipv6.conf.default.disable_ipv6=1");
-        node.call("ADD", &format!("c{at}"), &pod.path(), &keys).unwrap();
     }
+    add(&node, &pods, &keys);
     assert!(bypass(&node, "c0").is_open && bypass(&node, "c1").is_open);
     // Requests for addresses go to all containers, and pass the switch.
     ping(&pods[0], "10.1.0.3");
@@ -96,9 +112,7 @@ fn every_frame_is_counted_once_whichever_way_it_takes() {
     ping(&pods[1], "10.1.0.2");
     let counters = port(&node, "c1").counters;
     assert!((20..40).contains(&counters.rx_frames), "{counters:?}");
-    for (at, pod) in pods.iter().enumerate() {
-        node.call("DEL", &format!("c{at}"), &pod.path(), &keys).unwrap();
-    }
+    delete(&node, &pods, &keys);
     node.assert_clean();
 }
 
@@ -109,9 +123,7 @@ fn failed_add_leaves_the_bypass_of_running_containers() {
     let node = Node::start();
     let own = keys(&node, &json!({}));
     let pods = [Pod::new(), Pod::new(), Pod::new()];
-    for (at, pod) in pods.iter().take(2).enumerate() {
-        node.call("ADD", &format!("c{at}"), &pod.path(), &own).unwrap();
-    }
+    add(&node, &pods[..2], &own);
     ping(&pods[0], "10.1.0.3");
     let mac = port(&node, "c0").config.macs[0].to_string();
     // The switch refuses the address after the interface was made; the second request fails before that.
@@ -130,9 +142,7 @@ fn failed_add_leaves_the_bypass_of_running_containers() {
         node.kill_switch();
         node.start_switch();
     }
-    for (at, pod) in pods.iter().take(2).enumerate() {
-        node.call("DEL", &format!("c{at}"), &pod.path(), &own).unwrap();
-    }
+    delete(&node, &pods[..2], &own);
     node.assert_clean();
 }
 
@@ -143,9 +153,7 @@ fn captures_see_frames_that_otherwise_bypass_the_switch() {
     let node = Node::start();
     let keys = keys(&node, &json!({}));
     let pods = [Pod::new(), Pod::new(), Pod::new()];
-    for (at, pod) in pods.iter().enumerate() {
-        node.call("ADD", &format!("c{at}"), &pod.path(), &keys).unwrap();
-    }
+    add(&node, &pods, &keys);
     ping(&pods[0], "10.1.0.3");
     let mut capture = Command::new(DRAY);
     capture
@@ -180,9 +188,7 @@ fn captures_see_frames_that_otherwise_bypass_the_switch() {
     assert!(eventually(|| mirrored() >= 40), "{}", mirrored());
     node.client().remove_port(&mirror.name).unwrap();
     assert!(bypass(&node, "c0").is_open);
-    for (at, pod) in pods.iter().enumerate() {
-        node.call("DEL", &format!("c{at}"), &pod.path(), &keys).unwrap();
-    }
+    delete(&node, &pods, &keys);
     node.assert_clean();
 }
 
@@ -255,8 +261,6 @@ fn bypass_leads_past_no_rule_of_the_switch() {
     assert!(!reaches(6, &g, "-M do -s 3000 "));
     assert_eq!(bypass(&node, "c7").tx_frames, before);
     assert!(port(&node, "c7").counters.drops.get(DropReason::TooLong) >= 2);
-    for (at, pod) in pods.iter().enumerate() {
-        node.call("DEL", &format!("c{at}"), &pod.path(), &keys(&node, &json!({}))).unwrap();
-    }
+    delete(&node, &pods, &keys(&node, &json!({})));
     node.assert_clean();
 }

@@ -192,9 +192,9 @@ fn station(switch: u64, [a, b, c, d, e, f]: [u8; 6]) -> Station {
     [switch, u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])]
 }
 
-/// Frames and bytes that the kernel has forwarded.
+/// Frames and bytes that bypassed the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub struct Bypassed {
     /// Frames from the container.
     pub from_frames: u64,
     /// Bytes from the container, from destination MAC to end of payload.
@@ -281,16 +281,16 @@ impl BypassEntry {
         }
     }
 
-    /// Returns what the kernel has forwarded since the last [`reset`](Self::reset), also by an earlier process.
-    pub fn passed(&self) -> Passed {
+    /// Returns what has bypassed the switch since the last [`reset`](Self::reset), also by an earlier process.
+    pub fn bypassed(&self) -> Bypassed {
         if !self.is_its() {
-            return Passed::default();
+            return Bypassed::default();
         }
         let counter = |at| {
             let now = self.word(COUNTERS + at).load(Relaxed);
             now.wrapping_sub(self.word(BEFORE + at).load(Relaxed))
         };
-        Passed {
+        Bypassed {
             from_frames: counter(0),
             from_bytes: counter(1),
             to_frames: counter(2),

@@ -13,7 +13,7 @@ mod sockets;
 mod sockmap;
 
 pub use attach::{Mode, XdpError};
-pub use bypass::{Bypass, BypassEntry, BypassIds, CONTAINERS_MAX, Passed};
+pub use bypass::{Bypass, BypassEntry, BypassIds, Bypassed, CONTAINERS_MAX};
 pub use redirect::{Pass, Redirect};
 pub use sockets::{PORTS_MAX, SocketsProgram};
 pub use sockmap::{Shortcut, SockmapError};

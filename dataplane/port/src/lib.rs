@@ -89,7 +89,7 @@ use dray_netdev::privilege::{self, Capability};
 use dray_wire::offload::Offloads;
 
 pub use bytes::{Bytes, BytesError};
-pub use dray_bpf::{BypassEntry, Passed};
+pub use dray_bpf::{BypassEntry, Bypassed};
 pub use dray_daemon::{Access, Account, SocketName};
 pub use dray_shm::guard::{GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded};
 pub use dray_shm::share_heap;

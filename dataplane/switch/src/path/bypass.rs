@@ -15,6 +15,7 @@ use dray_wire::MacAddr;
 use super::View;
 use super::port::OpenPort;
 use crate::config::{Mode, Vlan};
+use crate::engine::BypassStatus;
 
 /// VLAN and group of a port, as [`BypassEntry::open`] takes them.
 type Rule = (u16, u64);
@@ -35,9 +36,8 @@ impl Bypasses {
     /// Sets the ports of a switch.
     pub(super) fn set(&self, mode: Mode, view: &View) {
         let of = |port: &Arc<OpenPort>| {
-            let link = port.link.as_ref()?;
-            let mac = MacAddr(link.bypass()?.mac());
-            Some((link.clone(), rule(mode, view, port, mac)))
+            let mac = MacAddr(port.bypass()?.mac());
+            Some((port.link.clone()?, rule(mode, view, port, mac)))
         };
         let ports: Vec<_> = view.all().filter_map(of).collect();
         let mut state = lock(&self.0);
@@ -81,6 +81,16 @@ impl State {
     }
 }
 
+/// Returns the status of a port's bypass.
+pub(super) fn status(entry: &BypassEntry) -> BypassStatus {
+    let bypassed = entry.bypassed();
+    BypassStatus {
+        is_open: entry.is_open(),
+        rx_frames: bypassed.from_frames,
+        tx_frames: bypassed.to_frames,
+    }
+}
+
 /// Returns the rule of a port whose bypass is that of `mac`; `None` if the switch does more with its frames
 /// than to forward them.
 fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> {
@@ -92,14 +102,14 @@ fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> 
     };
     let is_mirrored =
         view.mirrors.get(usize::from(port.index)).is_some_and(|mirrors| !mirrors.is_empty());
-    let passes_only = mode == Mode::Learning
+    let forwards_only = mode == Mode::Learning
         && config.macs == [mac]
         && config.spoof_check
         && config.rate_in.is_none()
         && config.rate_out.is_none()
         && config.mirror.is_empty()
         && !is_mirrored;
-    passes_only.then(|| (vlan, config.group.as_ref().map_or(0, |group| number(group.as_str()))))
+    forwards_only.then(|| (vlan, config.group.as_ref().map_or(0, |group| number(group.as_str()))))
 }
 
 /// Returns a number of a group, which is not 0. Groups with the same number are taken for one, between whose

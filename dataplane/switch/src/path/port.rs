@@ -341,7 +341,7 @@ impl OpenPort {
         }
         // A receiving half that is locked is used by a worker, for the duration of a batch.
         let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
-        let bypass = self.link.as_ref().and_then(|link| link.bypass()).map(AsFd::as_fd);
+        let bypass = self.bypass().map(AsFd::as_fd);
         let devices: Vec<_> = halves.iter().flat_map(|half| half.devices()).chain(bypass).collect();
         if devices.is_empty() && self.link.is_some() {
             return None;
@@ -367,15 +367,19 @@ impl OpenPort {
         [Fill::sum(receive), self.tx.fill()]
     }
 
-    /// Returns the counters, summed over all workers, and what the kernel forwarded instead of them.
+    /// Returns its entry in a bypass, if it has one.
+    pub(super) fn bypass(&self) -> Option<&BypassEntry> {
+        self.link.as_ref()?.bypass()
+    }
+
+    /// Returns the counters, summed over all workers, and what bypassed them.
     pub(super) fn counted(&self) -> Counters {
         let mut sum = self.counted_here();
-        let bypass = self.link.as_ref().and_then(|link| link.bypass());
-        let passed = bypass.map(BypassEntry::passed).unwrap_or_default();
-        sum.rx_frames += passed.from_frames;
-        sum.rx_bytes += passed.from_bytes;
-        sum.tx_frames += passed.to_frames;
-        sum.tx_bytes += passed.to_bytes;
+        let bypassed = self.bypass().map(BypassEntry::bypassed).unwrap_or_default();
+        sum.rx_frames += bypassed.from_frames;
+        sum.rx_bytes += bypassed.from_bytes;
+        sum.tx_frames += bypassed.to_frames;
+        sum.tx_bytes += bypassed.to_bytes;
         sum
     }
 

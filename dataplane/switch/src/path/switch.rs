@@ -9,11 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use dray_capture::Captures;
-use dray_port::{BypassEntry, LinkState, LinkStatus, OpenError};
+use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::bypass::Bypasses;
+use super::bypass::{self, Bypasses};
 use super::port::OpenPort;
 use super::worker::{self, Shared};
 use super::{Setting, View};
@@ -21,8 +21,7 @@ use crate::apply::Changes;
 use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig, wrong_mirror};
 use crate::counters::DropReason;
 use crate::engine::{
-    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
-    WorkerStatus,
+    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
 use crate::recorder::Recorder;
 use crate::table::PORTS_MAX;
@@ -279,15 +278,6 @@ impl Switch {
         };
         let [receive_ring, transmit_ring] = port.fills();
         let partner = ports.pairs.partner(&port.config.name).cloned();
-        let entry = port.link.as_ref().and_then(|link| link.bypass());
-        let bypass = entry.map(|entry| {
-            let passed = entry.passed();
-            BypassStatus {
-                is_open: entry.is_open(),
-                rx_frames: passed.from_frames,
-                tx_frames: passed.to_frames,
-            }
-        });
         PortStatus {
             config: port.config.clone(),
             state,
@@ -302,7 +292,7 @@ impl Switch {
             disconnects: link.ends,
             receive_ring,
             transmit_ring,
-            bypass,
+            bypass: port.bypass().map(bypass::status),
             counters: port.counted(),
         }
     }
@@ -361,13 +351,14 @@ impl Switch {
             pairs.add(config)?;
         }
         let opened = opened.map_or_else(|| open_port(config), Ok)?;
-        let link = opened.link.clone();
         self.insert(&mut ports, config, opened)?;
         ports.pairs = pairs;
         ports.resolve();
         // A take-over publishes all ports at once, and their counters continue.
         if !ports.held {
-            link.iter().filter_map(|link| link.bypass()).for_each(BypassEntry::reset);
+            if let Some(entry) = ports.find(&name).and_then(|port| port.bypass()) {
+                entry.reset();
+            }
             self.publish(&ports);
         }
         self.record();

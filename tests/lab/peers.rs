@@ -212,6 +212,32 @@ fn counters_balance_through_open_vswitch() {
     }
 }
 
+/// Takes free huge pages once a switch has been started, before it has those added for it.
+const TAKER: &str = "
+import mmap, os, sys, time
+print('ready', flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.0005)
+free = int(open('/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages').read())
+taken = mmap.mmap(-1, (free - 200) << 21, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
+sys.stdin.read()";
+
+#[test]
+fn open_vswitch_starts_although_others_take_its_pages() {
+    let _alone = alone();
+    require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
+    let pages = reserved_by_user();
+    let dir = PeerDir::new().unwrap();
+    let mut taker = Command::new("python3");
+    taker.args(["-c", TAKER]).arg(dir.join("ovs-dpdk.log"));
+    let mut taker = taker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(taker.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let switch = Setting { kind: SwitchKind::OvsDpdk, ..PLAIN }.start_switch(&dir);
+    drop((switch, dir));
+    assert!(taker.wait().unwrap().success());
+    assert!(eventually(|| reserved() == pages), "{} pages, not {pages}", reserved());
+}
+
 #[test]
 fn endpoint_can_be_back_end() {
     let _alone = alone();

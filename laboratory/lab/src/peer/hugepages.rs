@@ -15,6 +15,8 @@ use crate::process::PARENT;
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+/// Free pages that are promised to memory which has not been written yet.
+const PROMISED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages";
 const PAGE_MIB: u32 = 2;
 
 /// Time limit for pages to come back from a peer that has ended: files in flight over a socket are
@@ -52,7 +54,7 @@ impl Hugepages {
             let is_short = grown < missing;
             let again = Instant::now() + AGAIN;
             loop {
-                missing = wanted.saturating_sub(number_in(FREE).map_err(doing())?);
+                missing = wanted.saturating_sub(available().map_err(doing())?);
                 if missing == 0 && !is_short {
                     return Ok(pages);
                 }
@@ -121,6 +123,10 @@ fn shrink(pages: u64) -> io::Result<()> {
 /// counted on top, as surplus.
 fn pool() -> io::Result<u64> {
     Ok(number_in(POOL)?.saturating_sub(number_in(SURPLUS)?))
+}
+
+fn available() -> io::Result<u64> {
+    Ok(number_in(FREE)?.saturating_sub(number_in(PROMISED)?))
 }
 
 fn number_in(path: &str) -> io::Result<u64> {

@@ -23,6 +23,12 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 const BRIDGE: &str = "br0";
 
+/// Number of starts before a lack of huge pages is an error.
+const ATTEMPTS: u32 = 3;
+
+/// Words in the log of a switch that lacks huge pages; it ends then.
+const NO_PAGES: &str = "Cannot init memory";
+
 /// Prefix of the names of threads that always poll.
 const POLLING_THREAD: &str = "pmd-c";
 
@@ -70,10 +76,17 @@ impl Ovs {
             calls::pin(&mut command, cpu);
         }
         let Start { name, forwarding_thread, needs, .. } = *start;
-        let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
-        let control = home.control();
-        switch.process.wait_until_listening(cancel, "its control socket", &control)?;
-        Ok(Self { switch, database, home })
+        let mut attempt = 1;
+        loop {
+            let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
+            match wait_until_ready(&mut switch, &home.control(), cancel) {
+                Ok(()) => return Ok(Self { switch, database, home }),
+                // Any program can take free huge pages before DPDK has those added for it.
+                Err(_) if attempt < ATTEMPTS && switch.process.log().contains(NO_PAGES) => {}
+                Err(error) => return Err(error),
+            }
+            attempt += 1;
+        }
     }
 
     /// Makes an error with the last lines of the log.
@@ -162,6 +175,15 @@ impl Home {
         words.extend(settings.iter().map(String::as_str));
         self.vsctl(&words).map(drop)
     }
+}
+
+/// Waits until the switch listens at its control socket, and has its huge pages if it needs some.
+fn wait_until_ready(switch: &mut Program, control: &Path, cancel: &Cancel) -> Result<(), LabError> {
+    switch.process.wait_until_listening(cancel, "its control socket", control)?;
+    if switch.needs.hugepages_mib == 0 {
+        return Ok(());
+    }
+    switch.process.wait_until_says(cancel, "its huge pages", "DPDK Enabled - initialized")
 }
 
 /// Port number in flows: OpenFlow counts from 1.

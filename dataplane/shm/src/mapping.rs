@@ -224,24 +224,28 @@ mod tests {
     }
 
     /// Raises the number of huge pages for as long as it lives; needs root.
-    struct HugePages(String);
+    struct HugePages(i64);
 
     impl HugePages {
-        const PATH: &str = "/proc/sys/vm/nr_hugepages";
-
-        fn add(count: u64) -> Option<Self> {
-            let before = std::fs::read_to_string(Self::PATH).ok()?;
-            let number: u64 = before.trim().parse().ok()?;
-            std::fs::write(Self::PATH, format!("{}", number + count)).ok()?;
-            let pages = Self(before);
-            (huge_pages("HugePages_Free") >= count).then_some(pages)
+        fn add(count: i64) -> Option<Self> {
+            change_pool(count).ok()?;
+            let pages = Self(count);
+            (huge_pages("HugePages_Free") >= count as u64).then_some(pages)
         }
     }
 
     impl Drop for HugePages {
         fn drop(&mut self) {
-            let _ = std::fs::write(Self::PATH, &self.0);
+            let _ = change_pool(-self.0);
         }
+    }
+
+    /// Adds pages to the machine's pool, which other programs change too.
+    fn change_pool(pages: i64) -> std::io::Result<()> {
+        const PATH: &str = "/proc/sys/vm/nr_hugepages";
+        let number = std::fs::read_to_string(PATH)?.trim().parse::<i64>();
+        let number = number.map_err(std::io::Error::other)?;
+        std::fs::write(PATH, (number + pages).to_string())
     }
 
     /// Only one test at a time may take huge pages.

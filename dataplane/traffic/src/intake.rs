@@ -9,6 +9,9 @@ use crate::sample::Sampler;
 use crate::signal::Ending;
 use crate::{OnSample, RoleError, Sample, Signal};
 
+/// Time between rounds over the ports until the start time of the sender is known.
+const UNTIL_BEGUN: Duration = Duration::from_millis(1);
+
 /// One or several receive queues. A single one waits as its URI says; several are polled in turn,
 /// and if all of them may block, the role sleeps on all of them together.
 pub(crate) struct Intake {
@@ -87,7 +90,11 @@ impl Intake {
                 let arrivals = sampler.arrivals();
                 return Ok((sampler.finish(frames, bytes), arrivals));
             }
-            if !worked && self.idle()? {
+            if !worked && !signal.begun() {
+                // Other roles that are not ready yet need the CPU.
+                std::thread::sleep(UNTIL_BEGUN);
+                from = clock::ticks();
+            } else if !worked && self.idle()? {
                 from = clock::ticks();
             }
         }

@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
 """Runs test programs, and prints what each wrote when it has ended.
 
-usage: test-programs.py BUILT NAME|!NAME [SCRIPT...]
+usage: test-programs.py BUILT [SCRIPT...]
 
-BUILT is a file with what `cargo build --message-format=json` wrote. NAME selects one program, !NAME all others.
-Two run at a time, each alone in its view of the machine (alone.sh); SCRIPTs take part as they are. A program that
-runs for too long is ended, and its processes are listed. Exits with 1 if one has failed.
+BUILT is a file with what `cargo build --message-format=json` wrote. Each program runs alone in its view of the machine
+(alone.sh), beside others; SCRIPTs take part as they are. A program that runs for too long is ended, and its processes
+are listed. Exits with 1 if one has failed.
 """
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Programs at a time: most wait most of the time.
-AT_ONCE = 2
-# Places that a program takes if it measures the machine itself.
-PLACES = {"dray_measure (unit tests)": AT_ONCE}
-# Programs that take minutes start first, longest first, and one that needs all places last.
-LONG = ["bench", "lab", "switch", "upf", "cli", "containers", "coverage", "test-packages.sh", "test-static.sh"]
-# Seconds that a program may run: the longest takes five minutes.
+# Programs whose tests lose frames while they get no CPU time, in the order of their starts: two at a time, since most
+# wait most of the time. "lab" checks the number of huge pages, of which "vm" beside it takes none. All others run beside
+# these two, one at a time, with what is left of the CPUs.
+URGENT = ["vm", "lab", "bench", "switch", "upf", "containers"]
+NICENESS = 10
+# Programs that measure the machine itself, after all others.
+LAST = ["dray_measure (unit tests)"]
+# Seconds that a program may run: the longest takes eight minutes.
 LIMIT_S = 1200
 ALONE = Path(__file__).with_name("alone.sh").resolve()
 
@@ -51,15 +51,15 @@ def descendants(pid):
     return lines
 
 
-def places(program):
-    return PLACES.get(program[0], 1)
-
-
-def run(program):
+def run(program, niceness=0):
     name, command, package = program
     began = time.monotonic()
     child = subprocess.Popen(
-        command, cwd=package, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ["nice", f"-n{niceness}", *command],
+        cwd=package,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     late = b""
     try:
@@ -76,24 +76,21 @@ def run(program):
 
 
 def main():
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 2:
         sys.exit(__doc__.strip().splitlines()[2])
-    built, wanted, *scripts = sys.argv[1:]
-    chosen = [p for p in programs(built) if (p[0] != wanted[1:] if wanted[0] == "!" else p[0] == wanted)]
+    built, *scripts = sys.argv[1:]
+    chosen = list(programs(built))
     if not chosen:
-        sys.exit(f"{built}: no test program {wanted}")
+        sys.exit(f"{built}: no test programs")
     chosen += [(script.name, [script], script.parent) for script in (Path(name).resolve() for name in scripts)]
-    chosen.sort(key=lambda p: (places(p) == AT_ONCE, LONG.index(p[0]) if p[0] in LONG else len(LONG), p[0]))
+    urgent = sorted((p for p in chosen if p[0] in URGENT), key=lambda p: URGENT.index(p[0]))
+    others = sorted(p for p in chosen if p[0] not in URGENT + LAST)
     os.environ["DRAY_HUGEPAGES"] = Path("/proc/sys/vm/nr_hugepages").read_text()
-    free = threading.Semaphore(AT_ONCE)
-    passed = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for program in chosen:
-            for _ in range(places(program)):
-                free.acquire()
-            passed.append(pool.submit(run, program))
-            passed[-1].add_done_callback(lambda _, program=program: free.release(places(program)))
-    sys.exit(0 if all(future.result() for future in passed) else 1)
+    with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(1) as beside:
+        passed = [first.submit(run, program) for program in urgent]
+        passed += [beside.submit(run, program, NICENESS) for program in others]
+    passed = [future.result() for future in passed] + [run(program) for program in chosen if program[0] in LAST]
+    sys.exit(0 if all(passed) else 1)
 
 
 main()

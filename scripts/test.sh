@@ -29,7 +29,7 @@ build() {
         --message-format=json-render-diagnostics "$@" >>"$built"
 }
 
-# Runs one program, or all others, and scripts: `run_programs '!vm' SCRIPT`.
+# Runs the programs of the last build, and scripts.
 run_programs() { scripts/test-programs.py "$built" "$@" | tee -a "$log"; }
 
 # Builds that start nothing, apart from examples in documentation, whose results count.
@@ -66,23 +66,22 @@ step scripts/import-cycles.py
 step scripts/import-cycles.py k8s
 step scripts/plain-comments.sh
 step build
-# Simulations at the ends of links.
-step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY
 # Tests wait most of the time: these builds get the rest of the CPUs.
 set -m
 (renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
 lints=$!
 set +m
-# Virtual machines are emulated, and slow down what runs beside them: only the program as `make build` links it, in an
-# empty root directory, and packages of these programs, in Debian 12 and 13.
-step run_programs vm scripts/test-static.sh scripts/test-packages.sh
-step run_programs '!vm'
+# Simulations at the ends of links.
+step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY
+# Also the program as `make build` links it, in an empty root directory, and packages of these programs, in Debian 12
+# and 13.
+step run_programs scripts/test-static.sh scripts/test-packages.sh
 step wait "$lints"
 lints=
 cat "$lints_log"
 : >"$built"
 step build "${k8s[@]}"
-step run_programs '!vm'
+step run_programs
 
 sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)

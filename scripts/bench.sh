@@ -25,6 +25,9 @@ bench cni
 echo "== Idle switch, and wake-up latency"
 bench switch
 
+echo "== A forwarder in C, beside dray forward"
+bench libdray
+
 echo "== Comparison of switches, and round trips"
 $sudo $dray bench switches --json results/switches.json --force
 $sudo $dray bench rtt --json results/rtt.json --force

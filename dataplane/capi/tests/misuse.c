@@ -118,6 +118,8 @@ int main(int argc, char **argv)
     EXPECT(dray_close(UINT64_MAX), DRAY_ERR_HANDLE, "not open");
     EXPECT(dray_open("null:", &port), 0, "");
     EXPECT(port != a, 1, "");
+    /* A port that is polled has nothing to sleep on. */
+    EXPECT(dray_wait((dray_port[]){b, port}, 2, 5000), 1, "");
     EXPECT(dray_close(b), 0, "");
     EXPECT(dray_close(port), 0, "");
     return 0;

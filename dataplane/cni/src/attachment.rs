@@ -183,18 +183,23 @@ impl Attachment {
         }
     }
 
-    /// Removes everything that exists of the attachment but its record. A switch that does not run
-    /// has no port to remove.
-    pub(crate) fn release(&self, ends: &Ends) -> Result<(), CniError> {
+    /// Removes the port, if the switch runs and has it.
+    pub(crate) fn detach(&self) -> Result<(), CniError> {
         let removed = self.has_port().and_then(|has_port| match has_port {
             true => self.client().remove_port(&self.port.name),
             false => Ok(()),
         });
         match removed {
             Ok(())
-            | Err(ClientError::NotRunning { .. } | ClientError::Refused { status: 404, .. }) => {}
-            Err(error) => return Err(switch_error(&error)),
+            | Err(ClientError::NotRunning { .. } | ClientError::Refused { status: 404, .. }) => {
+                Ok(())
+            }
+            Err(error) => Err(switch_error(&error)),
         }
+    }
+
+    /// Removes everything that exists of an attachment without a port but its record.
+    pub(crate) fn release(&self, ends: &Ends) -> Result<(), CniError> {
         if self.kind == Kind::Tap {
             let removed = ends.remove(end_id(&self.key()));
             removed

@@ -2,12 +2,19 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
 use crate::call::Variables;
 use crate::reply::{CniError, code};
+
+/// A running plugin.
+pub(crate) struct Delegated {
+    name: String,
+    program: PathBuf,
+    child: Child,
+}
 
 /// Runs the plugin `name`, found in a folder of `CNI_PATH`, with the environment of this process and
 /// the same network configuration. Variables in `instead` replace those of the environment. Returns
@@ -18,43 +25,67 @@ pub(crate) fn delegate(
     variables: Variables<'_>,
     configuration: &[u8],
 ) -> Result<Value, CniError> {
-    let program = find(name, variables("CNI_PATH").as_deref().unwrap_or_default())?;
-    let failed =
-        |error: io::Error| CniError::io(&format!("IPAM plugin {}", program.display()), &error);
-    let mut child = Command::new(&program)
-        .envs(instead.iter().copied())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(failed)?;
-    if let Some(mut input) = child.stdin.take() {
-        match input.write_all(configuration) {
-            // It need not read what it does not use.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
-            _ => {}
-        }
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    let reply: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-    if output.status.success() {
-        return match (output.stdout.is_empty(), reply) {
-            (true, _) => Ok(Value::Null),
-            (false, Some(reply)) => Ok(reply),
-            (false, None) => {
-                let what = format!("IPAM plugin {name}: its result is not JSON");
-                Err(CniError::new(code::REFUSED, what))
+    Delegated::start(name, instead, variables, configuration)?.finish()
+}
+
+impl Delegated {
+    /// Starts a plugin, as [`delegate`] does.
+    pub(crate) fn start(
+        name: &str,
+        instead: &[(&str, &str)],
+        variables: Variables<'_>,
+        configuration: &[u8],
+    ) -> Result<Self, CniError> {
+        let program = find(name, variables("CNI_PATH").as_deref().unwrap_or_default())?;
+        let mut child = Command::new(&program)
+            .envs(instead.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed(&program))?;
+        if let Some(mut input) = child.stdin.take() {
+            match input.write_all(configuration) {
+                // It need not read what it does not use.
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    return Err(failed(&program)(error));
+                }
+                _ => {}
             }
-        };
+        }
+        Ok(Self { name: name.to_owned(), program, child })
     }
-    let said = reply.as_ref().and_then(|reply| {
-        let text = |key: &str| reply[key].as_str().filter(|text| !text.is_empty());
-        let details = text("details").map(|details| format!(" ({details})")).unwrap_or_default();
-        let number = reply["code"].as_u64().and_then(|number| u32::try_from(number).ok());
-        Some((number, format!("{}{details}", text("msg")?)))
-    });
-    let (number, what) = said.unwrap_or_else(|| (None, format!("it failed: {}", output.status)));
-    let number = number.filter(|number| *number > 0).unwrap_or(code::REFUSED);
-    Err(CniError::new(number, format!("IPAM plugin {name}: {what}")))
+
+    /// Waits until it has ended; returns its result.
+    pub(crate) fn finish(self) -> Result<Value, CniError> {
+        let Self { name, program, child } = self;
+        let output = child.wait_with_output().map_err(failed(&program))?;
+        let reply: Option<Value> = serde_json::from_slice(&output.stdout).ok();
+        if output.status.success() {
+            return match (output.stdout.is_empty(), reply) {
+                (true, _) => Ok(Value::Null),
+                (false, Some(reply)) => Ok(reply),
+                (false, None) => {
+                    let what = format!("IPAM plugin {name}: its result is not JSON");
+                    Err(CniError::new(code::REFUSED, what))
+                }
+            };
+        }
+        let said = reply.as_ref().and_then(|reply| {
+            let text = |key: &str| reply[key].as_str().filter(|text| !text.is_empty());
+            let details = text("details").map(|details| format!(" ({details})"));
+            let number = reply["code"].as_u64().and_then(|number| u32::try_from(number).ok());
+            Some((number, format!("{}{}", text("msg")?, details.unwrap_or_default())))
+        });
+        let (number, what) =
+            said.unwrap_or_else(|| (None, format!("it failed: {}", output.status)));
+        let number = number.filter(|number| *number > 0).unwrap_or(code::REFUSED);
+        Err(CniError::new(number, format!("IPAM plugin {name}: {what}")))
+    }
+}
+
+fn failed(program: &Path) -> impl Fn(io::Error) -> CniError {
+    let what = format!("IPAM plugin {}", program.display());
+    move |error| CniError::io(&what, &error)
 }
 
 fn find(name: &str, folders: &str) -> Result<PathBuf, CniError> {

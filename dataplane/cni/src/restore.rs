@@ -93,6 +93,12 @@ const START_MAX: Duration = Duration::from_secs(60);
 
 /// Removes an attachment and its record.
 pub(crate) fn forget(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
+    attachment.detach()?;
+    forget_detached(store, attachment)
+}
+
+/// Removes an attachment whose port is removed, and its record.
+pub(crate) fn forget_detached(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
     attachment.release(&store.ends())?;
     let key = attachment.key();
     store.remove(&key).map_err(|error| CniError::io(&key, &error))

@@ -13,7 +13,7 @@ use crate::call::{Call, Variables};
 use crate::kind::{Kind, Make};
 use crate::network::Network;
 use crate::reply::{self, CniError, code};
-use crate::restore::{forget, reap};
+use crate::restore::{forget, forget_detached, reap};
 use crate::store::Store;
 use crate::{VERSIONS, addresses, ends, file, ipam, namespace};
 
@@ -77,10 +77,19 @@ impl Request<'_> {
         }
     }
 
+    /// Has the IPAM plugin do its part of a request; returns its result, if there is a plugin.
     fn ipam(&self, network: &Network, command: &str) -> Result<Option<Value>, CniError> {
+        self.start_ipam(network, command)?.map(ipam::Delegated::finish).transpose()
+    }
+
+    fn start_ipam(
+        &self,
+        network: &Network,
+        command: &str,
+    ) -> Result<Option<ipam::Delegated>, CniError> {
         let Some(name) = &network.ipam else { return Ok(None) };
         let instead = [("CNI_COMMAND", command)];
-        ipam::delegate(name, &instead, self.variables, self.input).map(Some)
+        ipam::Delegated::start(name, &instead, self.variables, self.input).map(Some)
     }
 
     /// Has the IPAM plugin release the addresses of an attachment that is not the request's.
@@ -206,12 +215,14 @@ impl Request<'_> {
         let call = Call::read(self.variables, false)?;
         let key = Store::key(&call.container, &call.interface);
         let _lock = self.store.lock(&key).map_err(|error| CniError::io(&key, &error))?;
-        if let Some(attachment) =
-            self.store.load(&key).map_err(|error| CniError::io(&key, &error))?
-        {
-            forget(self.store, &attachment)?;
-        }
-        self.ipam(&network, "DEL").map(drop)
+        let attachment = self.store.load(&key).map_err(|error| CniError::io(&key, &error))?;
+        attachment.as_ref().map_or(Ok(()), Attachment::detach)?;
+        // Beside the removal of an interface, for which the kernel waits some 20 ms. Without a port, no frame
+        // comes from the addresses any more.
+        let ipam = self.start_ipam(&network, "DEL");
+        let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.store, &it));
+        let released = ipam.and_then(|ipam| ipam.map_or(Ok(()), |it| it.finish().map(drop)));
+        forgotten.and(released)
     }
 
     /// Removes the attachments of this network that the runtime does not know.

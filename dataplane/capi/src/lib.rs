@@ -53,6 +53,23 @@ pub struct dray_frame {
     pub len: u32,
 }
 
+impl dray_frame {
+    #[inline]
+    fn is_wrong(&self) -> bool {
+        self.data.is_null() | (self.len == 0) | (self.len as usize > FRAME_LIMIT)
+    }
+
+    #[cold]
+    fn wrong(&self, index: usize) -> Failure {
+        let Self { data, len } = self;
+        let why = format!(
+            "frame {index} has {len} bytes at {data:p}: allowed are 1 to {FRAME_LIMIT} at an \
+             address that is not NULL"
+        );
+        Failure::new(dray_code::DRAY_ERR_ARGUMENT, why)
+    }
+}
+
 /// Takes lent frames: returns how many of them, from the first one on, it is done with. The others
 /// are lent again by the next call. The frames are valid until it returns. It may call any function
 /// for other ports, and transmit on this one; it must not leave by an exception or longjmp.
@@ -274,21 +291,17 @@ pub unsafe extern "C" fn dray_transmit(
         }
         // SAFETY: by the contract.
         let given = unsafe { std::slice::from_raw_parts(frames, count) };
-        let mut batch = Batch::new();
-        for (index, &dray_frame { data, len }) in given.iter().enumerate() {
-            if data.is_null() || len == 0 || len as usize > FRAME_LIMIT {
-                let why = format!(
-                    "frame {index} has {len} bytes at {data:p}: allowed are 1 to {FRAME_LIMIT} at \
-                     an address that is not NULL"
-                );
-                return Err(Failure::new(dray_code::DRAY_ERR_ARGUMENT, why));
-            }
+        if let Some(index) = given.iter().position(dray_frame::is_wrong) {
+            return Err(given[index].wrong(index));
+        }
+        let frame = |&dray_frame { data, len }: &dray_frame| {
             // SAFETY: by the contract. A lent frame's peer may write to it, so it is made of
             // atomics.
             let bytes: &[AtomicU8] =
                 unsafe { std::slice::from_raw_parts(data.cast(), len as usize) };
-            batch.push(Frame::from(bytes));
-        }
+            Frame::from(bytes)
+        };
+        let batch: Batch<'_> = given.iter().map(frame).collect();
         let mut tx = open.tx.try_borrow_mut().map_err(|_| open.busy())?;
         // One queue for all frames of a thread keeps them in order.
         let Some(tx) = tx.first_mut() else {

@@ -63,17 +63,28 @@ fn every_link_that_carries_ip_carries_tcp() {
     }
 }
 
-/// Plain sockets with our switch between them: every byte arrives, in both of its modes.
+/// Plain sockets with our switch between them: every byte arrives, past it and through it.
 #[test]
-fn streams_pass_our_switch_by_tap() {
+fn streams_of_pods_bypass_our_switch() {
     let _alone = alone();
     require_root!();
-    let words = ["streams", "--technique", "switch-tap", "--duration", "0.5", "--check", "whole"];
-    let (json, results) = bench(&words);
-    assert_schema(&json);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let words =
+        "bench streams --quick --technique switch-pod,switch-tap --duration 0.5 --check whole";
+    let table = success(&[&words.split(' ').collect::<Vec<_>>()[..], &["--json", path]].concat());
+    let json = std::fs::read_to_string(path).unwrap();
+    assert_schema(&serde_json::from_str(&json).unwrap());
+    let results: Results = serde_json::from_str(&json).unwrap();
     let names: Vec<_> = results.streams.iter().map(|row| row.technique.as_str()).collect();
-    assert_eq!(names, ["switch-tap/learning/tcp", "switch-tap/patch/tcp"]);
+    assert_eq!(names, ["switch-pod/tcp", "switch-tap/learning/tcp", "switch-tap/patch/tcp"]);
     results.streams.iter().for_each(check_bytes);
+    let of = |row: &StreamRow| row.measured()?.setting.switch.as_ref()?.bypassed_ratio;
+    let ratios: Vec<_> = results.streams.iter().map(of).collect();
+    assert!(ratios[0].unwrap() > 0.99 && ratios[1..] == [None, None], "{ratios:?}");
+    let note =
+        format!("switch-pod/tcp: {:.1} % of the frames bypassed", 100.0 * ratios[0].unwrap());
+    assert!(table.contains(&note), "{table}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bench streams --technique bridge/raw",
         "experiment streams does not measure bridge/raw; it measures links veth, bridge, \
-         switch-tap/learning, switch-tap/patch with endpoints tcp, tcp-zerocopy, tcp-sockmap, smc; bridge/raw is measured by: dray bench --technique \
+         switch-pod, switch-tap/learning, switch-tap/patch with endpoints tcp, tcp-zerocopy, tcp-sockmap, smc; bridge/raw is measured by: dray bench --technique \
          bridge/raw (also in loss-free, rtt, latency, ara2019-table1, liang2016-latency, \
          liang2016-setup)",
     ),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::common::{self, Traces, alone, dray, eventually, success};
 use crate::standing::{EXAMPLES, PAIR, Up, write};
+use dray_bpf::{Bypass, BypassIds};
 use dray_lab::standing::ContainerState;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -194,7 +195,7 @@ fn svg_of_file_equals_svg_of_lab() {
 fn all_ends_of_link_reach_each_other() {
     let _alone = alone();
     require_root!();
-    for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace"] {
+    for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace", "switch-pod"] {
         let text = format!(
             "[[containers]]\nname = 'a'\n[[containers]]\nname = 'b'\n\
              run = 'dray echo --port udp:10.0.0.2:9000-10.0.0.1:9000'\n\
@@ -212,6 +213,40 @@ fn all_ends_of_link_reach_each_other() {
         }
         up.down();
     }
+}
+
+#[test]
+fn bypass_of_a_lab_ends_with_it() {
+    let _alone = alone();
+    require_root!();
+    success(&["lab", "clean"]);
+    let before = Traces::now();
+    for is_killed in [false, true] {
+        let up = Up::text(&PAIR.replace("veth", "switch-pod"), "pods");
+        up.exec_well("a", &["ping", "-c", "20", "-i", "0.01", "-W", "5", "10.7.0.2"]);
+        let ports = success(&["switch", "ports", "--lab", "pods"]);
+        assert_eq!(ports.matches("bypass open: the kernel forwarded ").count(), 2, "{ports}");
+        assert!(!ports.contains(" forwarded 0 of "), "{ports}");
+        // The host does not see where the switch's ends are, so nothing of it can be left there.
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        assert!(!mounts.contains("/cni/netns"), "{mounts}");
+        let labs = fs::read_dir("/run/dray").unwrap().flatten();
+        let ids = labs.filter_map(|lab| fs::read(lab.path().join("cni/bypass")).ok()).next();
+        let ids: BypassIds = serde_json::from_slice(&ids.unwrap()).unwrap();
+        let is_loaded = || Bypass::find(ids).unwrap().is_some();
+        assert!(is_loaded());
+        if is_killed {
+            let keeper = Pid::from_raw(up.state().keeper.try_into().unwrap()).unwrap();
+            kill_process(keeper, Signal::KILL).unwrap();
+            assert!(eventually(|| Traces::now().is_alive_as(&before)), "{:?}", before.changes());
+        } else {
+            up.down();
+            assert!(eventually(|| before.changes().is_empty()), "{:?}", before.changes());
+        }
+        assert!(eventually(|| !is_loaded()));
+    }
+    success(&["lab", "clean"]);
+    assert!(eventually(|| before.changes().is_empty()), "{:?}", before.changes());
 }
 
 #[test]

@@ -130,6 +130,37 @@ fn vm_dies_with_its_thread() {
     }
 }
 
+/// The link of pods, and what is said of a kernel that lacks a module for it.
+#[test]
+fn link_of_pods_needs_the_bpf_classifier() {
+    let _alone = alone();
+    require_vm!();
+    let script = format!(
+        "modprobe -a tun veth || exit 1
+         {DRAY} bench streams --quick --duration 0.5 --json - --technique switch-pod/tcp || exit 1
+         modules=/lib/modules/$(uname -r)
+         rmmod cls_bpf && rm $(find $modules -name 'cls_bpf.ko*') $modules/modules.dep.bin || exit 1
+         sed -i /cls_bpf/d $modules/modules.dep
+         {DRAY} doctor | grep -A 1 ' bypass '
+         {DRAY} bench streams --quick --technique switch-pod/tcp 2>&1"
+    );
+    let output = Vm::new("pods").cpus(2).memory_mib(1024).script(&script).boot(LIMIT).unwrap();
+    let said = &output.output;
+    let mut values =
+        serde_json::Deserializer::from_str(&said[said.find('{').unwrap()..]).into_iter();
+    let results: Results = values.next().unwrap().unwrap();
+    let measured = results.streams[0].measured().unwrap();
+    let switch = measured.setting.switch.as_ref().unwrap();
+    assert!(switch.bypassed_ratio.unwrap() > 0.99, "{measured:?}");
+    assert_eq!(measured.counters_agree, Some(true), "{measured:?}");
+    assert!(
+        said.contains("pods of kind tap, as in the link switch-pod, cannot be made;"),
+        "{said}"
+    );
+    let why = "the kernel needs CONFIG_NET_CLS_BPF";
+    assert_eq!((output.status, said.matches(why).count()), (1, 1), "{said}");
+}
+
 #[test]
 fn qemu_error_is_reported() {
     let _alone = alone();

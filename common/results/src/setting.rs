@@ -73,6 +73,10 @@ pub struct SwitchFacts {
     pub others: Vec<String>,
     /// Time from the start of the switch's first process until it forwarded, in seconds.
     pub ready_s: f64,
+    /// Share of the frames from the containers, from the start of the switch to the end of the last
+    /// trial, that the kernel forwarded instead of the switch; `None` if the ports have no bypass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bypassed_ratio: Option<f64>,
 }
 
 /// Third-party programs that were started, so that others can reproduce a run.

@@ -302,8 +302,21 @@ fn pair(
     RouteNetlinkMessage::NewLink(outside)
 }
 
+/// Checks that the kernel has what interfaces of kind `tap` need, at the loopback interface of the
+/// thread's network namespace.
+pub fn check_kernel() -> io::Result<()> {
+    const LOOPBACK: u32 = 1;
+    attach(&Netlink::open()?, LOOPBACK, &Bypass::load()?)
+}
+
 /// Has the program see the frames that an interface receives (tc-bpf(8)).
 fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
+    let change = |request, option: &str| {
+        netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::other(format!("the kernel needs {option}")),
+            _ => error,
+        })
+    };
     let at = |parent: TcHandle, kind: &str| {
         let mut message = TcMessage::with_index(index as i32);
         message.header.parent = parent;
@@ -312,8 +325,7 @@ fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
     };
     let mut qdisc = at(TcHandle::CLSACT, "clsact");
     qdisc.header.handle = TcHandle { major: u16::MAX, minor: 0 };
-    let qdisc = RouteNetlinkMessage::NewQueueDiscipline(qdisc);
-    netlink.change(qdisc, NLM_F_CREATE | NLM_F_EXCL)?;
+    change(RouteNetlinkMessage::NewQueueDiscipline(qdisc), "CONFIG_NET_SCH_INGRESS")?;
     let ingress = TcHandle { major: u16::MAX, minor: TcHandle::MIN_INGRESS };
     let mut filter = at(ingress, "bpf");
     // Priority 1, and `ETH_P_ALL` of linux/if_ether.h.
@@ -323,7 +335,7 @@ fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
         TcOption::Bpf(TcFilterBpfOption::ProgName("dray_bypass".to_owned())),
         TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
     ]));
-    netlink.change(RouteNetlinkMessage::NewTrafficFilter(filter), NLM_F_CREATE | NLM_F_EXCL)
+    change(RouteNetlinkMessage::NewTrafficFilter(filter), "CONFIG_NET_CLS_BPF")
 }
 
 /// Removes the ends with the number `id` in the thread's namespace.

@@ -36,6 +36,7 @@ mod store;
 mod verbs;
 
 pub use attachment::Attachment;
+pub use ends::check_kernel;
 pub use engine::docker::Docker;
 pub use engine::netavark::{Netavark, netavark};
 pub use kind::Kind;

@@ -9,8 +9,11 @@ use std::ptr;
 
 pub use dray_netdev::NetworkNamespace;
 use dray_netdev::on_a_thread;
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use rustix::thread::{
+    ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe,
+};
 
 /// A container's namespaces: network, mount, PID, IPC and UTS.
 const NEW_NAMESPACES: libc::c_int = libc::CLONE_NEWNET
@@ -143,6 +146,19 @@ impl Init {
             waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)
         {}
     }
+}
+
+/// Runs `work` on a thread with a mount namespace of its own: what it mounts is gone when it ends,
+/// or the process is killed.
+pub(crate) fn with_own_mounts<T: Send>(
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    on_a_thread(|| {
+        // SAFETY: the flag changes no memory, and no other thread's namespace. This thread ends here.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
+        mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
+        work()
+    })
 }
 
 /// Returns true if the descriptor's process has ended; the descriptor is readable then

@@ -33,6 +33,7 @@ pub(crate) fn of(
             privileges: switch.needs().privileges.to_owned(),
             others: switch.needs().others.iter().map(|&other| other.to_owned()).collect(),
             ready_s: switch.ready_after().as_secs_f64(),
+            bypassed_ratio: None,
         }),
         programs: lab
             .record()

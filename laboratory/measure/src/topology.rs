@@ -137,12 +137,12 @@ impl Topology {
         let names = names.chain((1..=shape.forwarders()).map(middle));
         let names: Vec<String> = names.collect();
         let roles = names.len() * shape.pairs();
-        let (switch, mut cpus) = if technique.link.switch().is_some() && technique.endpoint.is_ns3()
-        {
-            // Simulations need more time than a switch: each gets a CPU first.
+        let needs_less = link.is_bypassed() || technique.endpoint.is_ns3();
+        let (switch, mut cpus) = if link.switch().is_some() && needs_less {
+            // The roles need more time than the switch: each gets a CPU first.
             let mut cpus = placement.assign(roles + 1);
             (cpus.pop(), cpus)
-        } else if technique.link.switch().is_some() {
+        } else if link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
         } else if matches!(shape, Shape::Upf(_)) {

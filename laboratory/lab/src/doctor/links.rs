@@ -37,9 +37,11 @@ enum Make {
     Above(InfoKind),
     Vxlan,
     Tap,
+    /// The BPF program of pods of kind `tap`, at the loopback interface.
+    Bypass,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind {
         name: "veth",
         module: "veth",
@@ -102,6 +104,13 @@ const KINDS: [Kind; 9] = [
         option: "CONFIG_TUN",
         make: Make::Tap,
         cost: Some("user-space switches and virtual machines cannot reach the kernel's network"),
+    },
+    Kind {
+        name: "bypass",
+        module: "cls_bpf",
+        option: "CONFIG_NET_CLS_BPF and CONFIG_NET_SCH_INGRESS (5.10 or later)",
+        make: Make::Bypass,
+        cost: Some("pods of kind tap, as in the link switch-pod, cannot be made"),
     },
 ];
 
@@ -166,6 +175,13 @@ impl Scratch {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
                 dray_netdev::attach_tap(device.as_fd(), "", Default::default())
             })?,
+            Make::Bypass => {
+                let made = self.namespace.enter(dray_cni::check_kernel);
+                made.map_err(|error| match error.kind() {
+                    io::ErrorKind::PermissionDenied => error,
+                    _ => Errno::OPNOTSUPP.into(),
+                })?;
+            }
         }
         Ok(())
     }

@@ -58,6 +58,7 @@ pub(super) enum Wire {
     Netmap(Wiring),
     Switch(SwitchKind, Wiring, Protocol),
     SwitchTap(Wiring),
+    SwitchPod,
     SwitchVxlan,
     Engine(Runtime, Driver),
 }
@@ -231,8 +232,17 @@ impl LinkKind {
         ..Self::of("switch-tap/learning", Wire::SwitchTap(Wiring::Learning))
     };
 
-    /// Our switch between TAP interfaces.
-    pub const SWITCH_TAPS: [Self; 2] = [Self::TAP_LEARNING, Self::TAP_PATCH];
+    /// Our switch, and containers attached as pods of kind `tap`, whose frames bypass it.
+    pub const POD: Self = Self {
+        about: "our switch, bypassed by containers that its CNI plugin attaches",
+        learns: true,
+        carries: Carries::OwnMac,
+        xdp: &[],
+        ..Self::of("switch-pod", Wire::SwitchPod)
+    };
+
+    /// Our switch between plain sockets.
+    pub const SWITCH_TAPS: [Self; 3] = [Self::POD, Self::TAP_LEARNING, Self::TAP_PATCH];
 
     /// Our switch on two hosts, joined by its VXLAN ports.
     pub const VXLAN_PATCH: Self = Self {
@@ -297,7 +307,7 @@ impl LinkKind {
     /// Links of netmap, which is not part of Linux.
     pub const NETMAP: [Self; 2] = [Self::VALE, Self::NETMAP_PIPE];
 
-    /// Every kind except netmap's, our switch between TAP interfaces or hosts, and third-party
+    /// Every kind except netmap's, our switch between plain sockets or hosts, and third-party
     /// switches that share memory.
     pub const ALL: [Self; 29] = {
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
@@ -488,7 +498,7 @@ impl LinkKind {
     pub fn joins_many(self) -> bool {
         match self.wire {
             Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
-            Wire::Macvtap | Wire::Sriov | Wire::Engine(..) => true,
+            Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
             Wire::Xdp(wiring)
             | Wire::Switch(_, wiring, _)
@@ -528,15 +538,24 @@ impl LinkKind {
     pub fn has_program(self) -> bool {
         matches!(
             self.wire,
-            Wire::Switch(..) | Wire::SwitchTap(_) | Wire::SwitchVxlan | Wire::Ovs(_)
+            Wire::Switch(..)
+                | Wire::SwitchTap(_)
+                | Wire::SwitchPod
+                | Wire::SwitchVxlan
+                | Wire::Ovs(_)
         )
+    }
+
+    /// Returns true if the kernel forwards most frames instead of the link's switch.
+    pub fn is_bypassed(self) -> bool {
+        self.wire == Wire::SwitchPod
     }
 
     /// The link's switch in user space, if any, which needs a CPU.
     pub fn switch(self) -> Option<SwitchKind> {
         match self.wire {
             Wire::Switch(switch, ..) => Some(switch),
-            Wire::SwitchTap(_) | Wire::SwitchVxlan => Some(SwitchKind::Dray),
+            Wire::SwitchTap(_) | Wire::SwitchPod | Wire::SwitchVxlan => Some(SwitchKind::Dray),
             Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
             _ => None,
         }

@@ -24,6 +24,7 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
         }
         Wire::Switch(switch, ..) => switch.find().is_err(),
         Wire::SwitchTap(_) => kernel_lacks("tun/tap"),
+        Wire::SwitchPod => ["veth", "tun/tap", "bypass"].into_iter().any(kernel_lacks),
         Wire::Engine(runtime, _) => runtime.find().is_err(),
         Wire::SwitchVxlan => kernel_lacks("veth"),
         Wire::Netmap(_) => !has_netmap(),

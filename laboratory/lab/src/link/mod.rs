@@ -22,6 +22,7 @@ mod ovs;
 mod parent;
 mod segment;
 mod sriov;
+mod switch_pod;
 mod switch_tap;
 mod switch_vxlan;
 mod tap;
@@ -64,6 +65,9 @@ impl Lab {
             }
             Wire::SwitchTap(wiring) => self.link_by_switch(kind, pairs, options, |segment, dir| {
                 switch_tap::start(segment, dir, wiring, options.switch_cpu)
+            }),
+            Wire::SwitchPod => self.link_by_switch(kind, pairs, options, |segment, dir| {
+                switch_pod::start(segment, dir, options.switch_cpu)
             }),
             Wire::SwitchVxlan => switch_vxlan::link(self, kind, pairs, options),
             Wire::Engine(..) => engine::find(self, kind, pairs, options),

@@ -51,7 +51,8 @@ pub(super) fn link(
         [first, tunnel(port, 0), tunnel(port, 1), second]
     });
     let ports = ports.collect();
-    let switch = OwnSwitch { cpu: options.switch_cpu, wiring: Wiring::Pairs, ports };
+    let (cpu, wiring) = (options.switch_cpu, Wiring::Pairs);
+    let switch = OwnSwitch { cpu, wiring, is_bypassed: false, ports };
     let switch = PeerSwitch::start_own(&dir, lab.program(), &switch, lab.cancel())?;
     lab.set_switch(switch);
     lab.hold(Some(Box::new(second)));

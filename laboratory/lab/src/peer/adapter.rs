@@ -81,6 +81,11 @@ pub(super) trait RunningSwitch: Debug {
     /// Counters of each port; `None` if the switch has none.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError>;
 
+    /// Share of the frames from the containers that bypassed the switch so far; `None` if none can.
+    fn bypassed(&self) -> Result<Option<f64>, LabError> {
+        Ok(None)
+    }
+
     /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
     /// report it.
     fn work_time(&self) -> Result<Option<Duration>, LabError> {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use dray_switch::PortStatus;
 use dray_switch::client::Client;
 
 use super::adapter::{Adapter, Launch, RunningSwitch};
@@ -25,7 +26,7 @@ pub(super) static ADAPTER: Adapter = Adapter {
 pub(crate) const CONTROL: &str = "dray.ctl";
 
 /// Prefixes of the names of ports at ends of links, and of others.
-const END: &str = "p";
+pub(crate) const END_PORT: &str = "p";
 const BETWEEN: &str = "between";
 
 /// Prefix of the worker's thread name.
@@ -45,7 +46,9 @@ pub(crate) struct OwnSwitch {
     pub(crate) cpu: usize,
     /// Forwarding rule.
     pub(crate) wiring: Wiring,
-    /// Its ports, in order.
+    /// True if the kernel forwards most frames: the worker leaves the CPU to others meanwhile.
+    pub(crate) is_bypassed: bool,
+    /// Its first ports, in order.
     pub(crate) ports: Vec<OwnPort>,
 }
 
@@ -66,8 +69,7 @@ pub(super) fn start_own(
 ) -> Result<Box<dyn RunningSwitch>, LabError> {
     const NEEDS: Needs =
         Needs { privileges: "CAP_NET_ADMIN and CAP_SYS_ADMIN, at its start", ..Needs::NOTHING };
-    let OwnSwitch { cpu, wiring, ports } = own;
-    Ok(Box::new(Dray::run(dir, command(program), (*cpu, *wiring), ports, NEEDS, cancel)?))
+    Ok(Box::new(Dray::run(dir, command(program), own, NEEDS, cancel)?))
 }
 
 impl Dray {
@@ -79,24 +81,27 @@ impl Dray {
             let uri = format!("vhost:{socket}?queues={queues}{client}");
             OwnPort { uri, is_end: true }
         };
-        let ports: Vec<_> = settings.ports.iter().map(port).collect();
-        let forwarding = (settings.cpu, settings.wiring);
-        Self::run(dir, launch.command(), forwarding, &ports, Needs::NOTHING, launch.cancel)
+        let ports = settings.ports.iter().map(port).collect();
+        let (cpu, wiring) = (settings.cpu, settings.wiring);
+        let own = OwnSwitch { cpu, wiring, is_bypassed: false, ports };
+        Self::run(dir, launch.command(), &own, Needs::NOTHING, launch.cancel)
     }
 
-    /// Starts the switch with these ports, by a command without arguments.
+    /// Starts the switch, by a command without arguments.
     fn run(
         dir: &PeerDir,
         mut command: Command,
-        (cpu, wiring): (usize, Wiring),
-        ports: &[OwnPort],
+        own: &OwnSwitch,
         needs: Needs,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         let control = dir.join(CONTROL);
-        // It busy-polls forever, as third-party switches do.
-        command.args(["switch", "--idle", "never", "--cpus", &cpu.to_string()]);
-        command.args(match wiring {
+        command.args(["switch", "--cpus", &own.cpu.to_string()]);
+        if !own.is_bypassed {
+            // It busy-polls forever, as third-party switches do.
+            command.args(["--idle", "never"]);
+        }
+        command.args(match own.wiring {
             Wiring::Pairs => ["--mode", "patch", "--flow", "backpressure"],
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
@@ -105,8 +110,8 @@ impl Dray {
             // The results record the command line.
             command.args(["--sandbox", "off"]);
         }
-        for (index, OwnPort { uri, is_end }) in ports.iter().enumerate() {
-            let name = if *is_end { END } else { BETWEEN };
+        for (index, OwnPort { uri, is_end }) in own.ports.iter().enumerate() {
+            let name = if *is_end { END_PORT } else { BETWEEN };
             command.args(["--port", &format!("{name}{index}={uri}")]);
         }
         let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
@@ -133,8 +138,16 @@ impl RunningSwitch for Dray {
             sent_frames: port.counters.tx_frames,
             sent_bytes: port.counters.tx_bytes,
         };
-        let ends = stats.iter().filter(|port| port.name.as_str().starts_with(END));
+        let ends = stats.iter().filter(|port| port.name.as_str().starts_with(END_PORT));
         Ok(Some(ends.map(of).collect()))
+    }
+
+    fn bypassed(&self) -> Result<Option<f64>, LabError> {
+        let ports = Client::new(&self.control).ports();
+        let ports = ports.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let of = |port: &PortStatus| Some((port.bypass?.rx_frames, port.counters.rx_frames));
+        let sum = ports.iter().filter_map(of).reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+        Ok(sum.map(|(bypassed, all)| bypassed as f64 / all.max(1) as f64))
     }
 
     fn work_time(&self) -> Result<Option<Duration>, LabError> {

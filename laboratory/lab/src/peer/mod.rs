@@ -23,7 +23,7 @@ mod vpp;
 
 pub use crate::process::{CpuTime, PeerDir};
 pub use adapter::Found;
-pub(crate) use dray::{CONTROL as SWITCH_CONTROL, OwnPort, OwnSwitch};
+pub(crate) use dray::{CONTROL as SWITCH_CONTROL, END_PORT, OwnPort, OwnSwitch};
 pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
 pub(crate) use hugepages::release_all as release_hugepages;
 pub use netmap::{NetmapProgram, NetmapRole};

@@ -124,6 +124,11 @@ impl PeerSwitch {
         self.running.counters()
     }
 
+    /// Share of the frames from the containers that bypassed the switch so far; `None` if none can.
+    pub fn bypassed(&self) -> Result<Option<f64>, LabError> {
+        self.running.bypassed()
+    }
+
     /// CPU time of the forwarding thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
         self.running.program().cpu_time()

@@ -9,7 +9,7 @@ use crate::technique::Technique;
 
 pub(super) const STREAMS: Experiment = Experiment {
     name: "streams",
-    about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, SMC, and TCP through our switch",
+    about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, SMC, and TCP past and through our switch",
     techniques: || {
         let switch = Technique::by_link(&LinkKind::SWITCH_TAPS, &[Endpoint::TCP]);
         [Technique::by_link(sets::KERNEL, &Endpoint::STREAMS), switch].concat()

@@ -60,6 +60,9 @@ impl CaseTrials {
         let Testbed { lab, topologies, set_up, .. } = testbed;
         let setting = || setting::of(lab, topologies, *set_up, agreements);
         let setting = self.setting.get_or_insert_with(setting);
+        if let (Some(facts), Some(switch)) = (&mut setting.switch, lab.switch()) {
+            facts.bypassed_ratio = switch.bypassed().ok().flatten();
+        }
         let link = lab.linking_took();
         if let Some(needs) = &mut setting.needs {
             needs.set_ups.push(SetUp {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dray_results::{AnySkipped, Check, DropRate, Lines, Measured, ResultRow, Results};
+use dray_results::{AnyMeasured, AnySkipped, Check, DropRate, Lines, Measured, ResultRow, Results};
 
 use super::latency;
 use crate::distinct::distinct;
@@ -76,9 +76,20 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
         ));
     }
     notes.extend(results.clock.as_ref().map(latency::clock));
+    notes.extend(bypassed(results));
     notes.extend(af_xdp(&results.results));
     notes.extend(skipped(results));
     notes
+}
+
+/// Says how many frames went past the switch, by technique.
+fn bypassed(results: &Results) -> Vec<String> {
+    let of = |row: AnyMeasured<'_>| {
+        let percent = 100.0 * row.setting.switch.as_ref()?.bypassed_ratio?;
+        let name = row.technique;
+        Some(format!("{name}: {percent:.1} % of the frames bypassed the switch, in the kernel."))
+    };
+    results.measured().filter_map(of).collect()
 }
 
 /// Explains the marks of disturbed figures.

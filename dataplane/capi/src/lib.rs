@@ -11,6 +11,7 @@ mod signals;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -20,7 +21,6 @@ use ::dray_port::{
     BATCH_MAX, Batch, FRAME_LIMIT, Frame, Link, LinkState, PATIENCE, Port, PortUri, Receive,
     Transmit, Wait,
 };
-use arrayvec::ArrayVec;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
@@ -246,13 +246,16 @@ pub unsafe extern "C" fn dray_receive(
             let queue = &mut queues[*next];
             *next = (*next + 1) % open.queues;
             let lent = queue.receive(&mut |frames| {
-                // Every frame that a port lends is contiguous.
-                let lent = frames.iter().map_while(|frame| {
-                    Some(dray_frame { data: frame.start()?, len: frame.len() as u32 })
-                });
-                let lent: ArrayVec<dray_frame, BATCH_MAX> = lent.collect();
-                // SAFETY: by the contract; the frames are valid until it returns.
-                let taken = unsafe { take(context, lent.as_ptr(), lent.len()) }.min(lent.len());
+                let mut lent = [const { MaybeUninit::<dray_frame>::uninit() }; BATCH_MAX];
+                let mut count = 0;
+                for (place, frame) in lent.iter_mut().zip(frames) {
+                    // Every frame that a port lends is contiguous.
+                    let Some(data) = frame.start() else { break };
+                    place.write(dray_frame { data, len: frame.len() as u32 });
+                    count += 1;
+                }
+                // SAFETY: by the contract; the first `count` are written, and valid until it returns.
+                let taken = unsafe { take(context, lent.as_ptr().cast(), count) }.min(count);
                 open.received.set(open.received.get() + taken as u64);
                 taken
             });
@@ -311,7 +314,7 @@ pub unsafe extern "C" fn dray_transmit(
         let mut done = 0;
         while done < batch.len() {
             let rest = &batch[done..];
-            let run = rest.iter().take_while(|frame| tx.accepts(frame)).count();
+            let run = tx.accepted(rest);
             if run == 0 {
                 open.refused.set(open.refused.get() + 1);
                 done += 1;

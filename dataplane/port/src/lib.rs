@@ -227,6 +227,11 @@ pub trait Transmit: Send {
     fn accepts(&self, frame: &Frame<'_>) -> bool {
         frame.fits(self.frame_max()) && !frame.has_offload()
     }
+
+    /// Returns how many of `frames`, from the first one on, the port [`accepts`](Self::accepts).
+    fn accepted(&self, frames: &[Frame<'_>]) -> usize {
+        frames.iter().take_while(|frame| self.accepts(frame)).count()
+    }
 }
 
 /// An open port: one receiving and one transmitting half per queue, at least one of each.

@@ -65,7 +65,7 @@ pub(crate) struct PastMarks {
 }
 
 impl PastMarks {
-    /// Takes the marks of a port that was described after so many changes.
+    /// Takes the marks of a port that was described after `changes` changes.
     pub(crate) fn new(descriptor: OwnedFd, changes: u64) -> Result<Self, String> {
         let words = SharedWords::of(descriptor).map_err(|error| format!("marks: {error}"))?;
         let now = words.words().first().map(|word| word.load(Ordering::SeqCst));

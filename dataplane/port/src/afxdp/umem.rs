@@ -126,7 +126,7 @@ impl Umem {
         })
     }
 
-    /// Returns the number of words for so many sockets.
+    /// Returns the number of words for `sockets` sockets.
     fn words_of(sockets: u32) -> usize {
         sockets as usize * (LINE + CHUNKS_OF_SOCKET as usize)
     }
@@ -172,7 +172,8 @@ impl Umem {
         let len = u64::from(sockets * CHUNKS_OF_SOCKET) * u64::from(chunk_len);
         if words.words().len() != Self::words_of(sockets) || file.len() != len || len == 0 {
             let (count, len) = (words.words().len(), file.len());
-            let what = format!("{len} bytes and {count} words are none of chunks of {chunk_len}");
+            let what =
+                format!("{len} bytes and {count} words: not those of chunks of {chunk_len} bytes");
             return Err(io::Error::other(what));
         }
         let make = || Self::of(file, words, sockets, chunk_len);

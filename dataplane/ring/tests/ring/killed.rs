@@ -77,7 +77,7 @@ impl<L: Layout> Run<L> {
         Self { memory, layout, words, driver, device, posted, next: 0, used }
     }
 
-    /// Posts chains of so many buffers, each with a number of its own, as many as fit.
+    /// Posts chains of `buffers` buffers, each with a number of its own, as many as fit.
     fn post(&mut self, buffers: u16) {
         loop {
             let address = DATA + self.next % 1000 * 64;

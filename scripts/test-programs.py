@@ -15,14 +15,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Programs whose tests lose frames while they get no CPU time, in the order of their starts: two at a time, since most
-# wait most of the time. "lab" checks the number of huge pages, of which "vm" beside it takes none. All others run beside
+# Programs whose tests send frames, which they lose or count wrongly without CPU time, in the order of their starts: two
+# at a time, since most wait most of the time. "lab" checks the number of huge pages, of which "vm" beside it takes none. All others run beside
 # these two, one at a time, with what is left of the CPUs.
 URGENT = ["vm", "lab", "bench", "switch", "upf", "coverage", "cli", "containers"]
 NICENESS = 10
 # Programs that measure the machine itself, after all others.
 LAST = ["dray_measure (unit tests)"]
-# Seconds that a program may run: the longest takes eight minutes.
+# Seconds that a program may run: the longest takes ten minutes.
 LIMIT_S = 1200
 ALONE = Path(__file__).with_name("alone.sh").resolve()
 

@@ -54,13 +54,15 @@ pub struct dray_frame {
 }
 
 impl dray_frame {
+    /// Returns true if no port can be given the frame.
     #[inline]
-    fn is_wrong(&self) -> bool {
+    fn is_invalid(&self) -> bool {
         self.data.is_null() | (self.len == 0) | (self.len as usize > FRAME_LIMIT)
     }
 
+    /// Returns the error for an invalid frame.
     #[cold]
-    fn wrong(&self, index: usize) -> Failure {
+    fn invalid(&self, index: usize) -> Failure {
         let Self { data, len } = self;
         let why = format!(
             "frame {index} has {len} bytes at {data:p}: allowed are 1 to {FRAME_LIMIT} at an \
@@ -294,8 +296,8 @@ pub unsafe extern "C" fn dray_transmit(
         }
         // SAFETY: by the contract.
         let given = unsafe { std::slice::from_raw_parts(frames, count) };
-        if let Some(index) = given.iter().position(dray_frame::is_wrong) {
-            return Err(given[index].wrong(index));
+        if let Some(index) = given.iter().position(dray_frame::is_invalid) {
+            return Err(given[index].invalid(index));
         }
         let frame = |&dray_frame { data, len }: &dray_frame| {
             // SAFETY: by the contract. A lent frame's peer may write to it, so it is made of

@@ -10,26 +10,15 @@ use crate::call::Variables;
 use crate::reply::{CniError, code};
 
 /// A running plugin.
-pub(crate) struct Delegated {
+pub(crate) struct Plugin {
     name: String,
     program: PathBuf,
     child: Child,
 }
 
-/// Runs the plugin `name`, found in a folder of `CNI_PATH`, with the environment of this process and
-/// the same network configuration. Variables in `instead` replace those of the environment. Returns
-/// its result, null if it has none.
-pub(crate) fn delegate(
-    name: &str,
-    instead: &[(&str, &str)],
-    variables: Variables<'_>,
-    configuration: &[u8],
-) -> Result<Value, CniError> {
-    Delegated::start(name, instead, variables, configuration)?.finish()
-}
-
-impl Delegated {
-    /// Starts a plugin, as [`delegate`] does.
+impl Plugin {
+    /// Starts the plugin `name`, found in a folder of `CNI_PATH`, with the environment of this process
+    /// and the same network configuration. Variables in `instead` replace those of the environment.
     pub(crate) fn start(
         name: &str,
         instead: &[(&str, &str)],
@@ -55,7 +44,7 @@ impl Delegated {
         Ok(Self { name: name.to_owned(), program, child })
     }
 
-    /// Waits until it has ended; returns its result.
+    /// Waits until it has ended; returns its result, null if it has none.
     pub(crate) fn finish(self) -> Result<Value, CniError> {
         let Self { name, program, child } = self;
         let output = child.wait_with_output().map_err(failed(&program))?;
@@ -109,6 +98,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    fn delegate(
+        name: &str,
+        instead: &[(&str, &str)],
+        variables: Variables<'_>,
+        configuration: &[u8],
+    ) -> Result<Value, CniError> {
+        Plugin::start(name, instead, variables, configuration)?.finish()
+    }
 
     /// Runs a script as the plugin.
     fn run(script: &str) -> Result<Value, CniError> {

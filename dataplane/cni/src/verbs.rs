@@ -79,17 +79,18 @@ impl Request<'_> {
 
     /// Has the IPAM plugin do its part of a request; returns its result, if there is a plugin.
     fn ipam(&self, network: &Network, command: &str) -> Result<Option<Value>, CniError> {
-        self.start_ipam(network, command)?.map(ipam::Delegated::finish).transpose()
+        self.start_ipam(network, command)?.map(ipam::Plugin::finish).transpose()
     }
 
+    /// Starts the IPAM plugin for a request, if there is a plugin.
     fn start_ipam(
         &self,
         network: &Network,
         command: &str,
-    ) -> Result<Option<ipam::Delegated>, CniError> {
+    ) -> Result<Option<ipam::Plugin>, CniError> {
         let Some(name) = &network.ipam else { return Ok(None) };
         let instead = [("CNI_COMMAND", command)];
-        ipam::Delegated::start(name, &instead, self.variables, self.input).map(Some)
+        ipam::Plugin::start(name, &instead, self.variables, self.input).map(Some)
     }
 
     /// Has the IPAM plugin release the addresses of an attachment that is not the request's.
@@ -101,7 +102,7 @@ impl Request<'_> {
             ("CNI_IFNAME", &attachment.interface),
             ("CNI_NETNS", ""),
         ];
-        ipam::delegate(name, &instead, self.variables, self.input).map(drop)
+        ipam::Plugin::start(name, &instead, self.variables, self.input)?.finish().map(drop)
     }
 
     fn add(&self) -> Result<Value, CniError> {
@@ -217,8 +218,8 @@ impl Request<'_> {
         let _lock = self.store.lock(&key).map_err(|error| CniError::io(&key, &error))?;
         let attachment = self.store.load(&key).map_err(|error| CniError::io(&key, &error))?;
         attachment.as_ref().map_or(Ok(()), Attachment::detach)?;
-        // Beside the removal of an interface, for which the kernel waits some 20 ms. Without a port, no frame
-        // comes from the addresses any more.
+        // Beside the removal of an interface, for which the kernel waits some 20 ms. The switch forwards no
+        // frames from the addresses any more, and the bypass ends before the interface.
         let ipam = self.start_ipam(&network, "DEL");
         let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.store, &it));
         let released = ipam.and_then(|ipam| ipam.map_or(Ok(()), |it| it.finish().map(drop)));

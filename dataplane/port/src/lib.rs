@@ -228,7 +228,8 @@ pub trait Transmit: Send {
         frame.fits(self.frame_max()) && !frame.has_offload()
     }
 
-    /// Returns how many of `frames`, from the first one on, the port [`accepts`](Self::accepts).
+    /// Returns how many of `frames`, from the first one on, the port [`accepts`](Self::accepts): one
+    /// virtual call for a batch.
     fn accepted(&self, frames: &[Frame<'_>]) -> usize {
         frames.iter().take_while(|frame| self.accepts(frame)).count()
     }

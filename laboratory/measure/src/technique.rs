@@ -224,7 +224,7 @@ mod tests {
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
         let has_sockets = |link: &&LinkKind| link.has_interfaces() && !link.takes_only_machines();
-        let kernel = LinkKind::ALL.iter().chain(&LinkKind::SWITCH_TAPS).filter(has_sockets);
+        let kernel = LinkKind::ALL.iter().chain(&LinkKind::SWITCH_SOCKETS).filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();

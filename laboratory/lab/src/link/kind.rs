@@ -242,7 +242,7 @@ impl LinkKind {
     };
 
     /// Our switch between plain sockets.
-    pub const SWITCH_TAPS: [Self; 3] = [Self::POD, Self::TAP_LEARNING, Self::TAP_PATCH];
+    pub const SWITCH_SOCKETS: [Self; 3] = [Self::POD, Self::TAP_LEARNING, Self::TAP_PATCH];
 
     /// Our switch on two hosts, joined by its VXLAN ports.
     pub const VXLAN_PATCH: Self = Self {
@@ -377,7 +377,7 @@ impl LinkKind {
     pub fn every() -> Vec<Self> {
         [
             &Self::ALL[..],
-            &Self::SWITCH_TAPS,
+            &Self::SWITCH_SOCKETS,
             &[Self::VXLAN_PATCH],
             &Self::NETMAP,
             &Self::PEERS,

@@ -114,7 +114,7 @@ fn check_cpu(cpu: &Spanned<usize>, cpus: &[usize]) -> Result<(), String> {
 
 fn kind(link: &file::Link) -> Result<LinkKind, Wrong> {
     let kinds = || {
-        let ours = LinkKind::ALL.into_iter().chain(LinkKind::SWITCH_TAPS);
+        let ours = LinkKind::ALL.into_iter().chain(LinkKind::SWITCH_SOCKETS);
         ours.chain([LinkKind::VXLAN_PATCH]).chain(LinkKind::NETMAP).chain(LinkKind::PEERS)
     };
     kinds().find(|kind| kind.name == link.kind.get_ref()).ok_or_else(|| {

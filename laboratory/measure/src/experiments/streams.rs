@@ -11,7 +11,7 @@ pub(super) const STREAMS: Experiment = Experiment {
     name: "streams",
     about: "plain TCP, TCP with MSG_ZEROCOPY, TCP short-cut by BPF, SMC, and TCP past and through our switch",
     techniques: || {
-        let switch = Technique::by_link(&LinkKind::SWITCH_TAPS, &[Endpoint::TCP]);
+        let switch = Technique::by_link(&LinkKind::SWITCH_SOCKETS, &[Endpoint::TCP]);
         [Technique::by_link(sets::KERNEL, &Endpoint::STREAMS), switch].concat()
     },
     trials: 2,

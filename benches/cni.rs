@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use dray_lab::NetworkNamespace;
 use dray_switch::client::Client;
-use dray_traffic::Latency;
+use dray_traffic::{Latency, line};
 use serde_json::{Value, json};
 
 /// Number of attachments that the node has.
@@ -51,11 +51,14 @@ fn main() {
     let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
     let tap = node.network("dray", &json!({"kind": "tap"}), "10.1.0.0/16");
     let on_switch = ["s", "t"].map(|name| node.attach(&host, "dray", name, &tap));
+    let mut apart = Vec::new();
     for _ in 0..TURNS {
+        apart.extend(distance());
         ours.push(tcp(&on_switch));
         theirs.push(tcp(&on_bridge));
     }
     compare("TCP, Gb/s: tap pods on our switch, pods on a bridge", &mut ours, &mut theirs, 1e9);
+    print_distances(&mut apart);
     let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
     let memif = node.network("dray", &json!({"kind": "memif"}), "10.3.0.0/16");
     let on_switch = ["u", "v"].map(|name| node.attach(&host, "dray", name, &memif));
@@ -63,11 +66,27 @@ fn main() {
     let socket = "memif:@dray/eth0".to_owned();
     let [to, from] = [&on_bridge[0], &on_bridge[1]].map(|pod| format!("{}:9000", pod.address));
     for _ in 0..TURNS {
+        apart.extend(distance());
         ours.push(frames(&on_switch, [&socket, &socket], &addresses));
         let ports = [format!("udp:{to}?batch=64"), format!("udp:{from}-{to}?batch=64")];
         theirs.push(frames(&on_bridge, [&ports[0], &ports[1]], &[]));
     }
     compare("64 B, Mpps: memif pods on our switch, UDP on a bridge", &mut ours, &mut theirs, 1e6);
+    print_distances(&mut apart);
+}
+
+/// Returns the time that a cache line takes from the first CPU to the second and back, in nanoseconds.
+fn distance() -> Option<f64> {
+    line::round_trip_ns(0, 1).expect("two CPUs")
+}
+
+/// Prints how far apart the CPUs were before the turns, and forgets it.
+fn print_distances(apart: &mut Vec<f64>) {
+    apart.sort_unstable_by(f64::total_cmp);
+    if let [least, .., most] = apart[..] {
+        println!("    cache line between CPUs 0 and 1: {least:.0} to {most:.0} ns");
+    }
+    apart.clear();
 }
 
 /// Measures ADD and DEL of attachments of a kind.

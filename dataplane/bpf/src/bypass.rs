@@ -63,7 +63,7 @@ impl Bypass {
     /// Loads the program.
     pub fn load() -> io::Result<Self> {
         static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/bypass.o"));
-        let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
+        let mut ebpf = crate::load(OBJECT).map_err(load_error)?;
         let mut take = |name| ebpf.take_map(name).expect("the object has it");
         let (entries, stations) = (take("entries"), take("stations"));
         let program = ebpf.program_mut("dray_bypass").expect("the object has it");

@@ -25,7 +25,7 @@ impl Redirect {
     /// Redirects frames received at one of `interfaces`, indices in this network namespace, to the
     /// other.
     pub fn pair(interfaces: [u32; 2], modes: &[Mode]) -> Result<Self, XdpError> {
-        let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
+        let mut ebpf = crate::load(OBJECT).map_err(load_error)?;
         let [a, b] = interfaces;
         set_interfaces(&mut ebpf, "pairs", &[(a, b), (b, a)])?;
         let attached = attach(&mut ebpf, "dray_pairs", &interfaces, modes)?;
@@ -36,7 +36,7 @@ impl Redirect {
     /// seen, or to all others if that is not known. A station that has been silent for `age` is
     /// forgotten.
     pub fn learning(interfaces: &[u32], modes: &[Mode], age: Duration) -> Result<Self, XdpError> {
-        let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
+        let mut ebpf = crate::load(OBJECT).map_err(load_error)?;
         let members: Vec<_> = interfaces.iter().map(|&index| (index, index)).collect();
         set_interfaces(&mut ebpf, "members", &members)?;
         let learner = Learner::start(&mut ebpf, interfaces, age)?;
@@ -67,7 +67,7 @@ pub struct Pass {
 impl Pass {
     /// Attaches the program to the driver of an interface of this network namespace.
     pub fn attach(interface: u32) -> Result<Self, XdpError> {
-        let mut ebpf = Ebpf::load(OBJECT).map_err(load_error)?;
+        let mut ebpf = crate::load(OBJECT).map_err(load_error)?;
         let attached = attach(&mut ebpf, "dray_pass", &[interface], &[Mode::Native])?;
         Ok(Self { _attached: attached, _ebpf: ebpf })
     }

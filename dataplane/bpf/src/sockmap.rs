@@ -57,7 +57,7 @@ impl Shortcut {
     /// (of control groups version 2) or below.
     pub fn attach(group: BorrowedFd<'_>) -> Result<Self, SockmapError> {
         static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/shortcut.o"));
-        let mut ebpf = Ebpf::load(OBJECT).map_err(|error| SockmapError::new("loading", &error))?;
+        let mut ebpf = crate::load(OBJECT).map_err(|error| SockmapError::new("loading", &error))?;
         let ends = ebpf.take_map("ends").expect("the object has it");
         let ends =
             SockHash::<_, End>::try_from(ends).map_err(|error| SockmapError::new("map", &error))?;

@@ -8,7 +8,6 @@ use std::sync::atomic::{
     Ordering::{Relaxed, Release},
 };
 
-use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData};
 use aya::programs::SchedClassifier;
 use dray_shm::SharedWords;

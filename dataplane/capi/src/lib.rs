@@ -296,17 +296,22 @@ pub unsafe extern "C" fn dray_transmit(
         }
         // SAFETY: by the contract.
         let given = unsafe { std::slice::from_raw_parts(frames, count) };
-        if let Some(index) = given.iter().position(dray_frame::is_invalid) {
-            return Err(given[index].invalid(index));
-        }
-        let frame = |&dray_frame { data, len }: &dray_frame| {
+        let mut invalid = None;
+        let frame = |(index, given): (usize, &dray_frame)| {
+            if given.is_invalid() {
+                invalid = Some(index);
+                return None;
+            }
             // SAFETY: by the contract. A lent frame's peer may write to it, so it is made of
             // atomics.
             let bytes: &[AtomicU8] =
-                unsafe { std::slice::from_raw_parts(data.cast(), len as usize) };
-            Frame::from(bytes)
+                unsafe { std::slice::from_raw_parts(given.data.cast(), given.len as usize) };
+            Some(Frame::from(bytes))
         };
-        let batch: Batch<'_> = given.iter().map(frame).collect();
+        let batch: Batch<'_> = given.iter().enumerate().map_while(frame).collect();
+        if let Some(index) = invalid {
+            return Err(given[index].invalid(index));
+        }
         let mut tx = open.tx.try_borrow_mut().map_err(|_| open.busy())?;
         // One queue for all frames of a thread keeps them in order.
         let Some(tx) = tx.first_mut() else {

@@ -197,7 +197,7 @@ fn counters_balance_over_engine_links() {
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
         }
         let stream = results.streams[0].measured().unwrap();
-        assert!(!stream.counters_disagree() && stream.goodput_bps > 0.0, "{link}");
+        assert!(!stream.counters_disagree() && stream.goodput_bps > 0.0, "{link}: {stream:?}");
         // The engine set the MTU: a segment fills it.
         assert!(stream.segment_max > 8000, "{link}: {}", stream.segment_max);
         assert_eq!(Everything::now(), before, "{link}");

@@ -126,13 +126,14 @@ pub(crate) fn numbers(report: &LoadReport, sessions: &[SessionStatus]) -> [[u64;
 }
 
 /// Checks that every packet was counted once and arrived. Packets wait for a peer for 10 ms only, and on
-/// a busy machine a peer may get no CPU for longer: a few may have been dropped, and counted, for that.
+/// a busy machine a peer may get no CPU for longer: some may have been dropped, and counted, for that,
+/// far fewer than if each disturbance dropped what was in a ring.
 pub(crate) fn lost_nothing(report: &LoadReport, (sessions, stats): &(Vec<SessionStatus>, Stats)) {
     let ways = [stats.uplink, stats.downlink];
     for ([sent, counted, received], way) in numbers(report, sessions).into_iter().zip(ways) {
         let full = way.drops.get(DropReason::PortFull);
         let expected = [sent, sent - full, sent - full];
         assert_eq!([counted, received, way.tx_packets], expected, "{stats:?}");
-        assert!(full <= 64, "{stats:?}");
+        assert!(50 * full <= sent, "{stats:?}");
     }
 }

@@ -5,8 +5,10 @@ usage: test-programs.py BUILT [SCRIPT...]
 
 BUILT is a file with what `cargo build --message-format=json` wrote. Each program runs alone in its view of the machine
 (alone.sh), beside others; SCRIPTs take part as they are. A program that runs for too long is ended, and its processes
-are listed. Exits with 1 if one has failed.
+are listed. Tests that failed run once more after all others, with nothing beside them: who passes then has failed for
+want of CPU time, and is named. Exits with 1 if a test fails again, or anything else fails.
 """
+import itertools
 import json
 import os
 import subprocess
@@ -51,7 +53,14 @@ def descendants(pid):
     return lines
 
 
+def failed_tests(written):
+    """Returns the names of the tests that have failed, which a test program lists at its end."""
+    listed = written.decode(errors="replace").rpartition("\nfailures:\n")[2]
+    return [line.strip() for line in itertools.takewhile(lambda line: line.startswith("    "), listed.splitlines())]
+
+
 def run(program, niceness=0):
+    """Runs a program and prints what it wrote. Returns the names of its tests that failed; None if it failed without."""
     name, command, package = program
     began = time.monotonic()
     child = subprocess.Popen(
@@ -72,7 +81,19 @@ def run(program, niceness=0):
     seconds = time.monotonic() - began
     sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + written + late + f"   {seconds:.0f} s\n".encode())
     sys.stdout.flush()
-    return child.returncode == 0
+    return [] if child.returncode == 0 else failed_tests(written) or None
+
+
+def passes_alone(program, tests):
+    """Runs tests of a program again; returns true if they pass."""
+    name, command, package = program
+    for test in tests:
+        print(f"again, alone: {test}", flush=True)
+    failed = run((f"{name}, again", [*command, "--exact", *tests], package))
+    for test in tests:
+        if failed is not None and test not in failed:
+            print(f"passed only alone: {name} {test}", flush=True)
+    return failed == []
 
 
 def main():
@@ -87,9 +108,11 @@ def main():
     others = sorted(p for p in chosen if p[0] not in URGENT + LAST)
     os.environ["DRAY_HUGEPAGES"] = Path("/proc/sys/vm/nr_hugepages").read_text()
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(1) as beside:
-        passed = [first.submit(run, program) for program in urgent]
-        passed += [beside.submit(run, program, NICENESS) for program in others]
-    passed = [future.result() for future in passed] + [run(program) for program in chosen if program[0] in LAST]
+        runs = [(program, first.submit(run, program)) for program in urgent]
+        runs += [(program, beside.submit(run, program, NICENESS)) for program in others]
+    failed = [(program, future.result()) for program, future in runs]
+    failed += [(program, run(program)) for program in chosen if program[0] in LAST]
+    passed = [tests == [] or tests is not None and passes_alone(program, tests) for program, tests in failed]
     sys.exit(0 if all(passed) else 1)
 
 

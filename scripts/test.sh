@@ -85,11 +85,16 @@ step run_programs
 
 sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)
-failed=$(sum failed)
+# A test that failed has run again.
+failed=$(($(sum failed) - $(grep -c '^again, alone: ' "$log" || true)))
 skips=$(wc -l <"$DRAY_SKIPPED")
 if [ "$skips" -gt 0 ]; then
     echo "Skipped:"
     sed 's/^/  /' "$DRAY_SKIPPED"
+fi
+if grep -q '^passed only alone: ' "$log"; then
+    echo "Passed only when run again with nothing beside:"
+    sed -n 's/^passed only alone: /  /p' "$log"
 fi
 # cargo counts a skipped test as passed, because it returns early.
 echo "$((passed - skips)) passed, $failed failed, $skips skipped"

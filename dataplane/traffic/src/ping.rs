@@ -249,7 +249,6 @@ mod tests {
     #[test]
     fn round_trips_are_timed() {
         let report = run(None, "127.83.0");
-        assert!(report.send.sent > 10, "{report:?}");
         assert_eq!(report.send.offered, None);
     }
 
@@ -259,9 +258,11 @@ mod tests {
         let report = run(Some(5000.0), "127.84.0");
         assert_eq!(report.send.offered, Some(1000), "for 0.2 s");
         assert!(report.send.sent <= 1000, "{report:?}");
-        // Only frames due after the first 50 of 200 ms count.
+        // Frames due after the first 50 of 200 ms count, except the rest of a burst of 4 that began
+        // before.
         let late = report.send.late.unwrap().count();
-        assert!(late <= 751 && late > report.send.sent / 2, "{late}");
+        let least = report.send.sent.saturating_sub(251 + 3);
+        assert!((least..=751).contains(&late), "{late} of {}", report.send.sent);
     }
 
     /// Runs a ping for a fifth of a second and checks what holds for any ping.

@@ -125,8 +125,8 @@ fn workers_share_session_limits_and_counts() {
         passed += gather();
         std::thread::sleep(Duration::from_millis(1));
     }
-    let elapsed = start.elapsed().as_secs_f64();
     drop(threads);
+    let elapsed = start.elapsed().as_secs_f64();
     passed += gather();
     // At most 50 ms ahead, plus the packet that reaches this limit.
     let most = 10e6 * (elapsed + 0.05) / 8.0 + LEN as f64;

@@ -58,13 +58,14 @@ fn main() {
         theirs.push(tcp(&on_bridge));
     }
     compare("TCP, Gb/s: tap pods on our switch, pods on a bridge", &mut ours, &mut theirs, 1e9);
-    print_distances(&mut apart);
+    print_distances(apart);
     let [mut ours, mut theirs] = [Vec::new(), Vec::new()];
     let memif = node.network("dray", &json!({"kind": "memif"}), "10.3.0.0/16");
     let on_switch = ["u", "v"].map(|name| node.attach(&host, "dray", name, &memif));
     let addresses = ["--src-mac", &on_switch[1].mac, "--dst-mac", &on_switch[0].mac];
     let socket = "memif:@dray/eth0".to_owned();
     let [to, from] = [&on_bridge[0], &on_bridge[1]].map(|pod| format!("{}:9000", pod.address));
+    let mut apart = Vec::new();
     for _ in 0..TURNS {
         apart.extend(distance());
         ours.push(frames(&on_switch, [&socket, &socket], &addresses));
@@ -72,7 +73,7 @@ fn main() {
         theirs.push(frames(&on_bridge, [&ports[0], &ports[1]], &[]));
     }
     compare("64 B, Mpps: memif pods on our switch, UDP on a bridge", &mut ours, &mut theirs, 1e6);
-    print_distances(&mut apart);
+    print_distances(apart);
 }
 
 /// Returns the time that a cache line takes from the first CPU to the second and back, in nanoseconds.
@@ -80,13 +81,12 @@ fn distance() -> Option<f64> {
     line::round_trip_ns(0, 1).expect("two CPUs")
 }
 
-/// Prints how far apart the CPUs were before the turns, and forgets it.
-fn print_distances(apart: &mut Vec<f64>) {
+/// Prints how far apart the CPUs were before the turns.
+fn print_distances(mut apart: Vec<f64>) {
     apart.sort_unstable_by(f64::total_cmp);
     if let [least, .., most] = apart[..] {
         println!("    cache line between CPUs 0 and 1: {least:.0} to {most:.0} ns");
     }
-    apart.clear();
 }
 
 /// Measures ADD and DEL of attachments of a kind.

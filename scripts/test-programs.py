@@ -5,8 +5,8 @@ usage: test-programs.py BUILT [SCRIPT...]
 
 BUILT is a file with what `cargo build --message-format=json` wrote. Each program runs alone in its view of the machine
 (alone.sh), beside others; SCRIPTs take part as they are. A program that runs for too long is ended, and its processes
-are listed. Tests that failed run once more after all others, with nothing beside them: who passes then has failed for
-want of CPU time, and is named. Exits with 1 if a test fails again, or anything else fails.
+are listed. Tests that failed run once more after all others, with nothing beside them; those that pass then are named.
+Exits with 1 if a test fails again, or if a program or SCRIPT fails otherwise.
 """
 import itertools
 import json
@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # Programs whose tests send frames, which they lose or count wrongly without CPU time, in the order of their starts: two
-# at a time, since most wait most of the time. "lab" checks the number of huge pages, of which "vm" beside it takes none. All others run beside
-# these two, one at a time, with what is left of the CPUs.
+# at a time, since most wait most of the time. "lab" checks the number of huge pages, of which "vm" beside it takes
+# none. All others run beside these two, one at a time, with what is left of the CPUs.
 URGENT = ["vm", "lab", "bench", "switch", "upf", "coverage", "cli", "containers"]
 NICENESS = 10
 # Programs that measure the machine itself, after all others.
@@ -55,12 +55,14 @@ def descendants(pid):
 
 def failed_tests(written):
     """Returns the names of the tests that have failed, which a test program lists at its end."""
-    listed = written.decode(errors="replace").rpartition("\nfailures:\n")[2]
+    _, found, listed = written.decode(errors="replace").rpartition("\nfailures:\n")
+    if not found:
+        return []
     return [line.strip() for line in itertools.takewhile(lambda line: line.startswith("    "), listed.splitlines())]
 
 
 def run(program, niceness=0):
-    """Runs a program and prints what it wrote. Returns the names of its tests that failed; None if it failed without."""
+    """Runs a program and prints what it wrote. Returns the names of tests that failed; None if it failed otherwise."""
     name, command, package = program
     began = time.monotonic()
     child = subprocess.Popen(

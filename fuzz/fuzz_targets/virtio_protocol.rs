@@ -306,6 +306,7 @@ fuzz_target!(|input: &[u8]| {
         server: false,
         access: Default::default(),
         hugepages: false,
+        offload: true,
         wait: Wait::Poll { pause_us: 0 },
     };
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");

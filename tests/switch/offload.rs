@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use dray_lab::NetworkNamespace;
-use dray_switch::Switch;
+use dray_switch::{DropReason, Switch};
 use dray_testvm::{RunningVm, VhostUser, Vm};
 use dray_wire::MacAddr;
 
@@ -17,9 +17,10 @@ use crate::common::veths::Veths;
 use crate::common::{self, DRAY, alone};
 use crate::ends::{self, counters, switch};
 
-/// Two network namespaces, each with an interface that leads to a port of one switch.
+/// Two network namespaces, each with an interface that leads to a port of a switch.
 struct Hosts {
-    switch: Switch,
+    /// One for both, or one for each, which are joined.
+    switches: Vec<Switch>,
     names: [NetworkNamespace; 2],
     /// The other ends of veth pairs, where `raw:` ports are.
     _veths: Veths,
@@ -28,13 +29,17 @@ struct Hosts {
 impl Hosts {
     /// Creates them with ports of these kinds and with these keys: `tap?offload=0`.
     fn new(ports: [&str; 2]) -> Self {
+        Self::on(vec![switch("mode = 'learning'")], ports)
+    }
+
+    fn on(switches: Vec<Switch>, ports: [&str; 2]) -> Self {
         let veths = Veths::new(1, &[]);
-        let switch = switch("mode = 'learning'");
         let names = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
         for (number, (name, port)) in (1..).zip(names.iter().zip(ports)) {
             let path = format!("/proc/{}/fd/{}", std::process::id(), name.as_fd().as_raw_fd());
             let (kind, keys) = port.split_once('?').unwrap_or((port, ""));
-            let add = |uri: &str| ends::add(&switch, &format!("p{number}={uri}"));
+            let switch = switches.iter().take(number).next_back().unwrap();
+            let add = |uri: &str| ends::add(switch, &format!("p{number}={uri}"));
             if kind == "raw" {
                 veths.ip(&format!("link add v{number} type veth peer name eth0 netns {path}"));
                 veths.ip(&format!("link set v{number} addrgenmode none up"));
@@ -56,13 +61,13 @@ impl Hosts {
                 assert!(name.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
             }
         }
-        Self { switch, names, _veths: veths }
+        Self { switches, names, _veths: veths }
     }
 
     /// Sends `len` bytes by TCP from the first to the second, and checks each of them. Returns the
     /// mean length of the frames that leave the first.
     fn stream(&self, to: IpAddr, len: usize) -> u64 {
-        let before = counters(&self.switch, "p1");
+        let before = counters(&self.switches[0], "p1");
         let [from, at] = &self.names;
         let listener = at.enter(|| TcpListener::bind(SocketAddr::new(to, 9000))).unwrap();
         let mut sender =
@@ -80,7 +85,7 @@ impl Hosts {
         assert_eq!(bytes.len(), len);
         assert!(bytes.iter().enumerate().all(|(at, seen)| *seen == byte(at)));
         assert_eq!(at.enter(|| Ok(checksum_errors())).unwrap(), 0);
-        let after = counters(&self.switch, "p1");
+        let after = counters(&self.switches[0], "p1");
         let frames = after.rx_frames - before.rx_frames;
         (after.rx_bytes - before.rx_bytes) / frames.max(1)
     }
@@ -117,9 +122,49 @@ fn kernel_accepts_packets_with_and_without_offloads() {
             assert_eq!(mean > 4000, is_long, "{ports:?} {to}: {mean} bytes per frame");
         }
         // Sent frames are segments where the receiver takes no others.
-        let [first, second] = ["p1", "p2"].map(|port| counters(&hosts.switch, port));
+        let [first, second] = ["p1", "p2"].map(|port| counters(&hosts.switches[0], port));
         let is_cut = second.tx_frames > 2 * first.rx_frames;
         assert_eq!(is_cut, is_long && ports[1] == "tap?offload=0", "{first:?} {second:?}");
+    }
+}
+
+#[test]
+fn joined_switches_carry_packets_whole() {
+    let _alone = alone();
+    require_root!();
+    let folder = tempfile::tempdir().unwrap();
+    let features = ["csum", "host_tso4", "host_tso6", "guest_csum", "guest_tso4", "guest_tso6"];
+    for (number, keys, is_long) in [
+        (0, "", true),
+        (1, "packed=1&queues=2", true),
+        (2, "offload=0", false),
+        (3, "size=32", false),
+    ] {
+        let socket = folder.path().join(number.to_string());
+        let switches: Vec<_> = ["vhost:", "virtio:"]
+            .iter()
+            .map(|scheme| {
+                let switch = switch("mode = 'learning'");
+                let keys = if *scheme == "virtio:" { keys } else { "queues=2" };
+                ends::add(&switch, &format!("other={scheme}{}?{keys}", socket.display()));
+                switch
+            })
+            .collect();
+        let hosts = Hosts::on(switches, ["tap", "tap"]);
+        hosts.switches.iter().for_each(ends::wait_until_running);
+        for to in ["10.0.0.2", "fd00::2"] {
+            hosts.stream(to.parse().unwrap(), 20 << 20);
+        }
+        for switch in &hosts.switches {
+            let other = ends::status(switch, "other");
+            let negotiated = |name: &&str| other.features.iter().any(|feature| feature == *name);
+            assert!(features.iter().all(|name| negotiated(name) == is_long), "{keys}: {other:?}");
+            let malformed = other.counters.drops.get(DropReason::Malformed);
+            assert_eq!(malformed, 0, "{keys}: {other:?}");
+        }
+        let sent = counters(&hosts.switches[0], "other");
+        let mean = sent.tx_bytes / sent.tx_frames;
+        assert_eq!(mean > 4000, is_long, "{keys}: {mean} bytes per frame");
     }
 }
 

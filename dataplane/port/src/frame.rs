@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 use arrayvec::ArrayVec;
-pub(crate) use dray_shm::cache::{Copy, copy, copy_each, demote, prefetch_to_read};
+pub(crate) use dray_shm::cache::{Copier, Copy, copy, demote, prefetch_to_read};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
 use dray_wire::ip::IPV6_LEN;
 use dray_wire::offload::Offload;

@@ -51,6 +51,7 @@ mod frame;
 mod fresh;
 mod gathered;
 mod handed;
+mod headers;
 pub mod impair;
 mod interface;
 mod limits;

@@ -333,6 +333,7 @@ mod tests {
             "unix:/run/a.sock?mode=0660&batch=64",
             "vhost:/run/a.sock?queues=2&mode=0660&owner=1000&group=kvm&wait=poll",
             "virtio:/run/a.sock?server=1&mode=0600",
+            "virtio:/run/a.sock?queues=2&size=256&packed=1&hugepages=0&offload=0&wait=poll",
             "vxlan:10.0.0.1?vni=7&remote=10.0.0.2",
             "vxlan:10.0.0.1:4790?vni=0&learn=any&wait=poll",
             "vxlan:fd00::1?vni=16777215&remote=fd00::2+[fd00::3]:4790&learn=any&age=60&mtu=1400&flows=1&gso=0&netns=/proc/1/ns/net",

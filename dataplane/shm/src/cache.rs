@@ -25,15 +25,20 @@ pub fn prefetch_to_read(at: *const u8) {
 pub fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     if *PREFETCHES_TO_WRITE {
-        // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic
-        // with a write hint becomes a read prefetch unless the whole program is compiled for newer
-        // processors.
-        unsafe {
-            std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
-        }
+        prefetchw(at);
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetchw(at: *const u8) {
+    // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic with
+    // a write hint becomes a read prefetch unless the whole program is compiled for newer processors.
+    unsafe {
+        std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
+    }
 }
 
 /// False on processors of AMD.
@@ -68,19 +73,125 @@ pub struct Copy {
     pub len: usize,
 }
 
-/// Makes `copies`, in order. Nothing else is stored in between: stores leave the processor in order,
-/// those to a line that another CPU holds wait in its store buffer, and any other store takes a
-/// place in which the next line could be on its way (docs/performance.md). For the same reason the
-/// stores are as wide as the processor has them.
-///
+/// Copies batches of frames, for one queue. From time to time it compares whether a prefetch of the
+/// destination for writing makes that faster, which depends on the processor, on where the other side
+/// runs, and on what it does with the memory.
+#[derive(Debug)]
+pub struct Copier {
+    prefetches: bool,
+    /// Batches that are long enough to be compared, until the next comparison ends.
+    left: u32,
+    /// Ticks for each copy in the first batch of a pair.
+    first: f32,
+    /// Pairs in which the batch with a prefetch was faster.
+    faster_with: u32,
+}
+
+impl Copier {
+    /// Pairs of batches, with a prefetch and without, in a comparison.
+    const PAIRS: u32 = 32;
+    /// Pairs that must agree for a change: by chance, three comparisons of a thousand would.
+    const AGREE: u32 = 24;
+    /// Batches until the end of the first comparison.
+    pub const BEFORE: u32 = 1024;
+    /// Batches until the end of each one after it.
+    const BETWEEN: u32 = 16 * 1024;
+    /// Copies of a batch that is compared.
+    const LEAST: usize = 32;
+
+    /// Creates one that begins with what suits the maker of the processor.
+    pub fn new() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let prefetches = *PREFETCHES_TO_WRITE;
+        #[cfg(not(target_arch = "x86_64"))]
+        let prefetches = false;
+        Self { prefetches, left: Self::BEFORE, first: 0.0, faster_with: 0 }
+    }
+
+    /// Returns true if it prefetches now.
+    pub fn prefetches(&self) -> bool {
+        self.prefetches
+    }
+
+    /// Makes `copies`, in order. Nothing else is stored in between: stores leave the processor in
+    /// order, those to a line that another CPU holds wait in its store buffer, and any other store
+    /// takes a place in which the next line could be on its way (docs/performance.md). For the same
+    /// reason the stores are as wide as the processor has them.
+    ///
+    /// # Safety
+    /// As for [`copy`], for each of them.
+    #[inline]
+    pub unsafe fn copy_each(&mut self, copies: &[Copy]) {
+        #[cfg(target_arch = "x86_64")]
+        if copies.len() >= Self::LEAST {
+            self.left -= 1;
+            if self.left < 2 * Self::PAIRS {
+                // SAFETY: by the contract.
+                return unsafe { self.compare(copies) };
+            }
+        }
+        // SAFETY: by the contract.
+        unsafe { copy_each(copies, self.prefetches) };
+    }
+
+    /// Makes the copies, with a prefetch or without, and takes the time.
+    ///
+    /// # Safety
+    /// As for [`copy_each`](Self::copy_each).
+    #[cfg(target_arch = "x86_64")]
+    #[cold]
+    unsafe fn compare(&mut self, copies: &[Copy]) {
+        use std::arch::x86_64::{_mm_mfence, _rdtsc};
+        // SAFETY: by the contract; a fence and a look at the clock access nothing. The fences wait for
+        // the stores.
+        let ticks = unsafe {
+            _mm_mfence();
+            let begin = _rdtsc();
+            copy_each(copies, self.with());
+            _mm_mfence();
+            _rdtsc() - begin
+        };
+        self.note(ticks as f32 / copies.len() as f32);
+    }
+
+    /// Returns true if the next batch of a comparison has a prefetch: without, with, with, without.
+    fn with(&self) -> bool {
+        (self.left ^ self.left >> 1) & 1 != 0
+    }
+
+    /// Notes the ticks for each copy in a batch of a comparison, and decides after the last one.
+    fn note(&mut self, ticks: f32) {
+        if self.left % 2 == 1 {
+            self.first = ticks;
+            return;
+        }
+        let (with, without) = if self.with() { (ticks, self.first) } else { (self.first, ticks) };
+        self.faster_with += u32::from(with < without);
+        if self.left == 0 {
+            self.prefetches = match self.faster_with {
+                Self::AGREE.. => true,
+                few if few <= Self::PAIRS - Self::AGREE => false,
+                _ => self.prefetches,
+            };
+            (self.left, self.faster_with) = (Self::BETWEEN, 0);
+        }
+    }
+}
+
+impl Default for Copier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// # Safety
 /// As for [`copy`], for each of them.
 #[inline]
-pub unsafe fn copy_each(copies: &[Copy]) {
+unsafe fn copy_each(copies: &[Copy], prefetches: bool) {
     // SAFETY: by the contract, on a processor that has the instructions.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        match (*WIDE, *PREFETCHES_TO_WRITE) {
+        match (*WIDE, prefetches) {
             (true, true) => each::<true, true>(copies),
             (true, false) => each::<true, false>(copies),
             (false, true) => each::<false, true>(copies),
@@ -101,8 +212,9 @@ unsafe fn each<const WIDE: bool, const PREFETCH: bool>(copies: &[Copy]) {
     for (at, &Copy { from, to, len }) in copies.iter().enumerate() {
         if let Some(later) = copies.get(at + AHEAD) {
             prefetch_to_read(later.from);
+            #[cfg(target_arch = "x86_64")]
             if PREFETCH {
-                prefetch_to_write(later.to);
+                prefetchw(later.to);
             }
         }
         // SAFETY: by the contract.
@@ -186,9 +298,61 @@ mod tests {
 
     type Each = unsafe fn(&[Copy]);
 
+    /// Ticks for each copy, with a prefetch and without.
+    fn compared(mut copier: Copier, with: f32, without: f32) -> Copier {
+        copier.left = 2 * Copier::PAIRS;
+        while copier.left > 0 && copier.left <= 2 * Copier::PAIRS {
+            copier.left -= 1;
+            let ticks = if copier.with() { with } else { without };
+            copier.note(ticks);
+        }
+        assert_eq!(copier.left, Copier::BETWEEN);
+        copier
+    }
+
+    #[test]
+    fn copier_prefers_what_is_faster() {
+        let on = compared(Copier::new(), 20.0, 25.0);
+        assert!(on.prefetches());
+        let off = compared(on, 25.0, 20.0);
+        assert!(!off.prefetches());
+        assert!(!compared(off, 20.0, 20.0).prefetches());
+    }
+
+    #[test]
+    fn copier_keeps_its_choice_if_pairs_disagree() {
+        for prefetches in [false, true] {
+            let mut copier = Copier { prefetches, ..Copier::new() };
+            copier.left = 2 * Copier::PAIRS;
+            for batch in 0..2 * Copier::PAIRS {
+                copier.left -= 1;
+                let slower = (batch / 4 % 2 == 0) == copier.with();
+                copier.note(if slower { 30.0 } else { 20.0 });
+            }
+            assert_eq!(copier.prefetches(), prefetches);
+        }
+    }
+
+    #[test]
+    fn copier_copies_while_it_compares() {
+        let from: Vec<u8> = (0..=255).cycle().take(64 * Copier::LEAST).collect();
+        let mut copier = Copier::new();
+        for _ in 0..Copier::BEFORE + Copier::BETWEEN + 100 {
+            let mut to = vec![0; from.len()];
+            let copies: Vec<Copy> = from
+                .chunks(64)
+                .zip(to.chunks_mut(64))
+                .map(|(from, to)| Copy { from: from.as_ptr(), to: to.as_mut_ptr(), len: 64 })
+                .collect();
+            // SAFETY: both sides have 64 bytes.
+            unsafe { copier.copy_each(&copies) };
+            assert!(to == from);
+        }
+    }
+
     #[test]
     fn copies_write_their_bytes_and_no_others() {
-        let mut ways: Vec<Each> = vec![copy_each, each::<false, false>, each::<false, true>];
+        let mut ways: Vec<Each> = vec![each::<false, false>, each::<false, true>];
         #[cfg(target_arch = "x86_64")]
         if *WIDE {
             ways.extend([each::<true, false> as Each, each::<true, true>]);

@@ -4,8 +4,8 @@
 //!
 //! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
 //! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]
-//! runs roles inside a container for `dray bench`. [`limit`] and [`mod@line`] measure the machine, without
-//! ports.
+//! runs roles inside a container for `dray bench`. [`limit`], [`mod@line`] and [`prefetch`] measure the
+//! machine, without ports.
 
 pub mod agent;
 mod counts;
@@ -22,6 +22,7 @@ mod memory_lock;
 pub mod neighbour;
 pub mod pacer;
 pub mod ping;
+pub mod prefetch;
 pub mod receiver;
 pub mod sample;
 pub mod sender;

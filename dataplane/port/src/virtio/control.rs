@@ -15,13 +15,14 @@ use virtio_bindings::virtio_config::{
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::memory::{QueueOffsets, SharedMemory};
-use super::queue::{ReceiveQueue, TransmitQueue};
+use super::memory::{HEADER_LEN, QueueOffsets, SharedMemory};
+use super::queue::{ReceiveQueue, SLOTS_MAX, Terms, TransmitQueue};
 use super::{Device, VirtioUri};
 use crate::connection::{Control, End, Woken};
 use crate::event::PeerEvent;
 use crate::fresh::Fresh;
-use crate::pairs::{Pair, Pairs};
+use crate::headers::{self, Headers, TO_DEVICE, TO_DRIVER};
+use crate::pairs::Pairs;
 use crate::slot::{Slot, State};
 
 /// vhost-user's own feature bit: protocol features are supported.
@@ -130,11 +131,8 @@ fn introduce(
     if let Some((name, _)) = needed.iter().find(|(_, bit)| offered & bit == 0) {
         return Err(format!("the back end does not offer {name}"));
     }
-    let wished = [("mrg_rxbuf", bit(VIRTIO_NET_F_MRG_RXBUF))];
-    let agreed: Vec<(&str, u64)> = needed
-        .into_iter()
-        .chain(wished.into_iter().filter(|(_, bit)| offered & bit != 0))
-        .collect();
+    let wished = wished(offered, uri.offload && usize::from(uri.size.get()) >= SLOTS_MAX);
+    let agreed: Vec<(&str, u64)> = needed.into_iter().chain(wished).collect();
     let features = agreed.iter().fold(offered & PROTOCOL_FEATURES, |all, (_, bit)| all | bit);
 
     back_end.set_owner().map_err(says("SET_OWNER"))?;
@@ -166,7 +164,7 @@ fn introduce(
     // Open vSwitch counts the queues as soon as the first pair is enabled, so all queues must be
     // announced before that.
     let transmit: Vec<_> = (0..device.pairs.len())
-        .map(|number| set_up(&back_end, &device.pairs[number], uri, &memory, number))
+        .map(|number| set_up(&back_end, device, features, uri, &memory, number))
         .collect::<Result<_, _>>()?;
     if offered & PROTOCOL_FEATURES != 0 {
         for index in 0..vrings {
@@ -180,15 +178,36 @@ fn introduce(
     Ok((back_end, agreed.into_iter().map(|(name, _)| name.to_owned()).collect()))
 }
 
+/// Returns the features that the port wishes for and `offered` has: their names and bits.
+fn wished(offered: u64, offloads: bool) -> Vec<(&'static str, u64)> {
+    let has = |feature: u32| offered & bit(feature) != 0;
+    let mergeable = (VIRTIO_NET_F_MRG_RXBUF, "mrg_rxbuf");
+    let mut wished = vec![mergeable];
+    for (direction, spread) in [(&TO_DEVICE[..], true), (&TO_DRIVER[..], has(mergeable.0))] {
+        // Segmentation needs checksums (Virtio 1.3, section 5.1.3.1), and long frames several slots.
+        match direction {
+            [checksum, segmentation @ ..] if offloads && has(checksum.0) => {
+                wished.push(*checksum);
+                wished.extend(segmentation.iter().filter(|_| spread));
+            }
+            _ => {}
+        }
+    }
+    wished.retain(|(feature, _)| has(*feature));
+    wished.into_iter().map(|(feature, name)| (name, bit(feature))).collect()
+}
+
 /// Announces a pair of virtqueues, and starts receiving on one of them. Returns the other one, to
 /// be used once it is enabled.
 fn set_up(
     back_end: &Frontend,
-    pair: &Pair<ReceiveQueue, TransmitQueue>,
+    device: &Device,
+    features: u64,
     uri: &VirtioUri,
     memory: &Arc<SharedMemory>,
     number: usize,
 ) -> Result<TransmitQueue, String> {
+    let pair = &device.pairs[number];
     let offsets = [2 * number, 2 * number + 1].map(|index| memory.offsets(index));
     for slot in [pair.receive.is_running(), pair.transmit.is_running()] {
         assert!(!slot, "taken out when the last back end left");
@@ -215,8 +234,14 @@ fn set_up(
     pair.wakes.watch(call.as_fd()).map_err(|error| format!("eventfd: {error}"))?;
     // Posts all buffers before the ring is enabled.
     let [into, out] = offsets;
-    install(&pair.receive, ReceiveQueue::new(memory, uri, &into, receive_kick, call)?);
-    TransmitQueue::new(memory, uri, &out, transmit_kick)
+    let mergeable = features & bit(VIRTIO_NET_F_MRG_RXBUF) != 0;
+    let [left_to_us, left_to_it] = [headers::to_driver(features), headers::to_device(features)]
+        .map(|offloads| Terms {
+            headers: Headers { len: HEADER_LEN as u32, mergeable, offloads },
+            malformed: device.malformed.clone(),
+        });
+    install(&pair.receive, ReceiveQueue::new(memory, uri, &into, receive_kick, call, left_to_us)?);
+    TransmitQueue::new(memory, uri, &out, transmit_kick, left_to_it)
 }
 
 fn install<Q>(slot: &Slot<Q>, queue: Q) {

@@ -68,12 +68,14 @@ impl VirtioUri {
     /// `streams`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Err(streams)).map_err(|(what, error)| OpenError::new(self, what, error))
+        self.try_open(Err(streams), self.offload)
+            .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
     fn try_open(
         &self,
         peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
+        offload: bool,
     ) -> Result<Port, Failed> {
         let attention = Attention::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
@@ -81,7 +83,7 @@ impl VirtioUri {
         let mut memory = memory.map_err(|error| ("shared memory", error))?;
         let device = Arc::new(Device::new(self.queues, &attention)?);
         let converse = {
-            let (device, uri) = (device.clone(), self.clone());
+            let (device, uri) = (device.clone(), Self { offload, ..self.clone() });
             move |stream, control: &_| {
                 control::converse(&device, &uri, &mut memory, stream, control)
             }
@@ -112,6 +114,7 @@ impl Scheme for VirtioUri {
             access: parse_access(query, &socket, server)?,
             socket,
             hugepages: query.flag("hugepages", true)?,
+            offload: query.flag("offload", true)?,
             wait: Wait::parse(query)?,
         })
     }
@@ -119,7 +122,11 @@ impl Scheme for VirtioUri {
     /// Creates the memory and starts to connect or listen. The back end may connect at any time,
     /// and reconnect. Each back end gets memory that no other has seen.
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket.and_then(Socket::own)))
+        self.try_open(Ok(socket.and_then(Socket::own)), false)
+    }
+
+    fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
+        self.try_open(Ok(socket.and_then(Socket::own)), self.offload)
     }
 
     fn wait(&self) -> Wait {

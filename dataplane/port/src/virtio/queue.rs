@@ -2,26 +2,28 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, compiler_fence};
 
 use arrayvec::ArrayVec;
 use dray_ring::packed::{PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDriver, SplitLayout};
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
+use dray_wire::offload::{self, Accept, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
 
 use super::VirtioUri;
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::fill::Fill;
-use crate::frame::{self, FRAME_LIMIT, Frame};
-use crate::gathered::Gathered;
+use crate::frame::{self, Copier, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
+use crate::gathered::{self, Gathered};
+use crate::headers::Headers;
 use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
 
 /// Number of slots that the longest frame takes.
-const SLOTS_MAX: usize = FRAME_LIMIT.div_ceil(SLOT_FRAME);
+pub(super) const SLOTS_MAX: usize = OFFLOADED_LIMIT.div_ceil(SLOT_FRAME);
 
 pub(super) type Queue = Either<SplitDriver, PackedDriver>;
 
@@ -42,7 +44,17 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Resu
     }
 }
 
-/// Length that no frame in a slot has: the slot's descriptor must be written.
+/// Negotiated headers of a queue, and the counter of its malformed frames.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// Of the headers: the offloads are those that the back end takes over, or leaves to this port.
+    pub(super) headers: Headers,
+    /// Counts received frames with an invalid header, and frames for transmission with an offload that
+    /// the back end does not take over.
+    pub(super) malformed: Arc<AtomicU64>,
+}
+
+/// Length that no frame in a slot has: the slot's header and descriptor must be written.
 const REWRITE: u16 = u16::MAX;
 
 /// The virtqueue on which the port transmits.
@@ -54,6 +66,8 @@ pub(super) struct TransmitQueue {
     kick: PeerEvent,
     /// For each slot, the length of the frame that its descriptor describes, or [`REWRITE`].
     posted: Box<[u16]>,
+    copier: Copier,
+    terms: Terms,
     /// Holds the memory of rings and slots.
     _memory: Arc<SharedMemory>,
 }
@@ -66,19 +80,22 @@ impl TransmitQueue {
         uri: &VirtioUri,
         offsets: &QueueOffsets,
         kick: PeerEvent,
+        terms: Terms,
     ) -> Result<Self, String> {
         let (queue, slots) = (queue(memory, uri, offsets)?, memory.slots(offsets));
         kick.signal();
         let posted = vec![REWRITE; slots.count()].into();
-        Ok(Self { queue, slots, kick, posted, _memory: memory.clone() })
+        let (copier, _memory) = (Copier::new(), memory.clone());
+        Ok(Self { queue, slots, kick, posted, copier, terms, _memory })
     }
 }
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let Self { queue, slots, posted, .. } = self;
-        let (taken, kick) = either!(queue, queue => transmit(queue, *slots, posted, frames)?);
+        let Self { queue, slots, posted, copier, terms, .. } = self;
+        let (taken, kick) =
+            either!(queue, queue => transmit(queue, *slots, posted, copier, terms, frames)?);
         if kick {
             self.kick.signal();
         }
@@ -89,6 +106,10 @@ impl pairs::TransmitQueue for TransmitQueue {
         either!(&self.queue, queue => {
             Fill::new(queue.in_use().saturating_sub(queue.waiting()), queue.size())
         })
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.terms.headers.offloads
     }
 
     fn pending(&mut self) -> Result<usize, Failure> {
@@ -104,6 +125,8 @@ fn transmit<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
     posted: &mut [u16],
+    copier: &mut Copier,
+    terms: &Terms,
     frames: &[Frame<'_>],
 ) -> Result<(usize, bool), Lie> {
     // Reclaims the slots of transmitted frames.
@@ -111,9 +134,9 @@ fn transmit<Q: DriverQueue>(
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];
-        match transmit_short(queue, slots, posted, rest) {
-            0 if rest[0].len() <= SLOT_FRAME => break,
-            0 if !transmit_long(queue, slots, posted, &rest[0]) => break,
+        match transmit_short(queue, slots, posted, copier, rest) {
+            0 if is_short(&rest[0]) => break,
+            0 if !transmit_odd(queue, slots, posted, terms, &rest[0]) => break,
             0 => taken += 1,
             short => taken += short,
         }
@@ -121,50 +144,69 @@ fn transmit<Q: DriverQueue>(
     Ok((taken, queue.publish()))
 }
 
-/// Transmits frames of one slot each, up to the first longer one; returns how many there was room
-/// for.
+/// Returns true if the frame takes one slot, and its header asks for nothing.
+#[inline]
+fn is_short(frame: &Frame<'_>) -> bool {
+    frame.len() <= SLOT_FRAME && !frame.has_offload()
+}
+
+/// Transmits short frames, up to the first other one; returns how many there was room for.
 #[inline]
 fn transmit_short<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
     posted: &mut [u16],
+    copier: &mut Copier,
     frames: &[Frame<'_>],
 ) -> usize {
     let mut ids = ArrayVec::<u16, BATCH_MAX>::new();
     queue.ids(&mut ids);
-    let is_short = |(frame, _): &(&Frame<'_>, _)| frame.len() <= SLOT_FRAME;
-    let short = frames.iter().zip(&ids).take_while(is_short).count();
+    let short = frames.iter().zip(&ids).take_while(|(frame, _)| is_short(frame)).count();
     let (frames, ids) = (&frames[..short], &ids[..short]);
     let mut copies = frame::Copies::new();
     for (frame, &id) in frames.iter().zip(ids) {
         frame.add_copies(slots.frame(id), &mut copies);
     }
     // SAFETY: the slots have room for frames of this length, and no code of ours reads them.
-    unsafe { frame::copy_each(&copies) };
+    unsafe { copier.copy_each(&copies) };
     // Number of slots that are filled and wait to be posted with unchanged descriptors.
     let mut run = 0;
     for (frame, &id) in frames.iter().zip(ids) {
         let len = frame.len() as u16;
-        if std::mem::replace(&mut posted[usize::from(id)], len) == len {
+        let before = std::mem::replace(&mut posted[usize::from(id)], len);
+        if before == len {
             run += 1;
-        } else {
-            queue.repost(std::mem::take(&mut run));
-            let start = slots.frame(id);
-            queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
+            continue;
         }
+        queue.repost(std::mem::take(&mut run));
+        let start = slots.frame(id);
+        if before == REWRITE {
+            write_header(start, VirtioNet::default());
+        }
+        queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
     }
     queue.repost(run);
     short
 }
 
-/// Transmits a frame that takes several slots. Returns true if there was room.
+/// Transmits a frame that takes several slots, or has an offload. Returns true if there was room. A
+/// frame with an offload that the back end does not take over is dropped and counted.
 #[cold]
-fn transmit_long<Q: DriverQueue>(
+fn transmit_odd<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
     posted: &mut [u16],
+    terms: &Terms,
     frame: &Frame<'_>,
 ) -> bool {
+    let header = match frame.has_offload() {
+        true => terms.headers.of(frame),
+        false => Some(VirtioNet::default()),
+    };
+    let Some(header) = header else {
+        terms.malformed.fetch_add(1, Ordering::Relaxed);
+        return true;
+    };
     let count = frame.len().div_ceil(SLOT_FRAME);
     let mut ids = ArrayVec::<u16, SLOTS_MAX>::new();
     queue.ids(&mut ids);
@@ -178,14 +220,24 @@ fn transmit_long<Q: DriverQueue>(
         let part = at..(at + SLOT_FRAME).min(frame.len());
         // SAFETY: the part is no longer than the slot.
         unsafe { frame.copy_part(part.clone(), start) };
-        let header = if at == 0 { HEADER_LEN } else { 0 };
-        buffers.push(buffer(start, header, part.len(), Access::Read));
+        let mut header_len = 0;
+        if at == 0 {
+            write_header(start, header);
+            header_len = HEADER_LEN;
+        }
+        buffers.push(buffer(start, header_len, part.len(), Access::Read));
     }
     queue.post(&buffers).is_some()
 }
 
-/// Returns a buffer of `len` bytes at `start` with `header` bytes before it. The header of a
-/// transmitted frame is never written: it is all zero from the start, which requests no offload.
+/// Writes the header of the frame that begins at `start`, in a slot.
+fn write_header(start: NonNull<u8>, header: VirtioNet) {
+    // SAFETY: the header lies before the frame in its slot; its last two bytes, which count the buffers
+    // of received frames, stay zero.
+    unsafe { start.sub(HEADER_LEN).cast::<[u8; VIRTIO_NET_LEN]>().write(header.bytes()) };
+}
+
+/// Returns a buffer of `len` bytes at `start` with `header` bytes before it.
 #[inline]
 fn buffer(start: NonNull<u8>, header: usize, len: usize, access: Access) -> Buffer {
     let address = start.as_ptr() as u64 - header as u64;
@@ -202,6 +254,7 @@ pub(super) struct ReceiveQueue {
     pub(super) call: PeerEvent,
     /// Buffers that the back end returned, in order, whose frames were not taken yet.
     filled: ArrayVec<Used, FILLED_MAX>,
+    terms: Terms,
     /// Holds the memory of rings and slots.
     _memory: Arc<SharedMemory>,
 }
@@ -218,10 +271,11 @@ impl ReceiveQueue {
         offsets: &QueueOffsets,
         kick: PeerEvent,
         call: PeerEvent,
+        terms: Terms,
     ) -> Result<Self, String> {
         let (queue, slots) = (queue(memory, uri, offsets)?, memory.slots(offsets));
         let (filled, _memory) = (ArrayVec::new(), memory.clone());
-        let mut new = Self { queue, slots, kick, call, filled, _memory };
+        let mut new = Self { queue, slots, kick, call, filled, terms, _memory };
         either!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
@@ -237,8 +291,16 @@ impl ReceiveQueue {
 impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
     fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
-        let Self { queue, slots, filled, .. } = self;
-        let (lent, kick) = either!(queue, queue => receive(queue, *slots, filled, gathered, take)?);
+        let Self { queue, slots, filled, terms, .. } = self;
+        // Compiled twice, so that headers without meaning are not read.
+        let (lent, kick) = match terms.headers.offloads.checksum {
+            false => either!(queue, queue => {
+                receive::<_, false>(queue, *slots, terms, filled, gathered, take)?
+            }),
+            true => either!(queue, queue => {
+                receive::<_, true>(queue, *slots, terms, filled, gathered, take)?
+            }),
+        };
         if kick {
             self.kick.signal();
         }
@@ -260,15 +322,16 @@ fn empty(slots: Slots, id: u16) -> Buffer {
 }
 
 #[inline]
-fn receive<Q: DriverQueue>(
+fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     queue: &mut Q,
     slots: Slots,
+    terms: &Terms,
     filled: &mut ArrayVec<Used, FILLED_MAX>,
     gathered: &mut Gathered,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
     queue.poll_each(filled.remaining_capacity(), |used| filled.push(used))?;
-    let mut room = gathered.rooms();
+    let mut room = gathered.room();
     let mut batch = Batch::new();
     // Number of buffers of each frame.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
@@ -294,12 +357,25 @@ fn receive<Q: DriverQueue>(
         let buffers = u16::from_le(buffers);
         let len = first.len.wrapping_sub(HEADER_LEN as u32);
         if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
-            // SAFETY: the slot holds `len` bytes. The queue holds the memory, and is locked for
-            // longer than the frame is lent.
-            batch.push(unsafe { Frame::shared(start, len) });
-            counts.push(1);
-            next += 1;
-            continue;
+            let offload = match OFFLOADS {
+                // SAFETY: header and frame lie in the slot.
+                true => unsafe { terms.headers.read(start.sub(HEADER_LEN), len) },
+                false => Some(Offload::None),
+            };
+            if let Some(offload) = offload {
+                // SAFETY: the slot holds `len` bytes. The queue holds the memory, and is locked for
+                // longer than the frame is lent.
+                batch.push(unsafe {
+                    if OFFLOADS {
+                        Frame::shared_with(start, len, offload)
+                    } else {
+                        Frame::shared(start, len)
+                    }
+                });
+                counts.push(1);
+                next += 1;
+                continue;
+            }
         }
         let all = usize::from(buffers);
         if !(1..=SLOTS_MAX).contains(&all) || len as usize > SLOT_FRAME {
@@ -309,11 +385,20 @@ fn receive<Q: DriverQueue>(
             // The frame's other buffers are not returned yet.
             break;
         }
-        let Some(to) = room.next() else { break };
-        let len = gather(slots, &filled[next..next + all], to)?;
-        batch.push(Frame::from(&to[..len]));
-        counts.push(buffers);
-        next += all;
+        match gather(slots, &filled[next..next + all], terms.headers, &mut room)? {
+            Gather::Frame(frame) => {
+                batch.push(frame);
+                counts.push(buffers);
+                next += all;
+            }
+            Gather::Malformed if batch.is_empty() => {
+                terms.malformed.fetch_add(1, Ordering::Relaxed);
+                filled.drain(..all);
+                queue.repost(buffers);
+            }
+            // Handled once it is the first: buffers are posted again in order.
+            Gather::Malformed | Gather::NoRoom => break,
+        }
     }
     let lent = batch.len();
     let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
@@ -324,28 +409,70 @@ fn receive<Q: DriverQueue>(
     Ok((lent, queue.publish()))
 }
 
-/// Copies a frame that the back end spread over the slots `parts`; returns its length.
+/// Contents of the buffers of a frame.
+enum Gather<'m> {
+    Frame(Frame<'m>),
+    /// Its header is invalid.
+    Malformed,
+    /// There is no room to copy it to at present.
+    NoRoom,
+}
+
+/// Copies a frame to `room` that the back end spread over the slots `parts`, or whose checksum is to be
+/// completed here.
 #[cold]
-fn gather(slots: Slots, parts: &[Used], to: &mut [u8]) -> Result<usize, Failure> {
-    let lie = |len| Failure::Header { buffers: parts.len() as u16, len };
-    let mut at = 0;
-    for (index, used) in parts.iter().enumerate() {
-        // Slots after the first are filled from the start of their header space.
+fn gather<'m>(
+    slots: Slots,
+    parts: &[Used],
+    headers: Headers,
+    room: &mut gathered::Room<'m>,
+) -> Result<Gather<'m>, Failure> {
+    // Slots after the first are filled from the start of their header space.
+    let part = |(index, used): (usize, &Used)| {
         let header = if index == 0 { HEADER_LEN } else { 0 };
-        let part = (used.len as usize).saturating_sub(header);
-        if at + part > to.len() || part > SLOT_FRAME + HEADER_LEN - header {
-            return Err(lie(used.len));
+        (header, (used.len as usize).saturating_sub(header))
+    };
+    let parts_of = || parts.iter().enumerate().map(part).zip(parts);
+    let limit = if headers.offloads.checksum { OFFLOADED_LIMIT } else { FRAME_LIMIT };
+    let mut len = 0;
+    for ((header, part), used) in parts_of() {
+        len += part;
+        if len > limit || part > SLOT_FRAME + HEADER_LEN - header {
+            return Err(Failure::Header { buffers: parts.len() as u16, len: used.len });
         }
-        // SAFETY: the header is a part of the slot, and the part lies in the slot and fits into
-        // `to`.
+    }
+    if len == 0 {
+        return Err(Failure::Header { buffers: parts.len() as u16, len: 0 });
+    }
+    let Some(to) = room.take(len) else { return Ok(Gather::NoRoom) };
+    let mut at = 0;
+    for ((header, part), used) in parts_of() {
+        // SAFETY: the header is a part of the slot, and the part lies in the slot and fits into `to`.
         unsafe {
             let from = slots.frame(used.id).sub(HEADER_LEN - header);
             frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part);
         }
         at += part;
     }
-    if at == 0 {
-        return Err(lie(0));
+    // SAFETY: the header lies before the frame; the back end may be writing there, and any bytes are a
+    // valid value.
+    let header = unsafe { slots.frame(parts[0].id).sub(HEADER_LEN).cast().read() };
+    // Only these copies are checked and used.
+    compiler_fence(Ordering::SeqCst);
+    let offload = match headers.offloads.checksum {
+        true => VirtioNet::read(header).check(to, len, headers.offloads),
+        false => Ok(Accept::Carry(Offload::None)),
+    };
+    let offload = match offload {
+        Ok(Accept::Carry(offload)) => offload,
+        Ok(Accept::Complete { start, at }) => {
+            offload::complete(to, start, at);
+            Offload::None
+        }
+        Err(_) => return Ok(Gather::Malformed),
+    };
+    if offload == Offload::None && len > FRAME_LIMIT {
+        return Ok(Gather::Malformed);
     }
-    Ok(at)
+    Ok(Gather::Frame(Frame::with_offload(to, offload)))
 }

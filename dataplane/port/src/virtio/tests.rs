@@ -5,21 +5,25 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_ring::{Access, AddressSpace, DeviceQueue};
 use dray_shm::{Mapping, MemoryFile};
+use dray_wire::offload::{HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME};
-use super::queue::ReceiveQueue;
+use super::queue::{ReceiveQueue, Terms, TransmitQueue};
 use super::{SharedMemory, VirtioUri};
 use crate::attention::Attention;
+use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::gathered::Gathered;
-use crate::pairs::ReceiveQueue as _;
+use crate::headers::Headers;
+use crate::pairs::{ReceiveQueue as _, TransmitQueue as _};
 use crate::slot::Failure;
 use crate::{FRAME_LIMIT, Frame, PortUri};
 
@@ -44,16 +48,30 @@ fn give_back(device: &mut impl DeviceQueue, returned: &[(u16, usize)]) {
     device.publish();
 }
 
+/// Memory of a port with rings of `size` entries.
+fn ring(packed: bool, size: u16) -> (VirtioUri, Arc<SharedMemory>) {
+    let text = format!("virtio:/nowhere?size={size}&hugepages=0&packed={}", u8::from(packed));
+    let Ok(PortUri::Virtio(uri)) = text.parse() else { panic!("{text}") };
+    let memory = Arc::new(SharedMemory::new(&uri).unwrap());
+    (uri, memory)
+}
+
+fn event() -> PeerEvent {
+    PeerEvent::for_peer(&Attention::new().unwrap()).unwrap()
+}
+
+fn terms(offloads: Offloads) -> Terms {
+    let headers = Headers { len: HEADER_LEN as u32, mergeable: true, offloads };
+    Terms { headers, malformed: Arc::default() }
+}
+
 /// Lengths of the frames that the port then lends, checked to be equal in both ring layouts.
 fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     let [split, packed] = [false, true].map(|packed| {
-        let text = format!("virtio:/nowhere?size=16&hugepages=0&packed={}", u8::from(packed));
-        let Ok(PortUri::Virtio(uri)) = text.parse() else { panic!("{text}") };
-        let memory = Arc::new(SharedMemory::new(&uri).unwrap());
-        let event = || PeerEvent::for_peer(&Attention::new().unwrap()).unwrap();
-        let offsets = memory.offsets(0);
-        let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event()).unwrap();
-        back_end(&memory, &uri, &offsets, returned);
+        let (uri, memory) = ring(packed, 16);
+        let (offsets, terms) = (memory.offsets(0), terms(Offloads::NONE));
+        let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
+        either!(&mut device(&memory, &uri, &offsets), device => give_back(device, returned));
         let (mut lens, mut gathered) = (Vec::new(), Gathered::new());
         let result = port.receive(&mut gathered, &mut |frames| {
             lens.extend(frames.iter().map(Frame::len));
@@ -68,22 +86,22 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
     split
 }
 
-fn back_end(
+/// Returns the device side of a virtqueue.
+fn device(
     memory: &SharedMemory,
     uri: &VirtioUri,
     offsets: &QueueOffsets,
-    returned: &[(u16, usize)],
-) {
+) -> Either<SplitDevice, PackedDevice> {
     let [a, b, c] =
         [offsets.descriptors, offsets.driver, offsets.device].map(|offset| memory.at(offset));
     if uri.packed {
         // SAFETY: the parts lie in the memory, which outlives the device.
         let layout = unsafe { PackedLayout::new(uri.size, a, b, c) }.unwrap();
-        give_back(&mut PackedDevice::new(layout, 0x8000, false, false).unwrap(), returned);
+        Either::Packed(PackedDevice::new(layout, 0x8000, false, false).unwrap())
     } else {
         // SAFETY: as above.
         let layout = unsafe { SplitLayout::new(uri.size, a, b, c) }.unwrap();
-        give_back(&mut SplitDevice::new(layout, 0, false, false), returned);
+        Either::Split(SplitDevice::new(layout, 0, false, false))
     }
 }
 
@@ -98,6 +116,140 @@ fn frames_span_num_buffers_buffers() {
     // Returned unused.
     assert_eq!(received(&[(1, 0), (1, 72)]), Ok(vec![60]));
     assert_eq!(received(&[(1, 72), (1, 0)]), Ok(vec![60]));
+}
+
+/// A TCP packet over IPv4 of `len` bytes in all, and its header with this offload.
+fn packet(len: usize, offload: Offload) -> (VirtioNet, Vec<u8>) {
+    let mut frame: Vec<u8> = (0..len).map(|at| (at * 7 / 3) as u8).collect();
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
+    frame[20..22].fill(0);
+    frame[23] = 6;
+    frame[46] = 5 << 4;
+    let layout = Layout::of(&frame[..len.min(HEADERS_MAX)], len).expect("a TCP packet");
+    (VirtioNet::of(offload, &layout, len).expect("it fits"), frame)
+}
+
+/// Writes frames as a back end: each with its header, over as many buffers as it needs.
+fn write(device: &mut impl DeviceQueue, frames: &[(VirtioNet, Vec<u8>)]) {
+    for (header, frame) in frames {
+        let buffers = (HEADER_LEN + frame.len()).div_ceil(HEADER_LEN + SLOT_FRAME) as u16;
+        let bytes = [&header.bytes()[..], &buffers.to_le_bytes(), frame].concat();
+        for part in bytes.chunks(HEADER_LEN + SLOT_FRAME) {
+            let chain = device.pop(&SameProcess, Access::Write).unwrap().expect("all are posted");
+            // SAFETY: the part is no longer than the buffer.
+            unsafe { chain.first.start.as_ptr().copy_from(part.as_ptr(), part.len()) };
+            device.push(&chain, part.len() as u32);
+        }
+    }
+    device.publish();
+}
+
+#[test]
+fn received_headers_say_what_is_left_to_do() {
+    let segment = 1448.try_into().unwrap();
+    let (tcp, longest) = packet(65_535 + 14, Offload::Tcp(segment));
+    let frames = [
+        packet(100, Offload::None),
+        packet(100, Offload::Checksum),
+        (tcp, longest.clone()),
+        // Not the kind of the packet: dropped.
+        (VirtioNet { gso_type: 4, ..tcp }, longest[..3000].to_vec()),
+        packet(3000, Offload::None),
+        // The checksum is no TCP checksum, so it is completed here.
+        (VirtioNet { csum_offset: 30, ..packet(100, Offload::Checksum).0 }, vec![0; 100]),
+        // Outside the frame: dropped.
+        (VirtioNet { csum_start: 99, ..packet(100, Offload::Checksum).0 }, vec![0; 100]),
+        packet(60, Offload::None),
+    ];
+    for packed in [false, true] {
+        let (uri, memory) = ring(packed, 64);
+        let (offsets, terms) = (memory.offsets(0), terms(Offloads::ALL));
+        let malformed = terms.malformed.clone();
+        let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
+        either!(&mut device(&memory, &uri, &offsets), device => write(device, &frames));
+        let (mut seen, mut gathered) = (Vec::new(), Gathered::new());
+        for _ in 0..frames.len() {
+            let take = &mut |frames: &[Frame<'_>]| {
+                for frame in frames {
+                    let mut bytes = vec![0; frame.len()];
+                    frame.copy_from(0, &mut bytes);
+                    seen.push((frame.offload(), bytes));
+                }
+                frames.len()
+            };
+            port.receive(&mut gathered, take).unwrap();
+        }
+        let mut completed = vec![0; 100];
+        completed[34 + 30..34 + 32].fill(0xff);
+        let expected = [
+            (Offload::None, frames[0].1.clone()),
+            (Offload::Checksum, frames[1].1.clone()),
+            (Offload::Tcp(segment), longest.clone()),
+            (Offload::None, frames[4].1.clone()),
+            (Offload::None, completed),
+            (Offload::None, frames[7].1.clone()),
+        ];
+        assert_eq!(seen.len(), expected.len(), "packed {packed}");
+        assert!(seen == expected, "packed {packed}");
+        assert_eq!(malformed.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// Frames as a back end sees them: each with its header, from all its buffers.
+fn read(device: &mut impl DeviceQueue) -> Vec<(VirtioNet, Vec<u8>)> {
+    let mut frames = Vec::new();
+    while let Some(chain) = device.pop(&SameProcess, Access::Read).unwrap() {
+        let mut bytes = Vec::new();
+        for segment in std::iter::once(&chain.first).chain(device.rest()) {
+            // SAFETY: the port's buffers are mapped in this process.
+            bytes.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(segment.start.as_ptr(), segment.len as usize)
+            });
+        }
+        let header = VirtioNet::read(*bytes.first_chunk::<VIRTIO_NET_LEN>().unwrap());
+        assert_eq!(bytes[VIRTIO_NET_LEN..HEADER_LEN], [0, 0], "num_buffers");
+        frames.push((header, bytes.split_off(HEADER_LEN)));
+        device.push(&chain, 0);
+    }
+    device.publish();
+    frames
+}
+
+#[test]
+fn transmitted_headers_say_what_is_left_to_do() {
+    let segment = 1448.try_into().unwrap();
+    let (long, short) =
+        (packet(65_535 + 14, Offload::Tcp(segment)), packet(100, Offload::Checksum));
+    let plain = packet(100, Offload::None);
+    for packed in [false, true] {
+        let (uri, memory) = ring(packed, 64);
+        let offsets = memory.offsets(1);
+        let terms = terms(Offloads { tcp4: true, checksum: true, ..Offloads::NONE });
+        let malformed = terms.malformed.clone();
+        let mut port = TransmitQueue::new(&memory, &uri, &offsets, event(), terms).unwrap();
+        let frames = [
+            Frame::from(&plain.1[..]),
+            Frame::with_offload(&long.1, Offload::Tcp(segment)),
+            Frame::with_offload(&short.1, Offload::Checksum),
+            // Not negotiated: dropped.
+            Frame::with_offload(&short.1, Offload::Udp(segment)),
+            Frame::from(&plain.1[..]),
+        ];
+        let mut device = device(&memory, &uri, &offsets);
+        // Each slot is used several times, with a header and without one.
+        for round in 1..6 {
+            assert_eq!(port.transmit(&frames).unwrap(), frames.len());
+            let seen = either!(&mut device, device => read(device));
+            assert_eq!(seen.len(), 4);
+            assert!(
+                seen == [plain.clone(), long.clone(), short.clone(), plain.clone()],
+                "packed {packed}, round {round}"
+            );
+            assert_eq!(malformed.load(Ordering::Relaxed), round);
+        }
+    }
 }
 
 #[test]

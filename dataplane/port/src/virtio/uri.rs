@@ -25,6 +25,8 @@ pub struct VirtioUri {
     pub access: Access,
     /// True to use huge pages for the shared memory if there are any.
     pub hugepages: bool,
+    /// True to ask the back end for offloads, for a user that handles them.
+    pub offload: bool,
     /// How to wait for frames.
     pub wait: Wait,
 }
@@ -50,6 +52,9 @@ impl fmt::Display for VirtioUri {
         }
         if !self.hugepages {
             pairs.push(("hugepages", "0".to_owned()));
+        }
+        if !self.offload {
+            pairs.push(("offload", "0".to_owned()));
         }
         pairs.extend(self.access.pairs());
         pairs.extend(self.wait.pair());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use dray_results::{Cache, HostFacts};
-use dray_traffic::line;
+use dray_traffic::{line, prefetch};
 
 use super::finding::{Finding, State, size};
 use crate::host::{has_cpu_flags, list, read};
@@ -19,6 +19,7 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![cpus(host)];
     findings.extend(host.caches.iter().map(cache));
     findings.extend(distances(host));
+    findings.extend(write_prefetch(host));
     findings.extend([numa(host), hyperthreads(host), isolated(host), governor(host)]);
     if matches!(host.architecture.as_str(), "x86_64" | "i686") {
         findings.push(tsc(host));
@@ -76,6 +77,20 @@ fn distances(host: &HostFacts) -> Vec<Finding> {
         Finding::new(GROUP, format!("cache line, CPU {here}"), State::Ok, detail)
     };
     if cpus.len() < 2 { Vec::new() } else { cpus.iter().map(row).collect() }
+}
+
+/// The prefetch that ports choose when they copy frames to memory that another CPU uses.
+fn write_prefetch(host: &HostFacts) -> Option<Finding> {
+    let cpus = parse_ranges(&host.cpus)?;
+    let (&here, &there) = (cpus.first()?, cpus.get(1)?);
+    let detail = match prefetch::pays(here, there) {
+        Ok(Some(true)) => "on",
+        Ok(Some(false)) => "off",
+        Ok(None) => "not known, a CPU is busy",
+        Err(_) => "not known, this process may not use both",
+    };
+    let detail = format!("CPUs {here} and {there}: {detail}; each queue measures what is faster");
+    Some(Finding::new(GROUP, "prefetch for writing", State::Ok, detail))
 }
 
 fn numa(host: &HostFacts) -> Finding {

@@ -8,7 +8,7 @@ use dray_ring::memif::ClientRing;
 use super::memory::{BUFFER, Buffers, SharedMemory};
 use crate::event::PeerEvent;
 use crate::fill::Fill;
-use crate::frame::{self, FRAME_LIMIT, Frame};
+use crate::frame::{self, Copier, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
@@ -19,6 +19,7 @@ use crate::{BATCH_MAX, Batch, Take};
 pub(super) struct TransmitQueue {
     ring: ClientRing,
     buffers: Buffers,
+    copier: Copier,
     /// Signalled when the server wants to be notified of frames.
     event: PeerEvent,
     /// Holds the memory of ring and buffers.
@@ -33,7 +34,7 @@ impl TransmitQueue {
         event: PeerEvent,
         memory: Arc<SharedMemory>,
     ) -> Self {
-        Self { ring, buffers, event, _memory: memory }
+        Self { ring, buffers, copier: Copier::new(), event, _memory: memory }
     }
 
     #[inline]
@@ -49,13 +50,13 @@ impl TransmitQueue {
     fn put(&mut self, frames: &[Frame<'_>]) -> usize {
         let room = frames.iter().take(self.ring.room().into());
         let count = room.take_while(|frame| frame.len() <= BUFFER).count();
-        let Self { ring, buffers, .. } = self;
+        let Self { ring, buffers, copier, .. } = self;
         let mut copies = frame::Copies::new();
         for (at, frame) in (0..).zip(&frames[..count]) {
             frame.add_copies(buffers.start(ring.entry(at)), &mut copies);
         }
         // SAFETY: the buffers have room for frames of this length, and no code of ours reads them.
-        unsafe { frame::copy_each(&copies) };
+        unsafe { copier.copy_each(&copies) };
         let lens = frames[..count].iter().map(|frame| frame.len() as u32);
         ring.post_each(lens, |entry| buffers.offset(entry));
         count

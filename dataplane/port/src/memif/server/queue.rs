@@ -11,7 +11,7 @@ use dray_shm::GuestMemory;
 
 use crate::event::PeerEvent;
 use crate::fill::Fill;
-use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame};
+use crate::frame::{self, Copier, FRAME_LEAST, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
 use crate::pairs;
 use crate::slot::Failure;
@@ -212,6 +212,7 @@ impl pairs::ReceiveQueue for ReceiveQueue {
 pub(super) struct TransmitQueue {
     ring: ServerRing,
     memory: Memory,
+    copier: Copier,
     /// Signalled when the client wants to be notified of frames.
     event: PeerEvent,
     /// Counts frames that can never fit the client's buffers.
@@ -234,7 +235,8 @@ impl TransmitQueue {
         event: PeerEvent,
         malformed: Arc<AtomicU64>,
     ) -> Self {
-        Self { ring, memory: Memory { regions: memory, hint: 0 }, event, malformed }
+        let memory = Memory { regions: memory, hint: 0 };
+        Self { ring, memory, copier: Copier::new(), event, malformed }
     }
 
     fn put_all(&mut self, frames: &[Frame<'_>]) -> Result<(usize, bool), Lie> {
@@ -273,7 +275,7 @@ impl TransmitQueue {
             count = index + 1;
         }
         // SAFETY: the buffers are mapped, and long enough for their frames.
-        unsafe { frame::copy_each(&copies) };
+        unsafe { self.copier.copy_each(&copies) };
         for (index, frame) in (0..count).zip(frames) {
             self.ring.fill(index, frame.len() as u32, false);
         }

@@ -5,15 +5,12 @@ use vhost::vhost_user::message::VhostUserProtocolFeatures;
 use virtio_bindings::virtio_config::{
     VIRTIO_F_ANY_LAYOUT, VIRTIO_F_IN_ORDER, VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1,
 };
-use virtio_bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
-    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_HOST_TSO4,
-    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO, VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF,
-};
+use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use super::super::device::comes_from_driver;
 use super::Backend;
+use crate::headers::{self, TO_DEVICE, TO_DRIVER};
 
 /// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -21,19 +18,11 @@ pub(super) const PROTOCOL_FEATURES_OFFERED: VhostUserProtocolFeatures =
     VhostUserProtocolFeatures::MQ
         .union(VhostUserProtocolFeatures::REPLY_ACK)
         .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
-/// Features by which a driver leaves work on its frames to us (`HOST`), or takes it over (`GUEST`).
-const OFFLOADS: u64 = bit(VIRTIO_NET_F_CSUM)
-    | bit(VIRTIO_NET_F_HOST_TSO4)
-    | bit(VIRTIO_NET_F_HOST_TSO6)
-    | bit(VIRTIO_NET_F_HOST_USO)
-    | bit(VIRTIO_NET_F_GUEST_CSUM)
-    | bit(VIRTIO_NET_F_GUEST_TSO4)
-    | bit(VIRTIO_NET_F_GUEST_TSO6)
-    | bit(VIRTIO_NET_F_GUEST_USO4)
-    | bit(VIRTIO_NET_F_GUEST_USO6);
 
 impl Backend {
     pub(super) fn offered(&self) -> u64 {
+        let offloads = TO_DEVICE.iter().chain(&TO_DRIVER);
+        let offloads = offloads.fold(0, |all, (feature, _)| all | bit(*feature));
         let several = if self.device.vrings() > 2 { bit(VIRTIO_NET_F_MQ) } else { 0 };
         bit(VIRTIO_F_VERSION_1)
             | bit(VIRTIO_F_ANY_LAYOUT)
@@ -42,7 +31,7 @@ impl Backend {
             | bit(VIRTIO_RING_F_INDIRECT_DESC)
             | bit(VIRTIO_RING_F_EVENT_IDX)
             | bit(VIRTIO_NET_F_MRG_RXBUF)
-            | if self.device.offloads { OFFLOADS } else { 0 }
+            | if self.device.offloads { offloads } else { 0 }
             | several
             | PROTOCOL_FEATURES
     }
@@ -59,24 +48,11 @@ impl Backend {
     /// Returns what was negotiated for virtqueue `index`: what the driver may leave to us on its
     /// frames, or takes over on ours.
     pub(super) fn offloads(&self, index: usize) -> Offloads {
-        let has = |feature| self.has(feature);
+        let features = self.features.unwrap_or_default();
         if comes_from_driver(index) {
-            let udp = has(VIRTIO_NET_F_HOST_USO);
-            Offloads {
-                checksum: has(VIRTIO_NET_F_CSUM),
-                tcp4: has(VIRTIO_NET_F_HOST_TSO4),
-                tcp6: has(VIRTIO_NET_F_HOST_TSO6),
-                udp4: udp,
-                udp6: udp,
-            }
+            headers::to_device(features)
         } else {
-            Offloads {
-                checksum: has(VIRTIO_NET_F_GUEST_CSUM),
-                tcp4: has(VIRTIO_NET_F_GUEST_TSO4),
-                tcp6: has(VIRTIO_NET_F_GUEST_TSO6),
-                udp4: has(VIRTIO_NET_F_GUEST_USO4),
-                udp6: has(VIRTIO_NET_F_GUEST_USO6),
-            }
+            headers::to_driver(features)
         }
     }
 
@@ -95,17 +71,9 @@ impl Backend {
             (VIRTIO_RING_F_INDIRECT_DESC, "indirect_desc"),
             (VIRTIO_RING_F_EVENT_IDX, "event_idx"),
             (VIRTIO_NET_F_MQ, "mq"),
-            (VIRTIO_NET_F_CSUM, "csum"),
-            (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),
-            (VIRTIO_NET_F_HOST_TSO6, "host_tso6"),
-            (VIRTIO_NET_F_HOST_USO, "host_uso"),
-            (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
-            (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),
-            (VIRTIO_NET_F_GUEST_TSO6, "guest_tso6"),
-            (VIRTIO_NET_F_GUEST_USO4, "guest_uso4"),
-            (VIRTIO_NET_F_GUEST_USO6, "guest_uso6"),
         ];
-        names.iter().filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
+        let names = names.iter().chain(&TO_DEVICE).chain(&TO_DRIVER);
+        names.filter(|(bit, _)| self.has(*bit)).map(|(_, name)| (*name).to_owned()).collect()
     }
 }
 

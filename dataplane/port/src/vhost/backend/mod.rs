@@ -24,9 +24,11 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 
 use self::memory::UserRegion;
 use super::device::{Device, comes_from_driver};
-use super::queue::{Headers, Queue, Running};
+use super::queue::{Queue, Running};
 use crate::either::either;
 use crate::event::PeerEvent;
+use crate::frame::Copier;
+use crate::headers::Headers;
 use crate::slot::State;
 
 /// One connected driver, as far as its setup has come.
@@ -125,6 +127,7 @@ impl Backend {
             memory: self.memory.clone(),
             call: vring.call.take(),
             headers,
+            copier: Copier::new(),
             malformed: self.device.malformed_counter(),
         };
         self.device.slot(index).replace(State::Running(running));

@@ -1,6 +1,5 @@
 //! A virtqueue of a vhost port, ready to move frames.
 
-mod headers;
 mod receive;
 #[cfg(test)]
 mod tests;
@@ -19,11 +18,11 @@ use crate::Take;
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::fill::Fill;
-use crate::frame::Frame;
+use crate::frame::{Copier, Frame};
 use crate::gathered::Gathered;
+use crate::headers::Headers;
 use crate::pairs::{ReceiveQueue, TransmitQueue};
 use crate::slot::Failure;
-pub(super) use headers::Headers;
 use receive::receive;
 use transmit::transmit;
 
@@ -40,6 +39,7 @@ pub(super) struct Running {
     /// Signalled when the peer wants to be notified of used buffers.
     pub(super) call: Option<PeerEvent>,
     pub(super) headers: Headers,
+    pub(super) copier: Copier,
     /// Counts received frames that are too short or too long or have an invalid header, and frames
     /// that can never fit the peer's buffers.
     pub(super) malformed: Arc<AtomicU64>,
@@ -96,9 +96,9 @@ impl ReceiveQueue for Running {
 impl TransmitQueue for Running {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let (memory, headers, malformed) = (&*self.memory, self.headers, &*self.malformed);
-        let moved = either!(&mut self.queue, queue => {
-            transmit(queue, memory, headers, frames, malformed)
+        let Self { queue, memory, headers, copier, malformed, .. } = self;
+        let moved = either!(queue, queue => {
+            transmit(queue, memory, *headers, copier, frames, malformed)
         });
         self.finish(moved)
     }

@@ -9,9 +9,9 @@ use dray_shm::GuestMemory;
 use dray_wire::offload::{self, Accept, Offload, VIRTIO_NET_LEN, VirtioNet};
 
 use super::DESCRIPTORS_MAX;
-use super::headers::Headers;
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
+use crate::headers::Headers;
 use crate::{BATCH_MAX, Batch, Take};
 
 /// Lends frames to `take`, and returns the buffers of those that were taken.

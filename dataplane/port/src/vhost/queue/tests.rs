@@ -103,7 +103,9 @@ fn descriptors_read_per_call_are_bounded() {
         for (buffers, len) in [(256, 0), (256, 1), (2, 0), (1, 0), (1, 11), (1, 256), (1, 2048)] {
             let headers = Headers { mergeable, ..PLAIN };
             let mut queue = Full::new(buffers, len);
-            let (taken, _) = transmit(&mut queue, &memory, headers, &frames, &malformed).unwrap();
+            let (taken, _) =
+                transmit(&mut queue, &memory, headers, &mut Copier::new(), &frames, &malformed)
+                    .unwrap();
             assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
             assert!(taken > 0, "{buffers} of {len}: no frame was transmitted");
 
@@ -124,7 +126,8 @@ fn batch_of_long_frames_fits_usual_buffers() {
     let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
     for len in [1526, 2048, 4096, 9030] {
         let mut queue = Full::new(1, len);
-        let (taken, _) = transmit(&mut queue, &memory, PLAIN, &frames, &malformed).unwrap();
+        let (taken, _) =
+            transmit(&mut queue, &memory, PLAIN, &mut Copier::new(), &frames, &malformed).unwrap();
         assert_eq!(taken, BATCH_MAX, "{len}");
     }
     assert_eq!(malformed.into_inner(), 0);
@@ -339,7 +342,8 @@ fn packets_of_64_kib_are_spread_over_buffers() {
     let send = |queue: &mut Chains, headers, mergeable| {
         let malformed = AtomicU64::new(0);
         let headers = Headers { mergeable, ..headers };
-        let (taken, _) = transmit(queue, &memory, headers, &[frame], &malformed).unwrap();
+        let (taken, _) =
+            transmit(queue, &memory, headers, &mut Copier::new(), &[frame], &malformed).unwrap();
         (taken, malformed.into_inner())
     };
     let read = |queue: &Chains| {

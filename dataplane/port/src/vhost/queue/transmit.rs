@@ -7,9 +7,9 @@ use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
 
 use super::DESCRIPTORS_MAX;
-use super::headers::Headers;
 use crate::BATCH_MAX;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Copier, Frame};
+use crate::headers::Headers;
 
 /// Fills buffers with `frames`; returns how many there was room for.
 #[inline]
@@ -17,6 +17,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
     queue: &mut Q,
     memory: &GuestMemory,
     headers: Headers,
+    copier: &mut Copier,
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
@@ -50,7 +51,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
             filled += 1;
         }
         // SAFETY: the buffers are mapped, and long enough for their frames.
-        unsafe { frame::copy_each(&copies) };
+        unsafe { copier.copy_each(&copies) };
         if demotes {
             copies.iter().for_each(|copy| frame::demote(copy.to));
         }

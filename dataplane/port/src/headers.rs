@@ -1,12 +1,48 @@
-//! The virtio-net headers of a queue (Virtio 1.3, section 5.1.6).
+//! The virtio-net headers of a virtqueue, and the features that give them a meaning (Virtio 1.3,
+//! sections 5.1.3 and 5.1.6).
 
 use std::ptr::NonNull;
 
 use dray_wire::offload::{
     Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
 };
+use virtio_bindings::virtio_net::{
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
+    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_HOST_TSO4,
+    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
+};
 
 use crate::Frame;
+
+/// Features by which a driver leaves work on its frames to the device: their numbers, and their names
+/// for people. The others need the first one.
+pub(crate) const TO_DEVICE: [(u32, &str); 4] = [
+    (VIRTIO_NET_F_CSUM, "csum"),
+    (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),
+    (VIRTIO_NET_F_HOST_TSO6, "host_tso6"),
+    (VIRTIO_NET_F_HOST_USO, "host_uso"),
+];
+/// The same for work that a device leaves to the driver.
+pub(crate) const TO_DRIVER: [(u32, &str); 5] = [
+    (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
+    (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),
+    (VIRTIO_NET_F_GUEST_TSO6, "guest_tso6"),
+    (VIRTIO_NET_F_GUEST_USO4, "guest_uso4"),
+    (VIRTIO_NET_F_GUEST_USO6, "guest_uso6"),
+];
+
+/// Returns the offloads that the driver leaves to the device with these features.
+pub(crate) fn to_device(features: u64) -> Offloads {
+    let [checksum, tcp4, tcp6, udp] = TO_DEVICE.map(|(number, _)| features & 1 << number != 0);
+    Offloads { checksum, tcp4, tcp6, udp4: udp, udp6: udp }
+}
+
+/// Returns the offloads that the device leaves to the driver with these features.
+pub(crate) fn to_driver(features: u64) -> Offloads {
+    let [checksum, tcp4, tcp6, udp4, udp6] =
+        TO_DRIVER.map(|(number, _)| features & 1 << number != 0);
+    Offloads { checksum, tcp4, tcp6, udp4, udp6 }
+}
 
 /// How the headers of a queue are read and written.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +62,7 @@ impl Headers {
     ///
     /// # Safety
     /// The frame must be mapped.
-    pub(super) unsafe fn carried(
+    pub(crate) unsafe fn carried(
         self,
         header: [u8; VIRTIO_NET_LEN],
         start: NonNull<u8>,
@@ -47,7 +83,7 @@ impl Headers {
     /// # Safety
     /// Header and frame must be mapped.
     #[inline]
-    pub(super) unsafe fn read(self, start: NonNull<u8>, len: u32) -> Option<Offload> {
+    pub(crate) unsafe fn read(self, start: NonNull<u8>, len: u32) -> Option<Offload> {
         // SAFETY: by the contract; the peer may be writing there, and any bytes are a valid value.
         let first = unsafe { start.cast::<u16>().read_unaligned() };
         // Flags and kind of segmentation, in the order of bytes in memory.
@@ -63,7 +99,7 @@ impl Headers {
 
     /// Returns the header of a frame; `None` if the peer does not take over what is left to do on
     /// it.
-    pub(super) fn of(self, frame: &Frame<'_>) -> Option<VirtioNet> {
+    pub(crate) fn of(self, frame: &Frame<'_>) -> Option<VirtioNet> {
         let mut head = [0; HEADERS_MAX];
         let count = frame.copy_from(0, &mut head);
         let layout = Layout::of(&head[..count], frame.len())?;
@@ -78,7 +114,7 @@ impl Headers {
     /// # Safety
     /// `len` bytes must be mapped at `to`.
     #[inline]
-    pub(super) unsafe fn write(self, to: NonNull<u8>, frame: &Frame<'_>, buffers: u16) -> bool {
+    pub(crate) unsafe fn write(self, to: NonNull<u8>, frame: &Frame<'_>, buffers: u16) -> bool {
         // SAFETY: by the contract.
         unsafe {
             if frame.has_offload() {
@@ -94,7 +130,7 @@ impl Headers {
     /// # Safety
     /// As for [`write`](Self::write).
     #[inline]
-    pub(super) unsafe fn write_plain(self, to: NonNull<u8>, buffers: u16) {
+    pub(crate) unsafe fn write_plain(self, to: NonNull<u8>, buffers: u16) {
         let (zeroes, count) = (to.cast::<u64>(), (u32::from(buffers) << 16).to_le());
         // SAFETY: by the contract.
         unsafe {

@@ -291,6 +291,12 @@ impl Pick {
             (measured.received_pps * factor, interval)
         };
         let alone = |value: f64| (value, None);
+        // By which samples become this figure.
+        let mut factor = None;
+        let mut received = |by: f64| {
+            factor = Some(by);
+            received(by)
+        };
         let (value, interval) = match self.of {
             Quantity::Received => received(1.0),
             Quantity::LossFree => {
@@ -312,8 +318,14 @@ impl Pick {
             }
             Quantity::HugePages => alone(measured.setting.needs.as_ref()?.hugepages_mib.into()),
         };
+        let samples = factor.map(|by| measured.samples_pps.iter().map(move |pps| pps * by));
         let found = self.found(run, &measured.setting, measured.trials, value, interval);
-        let found = Found { mark: measured.mark(), disturbed: measured.disturbed(), ..found };
+        let found = Found {
+            mark: measured.mark(),
+            disturbed: measured.noise.and_then(|noise| noise.in_words()),
+            samples: samples.and_then(Span::of),
+            ..found
+        };
         // A search has trials of its own length.
         Some(match (self.of, measured.drop_rates.first()) {
             (Quantity::LossFree, Some(search)) => Found {
@@ -333,8 +345,14 @@ impl Pick {
             Quantity::Softirq => (measured.cpu.total.softirq_s / measured.cpu.elapsed_s, None),
             _ => return None,
         };
+        let samples = (self.of == Quantity::Bits).then(|| measured.samples_bps.iter().copied());
         let found = self.found(run, &measured.setting, measured.trials, value, interval);
-        Some(Found { mark: measured.mark(), disturbed: measured.disturbed(), ..found })
+        Some(Found {
+            mark: measured.mark(),
+            disturbed: measured.noise.and_then(|noise| noise.in_words()),
+            samples: samples.and_then(Span::of),
+            ..found
+        })
     }
 
     fn found(
@@ -353,6 +371,7 @@ impl Pick {
             interval,
             mark: "",
             disturbed: None,
+            samples: None,
             host: run.results.host.clone(),
             trials,
             lines: setting.lines,
@@ -412,6 +431,23 @@ impl AnyRow<'_> {
     }
 }
 
+/// Least and largest of several values.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    least: f64,
+    most: f64,
+}
+
+impl Span {
+    /// Returns `None` if there are none.
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        values.fold(None, |span, value| {
+            let Self { least, most } = span.unwrap_or(Self { least: value, most: value });
+            Some(Self { least: least.min(value), most: most.max(value) })
+        })
+    }
+}
+
 /// A figure, and how it was measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
@@ -422,7 +458,10 @@ pub(crate) struct Found {
     interval: Option<Interval>,
     /// `~`, `!` or `*`, as in all tables.
     pub(crate) mark: &'static str,
+    /// Other activity of the machine during the measurement, in words.
     disturbed: Option<String>,
+    /// Its samples, if it has some.
+    samples: Option<Span>,
     pub(crate) host: HostFacts,
     /// Number of trials, or of searches.
     pub(crate) trials: usize,
@@ -434,14 +473,27 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Lower end of the interval, or the figure itself if it has none.
+    /// Lower end of the interval, or the figure itself if it has none; of all samples if the CPUs
+    /// moved, since these were taken near and far.
     pub(crate) fn low(&self) -> f64 {
-        self.interval.map_or(self.value, Interval::low)
+        let low = self.interval.map_or(self.value, Interval::low);
+        self.samples.filter(|_| self.moved()).map_or(low, |samples| samples.least.min(low))
     }
 
-    /// Upper end of the interval, or the figure itself if it has none.
+    /// Upper end, likewise.
     pub(crate) fn high(&self) -> f64 {
-        self.interval.map_or(self.value, Interval::high)
+        let high = self.interval.map_or(self.value, Interval::high);
+        self.samples.filter(|_| self.moved()).map_or(high, |samples| samples.most.max(high))
+    }
+
+    /// Returns the distance of the CPUs, if it was measured.
+    pub(crate) fn distance(&self) -> Option<Distance> {
+        self.lines.map(|lines| lines.distance)
+    }
+
+    /// Returns true if the CPUs moved during the trials.
+    pub(crate) fn moved(&self) -> bool {
+        self.distance() == Some(Distance::Changed)
     }
 
     fn length_s(&self) -> f64 {
@@ -463,7 +515,12 @@ impl Found {
     /// measurement was disturbed, which changes rates and times.
     pub(crate) fn doubt(&self) -> Option<String> {
         let is_of_time = !matches!(self.of, Quantity::Capabilities | Quantity::HugePages);
-        let disturbed = self.disturbed.as_ref().filter(|_| is_of_time);
+        // Without samples it is not known what the move has changed.
+        let moved = || {
+            let moved = self.lines.and_then(|lines| lines.changed());
+            moved.filter(|_| self.samples.is_none())
+        };
+        let disturbed = self.disturbed.clone().or_else(moved).filter(|_| is_of_time);
         match (self.mark, disturbed) {
             ("!", _) => Some(format!("counters disagree for {}", self.label)),
             // Losses at a lower rate say nothing about those at the rate offered.

@@ -1,5 +1,7 @@
 //! Rules that decide if a claim holds on results.
 
+use dray_results::Distance;
+
 use crate::claims::pick::{AnyRow, Axis, Found, Pick};
 use crate::input::Run;
 use crate::number::digits;
@@ -203,11 +205,23 @@ fn series(
     Err(Judged { verdict, here, figures })
 }
 
+/// Keeps the points of a series at which the CPUs were as far from each other as at most of them.
+fn keep_one_distance(points: &mut Vec<(f64, Found)>) {
+    let at = |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
+    let distances = [None, Some(Distance::Near), Some(Distance::Far)];
+    let most = distances.into_iter().max_by_key(|distance| at(*distance)).flatten();
+    if at(most) > 0 {
+        points.retain(|(_, figure)| figure.distance() == most);
+    }
+}
+
 fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
-    let points = match series(pick, runs, |row: AnyRow| row.sent()) {
+    let mut points = match series(pick, runs, |row: AnyRow| row.sent()) {
         Ok(points) => points,
         Err(judged) => return judged,
     };
+    let all = points.len();
+    keep_one_distance(&mut points);
     let most = points.iter().map(|(_, figure)| figure.value).fold(0.0, f64::max);
     let below = || points.iter().filter(|(sent, _)| *sent <= BELOW * most);
     let above = || points.iter().filter(|(sent, _)| *sent >= ABOVE * most);
@@ -217,7 +231,11 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
     let words = |(sent, figure): &(f64, Found)| {
         format!("{} sent, {} received", figure.unit(*sent), figure.in_words())
     };
-    let mut here = vec![format!("{}: highest {}", pick.label(), last.1.unit(most))];
+    let left_out = match all - points.len() {
+        0 => String::new(),
+        left_out => format!(", without {left_out} of {all} rates, at another distance of the CPUs"),
+    };
+    let mut here = vec![format!("{}: highest {}{left_out}", pick.label(), last.1.unit(most))];
     let verdict = if let Some(why) = points.iter().find_map(|(_, figure)| figure.doubt()) {
         here.push(words(last));
         Verdict::Undecided(why)
@@ -252,24 +270,15 @@ fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {
         along.name(),
         here.collect::<Vec<_>>().join(", ")
     )];
-    let (steps, figures): (Vec<f64>, Vec<Found>) = points.into_iter().unzip();
-    let rise = figures.windows(2).position(|pair| pair[0].high() < pair[1].low());
-    let doubt = figures.iter().find_map(Found::doubt);
-    let verdict = match (&figures[..], doubt, rise) {
-        ([] | [_], ..) => undecided("only one point was measured"),
-        (_, Some(why), _) => Verdict::Undecided(why),
-        (_, None, Some(at)) => undecided_or_rises(&figures, &steps, at),
-        ([first, .., last], ..) if first.low() > last.high() => Verdict::Holds,
-        ([first, .., last], ..) if last.low() > first.high() => Verdict::Fails,
+    let figures: Vec<Found> = points.into_iter().map(|(_, figure)| figure).collect();
+    let rises = figures.windows(2).any(|pair| pair[0].high() < pair[1].low());
+    let verdict = match (&figures[..], doubtful(&figures)) {
+        ([] | [_], _) => undecided("only one point was measured"),
+        (_, Some(verdict)) => verdict,
+        _ if rises => Verdict::Fails,
+        ([first, .., last], _) if first.low() > last.high() => Verdict::Holds,
+        ([first, .., last], _) if last.low() > first.high() => Verdict::Fails,
         _ => undecided("the intervals of the first and the last overlap"),
     };
     Judged { verdict, here, figures }
-}
-
-/// Judges a series that rises after the step `at`: it fails, unless the CPUs had moved in between.
-fn undecided_or_rises(figures: &[Found], steps: &[f64], at: usize) -> Verdict {
-    match figures[at].differs(&figures[at + 1]) {
-        Some(why) => Verdict::Undecided(format!("from {} to {}: {why}", steps[at], steps[at + 1])),
-        None => Verdict::Fails,
-    }
 }

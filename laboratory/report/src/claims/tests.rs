@@ -11,6 +11,9 @@ const FAST: Pick = Pick::new("all", "bridge/raw");
 const SLOW: Pick = Pick::new("all", "bridge/udp");
 const NEAR: &str = r#"{"distance":"near","of_run":"near","round_trip_ns":60.0,"left_out":0}"#;
 const FAR: &str = r#"{"distance":"far","of_run":"far","round_trip_ns":300.0,"left_out":0}"#;
+const FAR_OF_NEAR: &str =
+    r#"{"distance":"far","of_run":"near","round_trip_ns":300.0,"left_out":0}"#;
+const MOVED: &str = r#"{"distance":"changed","of_run":"near","round_trip_ns":180.0,"left_out":0}"#;
 
 fn runs(rows: &[Row]) -> Vec<Run> {
     vec![sample::run(&sample::results(rows))]
@@ -100,6 +103,31 @@ fn doubtful_figures_decide_nothing() {
 }
 
 #[test]
+fn figures_at_one_distance_decide_whatever_the_run_had() {
+    let rule = Rule::Order(&[FAST, SLOW]);
+    let figures = [fast(&[2e5, 2e5]), slow(&[1e5, 1e5])].map(|row| row.with("lines", FAR_OF_NEAR));
+    assert_eq!(verdict(rule, &figures), Verdict::Holds);
+}
+
+#[test]
+fn figure_that_saw_the_cpus_move_counts_alone_with_all_samples() {
+    let moved = |samples: &[f64]| fast(samples).with("lines", MOVED);
+    let limit = Rule::Within { of: FAST, low: 0.0, high: 3e5 };
+    assert_eq!(verdict(limit, &[moved(&[1e5, 2e5, 1e5, 2e5])]), Verdict::Holds);
+    // The mean is below the limit, with its interval, but not every sample.
+    let samples = [vec![2e5; 20], vec![4e5]].concat();
+    assert_eq!(verdict(limit, &[fast(&samples)]), Verdict::Holds);
+    assert_eq!(why(verdict(limit, &[moved(&samples)])), "the interval reaches beyond the limit");
+    let order = Rule::Order(&[FAST, SLOW]);
+    let near = slow(&[1e5, 1e5]).with("lines", NEAR);
+    let reason = why(verdict(order, &[moved(&[2e5, 2e5]), near]));
+    assert_eq!(reason, "the CPUs were moving for `bridge/raw`, near for `bridge/udp`");
+    // A figure without samples.
+    let sent = Rule::Within { of: FAST.of(Quantity::Sent), low: 0.0, high: 1e9 };
+    assert!(why(verdict(sent, &[moved(&[1e5, 1e5])])).contains("the CPUs moved"));
+}
+
+#[test]
 fn figures_of_other_machines_decide_nothing() {
     let text = sample::results(&[slow(&[1e5, 1e5])]).replace("\"6.1\"", "\"5.4\"");
     let runs = [runs(&[fast(&[2e5, 2e5])]), vec![sample::run(&text)]].concat();
@@ -159,6 +187,13 @@ fn saturation_needs_all_below_and_the_highest_above() {
     assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate above the highest was measured");
     let short = point(3e5, 3e5).with("sent_less_than_offered", "true");
     assert!(why(judge(&[short])).contains("sender was the limit"));
+    // Points at another distance are left out.
+    let far = |point: Row| point.with("lines", FAR);
+    let rates = [point(1e5, 1e5), point(2e5, 2e5), point(4e5, 3e5), point(8e5, 2.9e5)].map(far);
+    let near = point(6e5, 6e5).with("lines", NEAR);
+    let judged = rule.judge(&runs(&[&rates[..], &[near]].concat()));
+    assert_eq!(judged.verdict, Verdict::Holds, "{judged:?}");
+    assert!(judged.here[0].contains("without 1 of 5 rates"), "{judged:?}");
     assert_eq!(why(verdict(rule, &below[..1])), "only one point was measured");
     assert!(why(verdict(rule, &[])).contains("did not include"));
 }
@@ -173,6 +208,8 @@ fn series_falls_along_its_axis() {
     assert_eq!(judge([3e5, 2e5, 1e5]), Verdict::Holds);
     assert_eq!(judge([3e5, 4e5, 1e5]), Verdict::Fails, "rises in between");
     why(judge([3e5, 3e5, 3e5]));
+    let moves = [at(2, 3e5).with("lines", NEAR), at(4, 2e5).with("lines", FAR)];
+    assert!(why(verdict(rule, &moves)).contains("near"));
     why(verdict(rule, &[at(1, 1e3), at(2, 1e3)]));
 }
 

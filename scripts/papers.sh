@@ -104,11 +104,12 @@ files=("$folder"/*.json)
 "$dray" report "${files[@]}" --format papers -o "$page"
 echo "the papers' claims, held against these results: $page" >&2
 
-# Without what each of up to 256 roles needed and spent, of which no claim is, and without the folder of dray.
+# Without what each of up to 256 roles needed and spent, of which no claim is, and without folders of this machine.
 reduce='(.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
     if .incomplete then .incomplete.journal = null else . end |
-    (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/dray "; "dray ")'
+    (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/dray "; "dray ") |
+    .command |= gsub("(?<=--json )[^ ]*/"; "results/papers/")'
 if [ -n "${SAMPLE:-}" ]; then
     mkdir -p "$SAMPLE"
     for file in "${files[@]}"; do

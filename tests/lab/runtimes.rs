@@ -197,7 +197,8 @@ fn counters_balance_over_engine_links() {
             assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
         }
         let stream = results.streams[0].measured().unwrap();
-        assert!(!stream.counters_disagree() && stream.goodput_bps > 0.0, "{link}: {stream:?}");
+        // On a busy machine the roles may not run in the half second that is measured.
+        assert!(!stream.counters_disagree() && stream.received_bytes > 0, "{link}: {stream:?}");
         // The engine set the MTU: a segment fills it.
         assert!(stream.segment_max > 8000, "{link}: {}", stream.segment_max);
         assert_eq!(Everything::now(), before, "{link}");

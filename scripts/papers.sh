@@ -109,7 +109,7 @@ reduce='(.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
     if .incomplete then .incomplete.journal = null else . end |
     (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/dray "; "dray ") |
-    .command |= gsub("(?<=--json )[^ ]*/"; "results/papers/")'
+    .command |= (gsub("[^ ]*/dray "; "dray ") | gsub("(?<=--json )[^ ]*/"; "results/papers/"))'
 if [ -n "${SAMPLE:-}" ]; then
     mkdir -p "$SAMPLE"
     for file in "${files[@]}"; do

@@ -46,6 +46,8 @@ const NEED_REPLY: u32 = 1 << 3;
 
 /// `MRG_RXBUF`, vhost-user's own protocol features, `VERSION_1` and `RING_PACKED`.
 const FEATURES: u64 = 1 << 15 | 1 << 30 | 1 << 32 | 1 << 34;
+/// All of CSUM, HOST_TSO4, HOST_TSO6, HOST_USO, and their like with GUEST.
+const OFFLOADS: u64 = 0b1_1001_1000_0011 | 0b111 << 54;
 /// `REPLY_ACK`.
 const PROTOCOL_FEATURES: u64 = 1 << 3;
 /// Length of a virtio-net header. Its last two bytes are the number of a frame's buffers.
@@ -99,6 +101,7 @@ struct BackEnd {
     stream: UnixStream,
     size: QueueSize,
     packed: bool,
+    features: u64,
     memory: Option<Memory>,
     /// By virtqueue: addresses of its three parts, and its device side. The port receives on the
     /// first.
@@ -108,11 +111,11 @@ struct BackEnd {
 }
 
 impl BackEnd {
-    fn new(stream: UnixStream, size: QueueSize, packed: bool) -> Self {
+    fn new(stream: UnixStream, size: QueueSize, packed: bool, features: u64) -> Self {
         stream.set_read_timeout(Some(NEXT)).expect("a socket");
         stream.set_write_timeout(Some(NEXT)).expect("a socket");
         let (parts, queues) = ([None; 2], [None, None]);
-        Self { stream, size, packed, memory: None, parts, queues, events: Vec::new() }
+        Self { stream, size, packed, features, memory: None, parts, queues, events: Vec::new() }
     }
 
     /// Handles the port's messages up to the last of the handshake. Returns true if that arrived.
@@ -178,7 +181,7 @@ impl BackEnd {
             _ => self.events.extend(fd),
         }
         let answer = match request {
-            GET_FEATURES => Some(FEATURES),
+            GET_FEATURES => Some(self.features),
             GET_PROTOCOL_FEATURES => Some(PROTOCOL_FEATURES),
             _ => (flags & NEED_REPLY != 0).then_some(0),
         };
@@ -276,10 +279,16 @@ fn give_back(queue: &mut impl DeviceQueue, memory: &Memory, received: bool, byte
             _ => 1,
         };
         if received && chain.first.len as usize >= HEADER_LEN {
+            // A checksum or a segmentation that is left to the port, anything, or nothing.
+            let header = match bytes.byte() % 4 {
+                0 => [1, bytes.byte() % 6, 0, 0, bytes.byte(), 0, 34, 0, bytes.byte() % 32, 0],
+                1 => [bytes.byte(); HEADER_LEN - 2],
+                _ => [0; HEADER_LEN - 2],
+            };
+            let header = [&header[..], &buffers.to_le_bytes()].concat();
+            let header: [u8; HEADER_LEN] = header.try_into().expect("as long");
             // SAFETY: the header lies in the buffer.
-            let at = unsafe { chain.first.start.add(HEADER_LEN - 2) };
-            // SAFETY: as above.
-            unsafe { at.cast::<[u8; 2]>().write_volatile(buffers.to_le_bytes()) };
+            unsafe { chain.first.start.cast::<[u8; HEADER_LEN]>().write_volatile(header) };
         }
         match lie {
             5 => chain.id = bytes.u16(),
@@ -296,7 +305,8 @@ fuzz_target!(|input: &[u8]| {
     let mut bytes = Bytes(input);
     let [(ours, theirs), (next_ours, next_theirs)] =
         [(); 2].map(|()| UnixStream::pair().expect("sockets"));
-    let (packed, size) = (bytes.flag(), QueueSize::new(2 << (bytes.byte() % 6)));
+    let (packed, size) = (bytes.flag(), QueueSize::new(2 << (bytes.byte() % 7)));
+    let features = FEATURES | if bytes.flag() { OFFLOADS } else { 0 };
     let size = size.expect("a power of two");
     let uri = VirtioUri {
         socket: SocketName::File("nowhere".into()),
@@ -311,7 +321,7 @@ fuzz_target!(|input: &[u8]| {
     };
     let mut port = uri.open_over(vec![ours, next_ours]).expect("eventfds and a thread");
     let mut scratch = scratch();
-    let mut back = BackEnd::new(theirs, size, packed);
+    let mut back = BackEnd::new(theirs, size, packed, features);
     // Most inputs begin with running rings.
     let mut lie = (bytes.byte() >= 224).then(|| Bytes(bytes.0));
     if back.introduce(&mut lie) {
@@ -337,7 +347,7 @@ fuzz_target!(|input: &[u8]| {
     let kept = back.memory.take();
     drop(back);
     exchange(&mut port, &mut scratch, 8, 1);
-    let mut next = BackEnd::new(next_theirs, size, packed);
+    let mut next = BackEnd::new(next_theirs, size, packed, features);
     if let (true, Some(kept)) = (next.introduce(&mut None), kept) {
         let seen = next.memory.as_ref().expect("memory");
         // Frames that `exchange` transmits, and bytes written now.

@@ -77,6 +77,7 @@ pub struct Copy {
 /// destination for writing makes that faster, which depends on the processor, on where the other side
 /// runs, and on what it does with the memory.
 #[derive(Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is nothing to compare"))]
 pub struct Copier {
     prefetches: bool,
     /// Batches that are long enough to be compared, until the next comparison ends.
@@ -87,6 +88,7 @@ pub struct Copier {
     faster_with: u32,
 }
 
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is nothing to compare"))]
 impl Copier {
     /// Pairs of batches, with a prefetch and without, in a comparison.
     const PAIRS: u32 = 32;
@@ -141,16 +143,20 @@ impl Copier {
     #[cfg(target_arch = "x86_64")]
     #[cold]
     unsafe fn compare(&mut self, copies: &[Copy]) {
-        use std::arch::x86_64::{_mm_mfence, _rdtsc};
-        // SAFETY: by the contract; a fence and a look at the clock access nothing. The fences wait for
-        // the stores.
-        let ticks = unsafe {
-            _mm_mfence();
-            let begin = _rdtsc();
-            copy_each(copies, self.with());
-            _mm_mfence();
-            _rdtsc() - begin
+        use std::arch::x86_64::{_mm_lfence, _mm_mfence, _rdtsc};
+        // Waits for the stores, and lets the clock wait for that.
+        let now = || {
+            // SAFETY: fences and a look at the clock access nothing.
+            unsafe {
+                _mm_mfence();
+                _mm_lfence();
+                _rdtsc()
+            }
         };
+        let begin = now();
+        // SAFETY: by the contract.
+        unsafe { copy_each(copies, self.with()) };
+        let ticks = now().wrapping_sub(begin);
         self.note(ticks as f32 / copies.len() as f32);
     }
 

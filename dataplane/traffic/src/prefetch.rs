@@ -14,13 +14,13 @@ const LINES: usize = 256;
 /// Maximum duration, on CPUs that other programs keep busy.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Returns true if CPU `here`, which copies to memory that CPU `there` uses in turn, is faster with a
-/// prefetch for writing. Takes up to 50 ms on idle CPUs. Returns `None` if that is one CPU, or if
-/// other programs keep one of them busy.
+/// Returns true if a port on CPU `here` that copies to memory that CPU `there` uses in turn chooses to
+/// prefetch: that is faster, or neither is and the maker of the processor decides. Takes up to 50 ms
+/// on idle CPUs. Returns `None` if that is one CPU, or if other programs keep one of them busy.
 ///
 /// # Errors
 /// If this process may not use one of the CPUs.
-pub fn pays(here: usize, there: usize) -> io::Result<Option<bool>> {
+pub fn choice(here: usize, there: usize) -> io::Result<Option<bool>> {
     if here == there {
         return Ok(None);
     }
@@ -81,9 +81,9 @@ pub fn pays(here: usize, there: usize) -> io::Result<Option<bool>> {
             }
             io::Result::Ok(Some(copier.prefetches()))
         });
-        let pays = copier.join().map_err(|_| io::Error::other("a thread panicked"))??;
+        let choice = copier.join().map_err(|_| io::Error::other("a thread panicked"))??;
         other.join().map_err(|_| io::Error::other("a thread panicked"))??;
-        Ok(pays)
+        Ok(choice)
     })
 }
 
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn one_cpu_has_no_answer() {
-        assert_eq!(pays(0, 0).unwrap(), None);
+        assert_eq!(choice(0, 0).unwrap(), None);
     }
 
     #[test]
     fn missing_cpu_is_an_error() {
-        assert!(pays(CpuSet::MAX_CPU - 1, 0).is_err());
+        assert!(choice(CpuSet::MAX_CPU - 1, 0).is_err());
     }
 }

@@ -12,7 +12,15 @@ pub const HANG: Duration = Duration::from_secs(20);
 /// Moves frames as a worker does; a lent one has at least `least` bytes.
 pub fn exchange(port: &mut Port, scratch: &mut Scratch, frames: usize, least: usize) {
     let mut take = |lent: &[Frame<'_>]| {
-        lent.iter().for_each(|frame| assert!(frame.bytes(scratch).len() >= least));
+        for frame in lent {
+            // One with an offload may be longer than others.
+            let mut long = vec![0; if frame.len() > scratch.len() { frame.len() } else { 0 }];
+            let len = match long.len() {
+                0 => frame.bytes(scratch).len(),
+                _ => frame.copy_from(0, &mut long),
+            };
+            assert!(len >= least);
+        }
         lent.len() - lent.len() / 4
     };
     for rx in &mut port.rx {

@@ -49,8 +49,8 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Resu
 pub(super) struct Terms {
     /// Of the headers: the offloads are those that the back end takes over, or leaves to this port.
     pub(super) headers: Headers,
-    /// Counts received frames with an invalid header, and frames for transmission with an offload that
-    /// the back end does not take over.
+    /// Counts received frames with an invalid header, and frames for transmission that never fit the
+    /// ring, or have an offload that the back end does not take over.
     pub(super) malformed: Arc<AtomicU64>,
 }
 
@@ -190,7 +190,8 @@ fn transmit_short<Q: DriverQueue>(
 }
 
 /// Transmits a frame that takes several slots, or has an offload. Returns true if there was room. A
-/// frame with an offload that the back end does not take over is dropped and counted.
+/// frame that never fits the ring, or with an offload that the back end does not take over, is dropped
+/// and counted.
 #[cold]
 fn transmit_odd<Q: DriverQueue>(
     queue: &mut Q,
@@ -203,11 +204,11 @@ fn transmit_odd<Q: DriverQueue>(
         true => terms.headers.of(frame),
         false => Some(VirtioNet::default()),
     };
-    let Some(header) = header else {
+    let count = frame.len().div_ceil(SLOT_FRAME);
+    let Some(header) = header.filter(|_| count <= slots.count()) else {
         terms.malformed.fetch_add(1, Ordering::Relaxed);
         return true;
     };
-    let count = frame.len().div_ceil(SLOT_FRAME);
     let mut ids = ArrayVec::<u16, SLOTS_MAX>::new();
     queue.ids(&mut ids);
     if ids.len() < count {
@@ -378,7 +379,8 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
             }
         }
         let all = usize::from(buffers);
-        if !(1..=SLOTS_MAX).contains(&all) || len as usize > SLOT_FRAME {
+        let most = SLOTS_MAX.min(slots.count());
+        if !(1..=most).contains(&all) || len as usize > SLOT_FRAME {
             return Err(Failure::Header { buffers, len: first.len });
         }
         if next + all > filled.len() {

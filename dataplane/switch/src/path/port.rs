@@ -215,7 +215,14 @@ impl OpenPort {
         let offloads = self.tx.of(worker).offloads();
         let carried = |frame: &Frame<'_>| offloads.always_handle(frame.offload());
         let mut done = 0;
-        for run in frames.chunk_by(|a, b| carried(a) == carried(b)) {
+        // The other segments of a frame follow the first ones, even if the port takes whole frames now.
+        if lock(&self.finishing[worker]).taken > 0 {
+            done = self.finish(worker, &frames[..1], tally);
+            if done == 0 {
+                return 0;
+            }
+        }
+        for run in frames[done..].chunk_by(|a, b| carried(a) == carried(b)) {
             let taken = match carried(&run[0]) {
                 true => self.transmit_some(worker, run, tally),
                 false => self.finish(worker, run, tally),

@@ -19,9 +19,9 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
     let mut findings = vec![cpus(host)];
     findings.extend(host.caches.iter().map(cache));
     findings.extend(distances(host));
-    findings.extend(write_prefetch(host));
     findings.extend([numa(host), hyperthreads(host), isolated(host), governor(host)]);
     if matches!(host.architecture.as_str(), "x86_64" | "i686") {
+        findings.extend(write_prefetch(host));
         findings.push(tsc(host));
     }
     findings.extend([clock_source(), counters(), cache_allocation(&cpuinfo)]);
@@ -82,14 +82,16 @@ fn distances(host: &HostFacts) -> Vec<Finding> {
 /// The prefetch that ports choose when they copy frames to memory that another CPU uses.
 fn write_prefetch(host: &HostFacts) -> Option<Finding> {
     let cpus = parse_ranges(&host.cpus)?;
-    let (&here, &there) = (cpus.first()?, cpus.get(1)?);
-    let detail = match prefetch::pays(here, there) {
+    // Two threads of one core share a cache, and roles do not share a core if they need not.
+    let there = if host.threads_per_core == 1 { cpus.get(1) } else { cpus.last() };
+    let (&here, &there) = (cpus.first()?, there?);
+    let detail = match prefetch::choice(here, there) {
         Ok(Some(true)) => "on",
         Ok(Some(false)) => "off",
         Ok(None) => "not known, a CPU is busy",
         Err(_) => "not known, this process may not use both",
     };
-    let detail = format!("CPUs {here} and {there}: {detail}; each queue measures what is faster");
+    let detail = format!("CPUs {here} and {there}: {detail}; queues with long batches find out");
     Some(Finding::new(GROUP, "prefetch for writing", State::Ok, detail))
 }
 

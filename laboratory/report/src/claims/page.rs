@@ -25,8 +25,8 @@ of times and times of CPUs have none), and the rule that decides. A claim *holds
 it does so for every value within the intervals; if they reach across, it is *undecided*. Nothing is decided by
 figures of different machines, with the CPUs near for one and far for the other, that were disturbed by other work,
 or whose counters disagree (`!`). A figure during which the CPUs moved is not compared with others; alone, it counts
-with the range of its samples. `~`: disturbed, or the CPUs were not as in most rows of its run; `*`: sent less than
-offered ([what the figures mean](measurement.md)).
+with the range of its samples. `~`: disturbed, or the CPUs moved or were not as in most rows of its run; `*`: sent
+less than offered ([what the figures mean](measurement.md)).
 
 *conditions*: the machine, how far from each other its CPUs were (near or far, with the time of a cache line
 there and back), and how long trials were: *quick* runs are a first look.

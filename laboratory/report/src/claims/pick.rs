@@ -322,7 +322,11 @@ impl Pick {
         let found = self.found(run, &measured.setting, measured.trials, value, interval);
         let found = Found {
             mark: measured.mark(),
-            disturbed: measured.noise.and_then(|noise| noise.in_words()),
+            disturbed: match self.load {
+                // The rate of which this is a share was found at the distance of the run, if at any.
+                Load::Share(_) => measured.disturbed(),
+                Load::Any | Load::Offered(_) => measured.noise.and_then(|noise| noise.in_words()),
+            },
             samples: samples.and_then(Span::of),
             ..found
         };
@@ -474,7 +478,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Lower end of the interval, or the figure itself if it has none; of all samples if the CPUs
-    /// moved, since these were taken near and far.
+    /// moved, since some may have been taken near and others far.
     pub(crate) fn low(&self) -> f64 {
         let low = self.interval.map_or(self.value, Interval::low);
         self.samples.filter(|_| self.moved()).map_or(low, |samples| samples.least.min(low))
@@ -537,13 +541,16 @@ impl Found {
         if !host_differences(&self.host, &other.host).is_empty() {
             return Some("measured on different machines".to_owned());
         }
+        if let Some(moved) = [self, other].into_iter().find(|figure| figure.moved()) {
+            return Some(format!("the CPUs moved for {}", moved.label));
+        }
         let [Some(mine), Some(others)] = [self.lines, other.lines] else { return None };
         let word = |lines: Lines| match lines.distance {
             Distance::Near => "near",
             Distance::Far => "far",
             Distance::Changed => "moving",
         };
-        (mine.distance != others.distance || mine.distance == Distance::Changed).then(|| {
+        (mine.distance != others.distance).then(|| {
             format!(
                 "the CPUs were {} for {}, {} for {}",
                 word(mine),

@@ -182,9 +182,11 @@ fn doubtful(figures: &[Found]) -> Option<Verdict> {
     if let Some(why) = figures.iter().find_map(Found::doubt) {
         return Some(Verdict::Undecided(why));
     }
-    let first = figures.first()?;
-    let differs = figures[1..].iter().find_map(|figure| first.differs(figure));
-    differs.map(Verdict::Undecided)
+    let pairs = figures
+        .iter()
+        .enumerate()
+        .flat_map(|(at, a)| figures[at + 1..].iter().map(move |b| (a, b)));
+    pairs.into_iter().find_map(|(a, b)| a.differs(b)).map(Verdict::Undecided)
 }
 
 /// Returns a series in the order of its axis, or the verdict if there is none.
@@ -205,10 +207,11 @@ fn series(
     Err(Judged { verdict, here, figures })
 }
 
-/// Keeps the points of a series at which the CPUs were as far from each other as at most of them.
+/// Keeps the points of a series at which the CPUs were near each other, or those at which they were far,
+/// or those of which it is not known: what was more often. Keeps all if they moved at each of them.
 fn keep_one_distance(points: &mut Vec<(f64, Found)>) {
     let at = |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
-    let distances = [None, Some(Distance::Near), Some(Distance::Far)];
+    let distances = [None, Some(Distance::Far), Some(Distance::Near)];
     let most = distances.into_iter().max_by_key(|distance| at(*distance)).flatten();
     if at(most) > 0 {
         points.retain(|(_, figure)| figure.distance() == most);
@@ -224,7 +227,9 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
     keep_one_distance(&mut points);
     let most = points.iter().map(|(_, figure)| figure.value).fold(0.0, f64::max);
     let below = || points.iter().filter(|(sent, _)| *sent <= BELOW * most);
-    let above = || points.iter().filter(|(sent, _)| *sent >= ABOVE * most);
+    // The highest rate itself does not show that it stays.
+    let above =
+        || points.iter().filter(|(sent, figure)| *sent >= ABOVE * most && figure.value < most);
     let lost_below = below().find(|(sent, figure)| figure.high() < ALL_ARRIVE * sent);
     let fell_above = above().find(|(_, figure)| figure.high() < STAYS * most);
     let last = &points[points.len() - 1];
@@ -236,9 +241,10 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
         left_out => format!(", without {left_out} of {all} rates, at another distance of the CPUs"),
     };
     let mut here = vec![format!("{}: highest {}{left_out}", pick.label(), last.1.unit(most))];
-    let verdict = if let Some(why) = points.iter().find_map(|(_, figure)| figure.doubt()) {
+    let figures: Vec<Found> = points.iter().map(|(_, figure)| figure.clone()).collect();
+    let verdict = if let Some(verdict) = doubtful(&figures) {
         here.push(words(last));
-        Verdict::Undecided(why)
+        verdict
     } else if let Some(point) = lost_below.or(fell_above) {
         here.push(words(point));
         Verdict::Fails
@@ -254,7 +260,7 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
         here.push(words(last));
         Verdict::Holds
     };
-    Judged { verdict, here, figures: points.into_iter().map(|(_, figure)| figure).collect() }
+    Judged { verdict, here, figures }
 }
 
 fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {

@@ -121,7 +121,7 @@ fn figure_that_saw_the_cpus_move_counts_alone_with_all_samples() {
     let order = Rule::Order(&[FAST, SLOW]);
     let near = slow(&[1e5, 1e5]).with("lines", NEAR);
     let reason = why(verdict(order, &[moved(&[2e5, 2e5]), near]));
-    assert_eq!(reason, "the CPUs were moving for `bridge/raw`, near for `bridge/udp`");
+    assert_eq!(reason, "the CPUs moved for `bridge/raw`");
     // A figure without samples.
     let sent = Rule::Within { of: FAST.of(Quantity::Sent), low: 0.0, high: 1e9 };
     assert!(why(verdict(sent, &[moved(&[1e5, 1e5])])).contains("the CPUs moved"));
@@ -185,11 +185,15 @@ fn saturation_needs_all_below_and_the_highest_above() {
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 1e5)]), Verdict::Fails, "collapses");
     assert_eq!(judge(&[point(2.5e5, 2e5), point(4e5, 3e5)]), Verdict::Fails, "loses early");
     assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate above the highest was measured");
+    // The highest rate itself, of which frames are lost already.
+    assert_eq!(why(judge(&[point(4e5, 3e5)])), "no rate above the highest was measured");
     let short = point(3e5, 3e5).with("sent_less_than_offered", "true");
     assert!(why(judge(&[short])).contains("sender was the limit"));
     // Points at another distance are left out.
     let far = |point: Row| point.with("lines", FAR);
     let rates = [point(1e5, 1e5), point(2e5, 2e5), point(4e5, 3e5), point(8e5, 2.9e5)].map(far);
+    let moved = rates.clone().map(|point| point.with("lines", MOVED));
+    assert_eq!(why(verdict(rule, &moved)), "the CPUs moved for `bridge/raw`");
     let near = point(6e5, 6e5).with("lines", NEAR);
     let judged = rule.judge(&runs(&[&rates[..], &[near]].concat()));
     assert_eq!(judged.verdict, Verdict::Holds, "{judged:?}");

@@ -108,7 +108,7 @@ echo "the papers' claims, held against these results: $page" >&2
 reduce='(.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
     if .incomplete then .incomplete.journal = null else . end |
-    (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/dray "; "dray ") |
+    (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/(?<name>dray|dray-ns3) "; "\(.name) ") |
     .command |= (gsub("[^ ]*/dray "; "dray ") | gsub("(?<=--json )[^ ]*/"; "results/papers/"))'
 if [ -n "${SAMPLE:-}" ]; then
     mkdir -p "$SAMPLE"

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use dray_wire::offload::{
-    Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
+    self, Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
 };
 use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
@@ -12,7 +12,7 @@ use virtio_bindings::virtio_net::{
     VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
 };
 
-use crate::Frame;
+use crate::frame::{FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 
 /// Features by which a driver leaves work on its frames to the device: their numbers, and their names
 /// for people. The others need the first one.
@@ -42,6 +42,25 @@ pub(crate) fn to_driver(features: u64) -> Offloads {
     let [checksum, tcp4, tcp6, udp4, udp6] =
         TO_DRIVER.map(|(number, _)| features & 1 << number != 0);
     Offloads { checksum, tcp4, tcp6, udp4, udp6 }
+}
+
+/// Returns what is left to do on a frame that was copied to `frame`, with its header `header`. A
+/// checksum that only this port can complete is completed. `None` if the frame cannot be passed on:
+/// the header is invalid, or asks for more than `offloads`, or the frame is too long.
+pub(crate) fn accept(
+    header: [u8; VIRTIO_NET_LEN],
+    frame: &mut [u8],
+    offloads: Offloads,
+) -> Option<Offload> {
+    let offload = match VirtioNet::read(header).check(frame, frame.len(), offloads).ok()? {
+        Accept::Carry(offload) => offload,
+        Accept::Complete { start, at } => {
+            offload::complete(frame, start, at);
+            Offload::None
+        }
+    };
+    let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
+    (frame.len() <= limit).then_some(offload)
 }
 
 /// How the headers of a queue are read and written.

@@ -2,27 +2,16 @@
 //! packet sockets: what is left to do on them.
 
 use dray_wire::ethernet::{ETHERNET_LEN, TAG_LEN};
-use dray_wire::offload::{
-    self, Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
-};
+use dray_wire::offload::{HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
 
-use crate::frame::OFFLOADED_LIMIT;
-use crate::{FRAME_LIMIT, Frame};
+use crate::{Frame, headers};
 
 /// Checks what was read, `len` bytes, a header and a frame; returns the frame's length, and what is
 /// left to do on it. `None` if the frame cannot be passed on.
 pub(crate) fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(usize, Offload)> {
     let (header, frame) = read.get_mut(..len)?.split_first_chunk_mut()?;
-    let accepted = VirtioNet::read(*header).check(frame, frame.len(), offloads).ok()?;
-    let offload = match accepted {
-        Accept::Carry(offload) => offload,
-        Accept::Complete { start, at } => {
-            offload::complete(frame, start, at);
-            Offload::None
-        }
-    };
-    let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
-    (frame.len() <= limit).then_some((frame.len(), offload))
+    let offload = headers::accept(*header, frame, offloads)?;
+    Some((frame.len(), offload))
 }
 
 /// Returns the header of a frame for a kernel that takes these offloads and frames of `frame_max`

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use dray_ring::packed::{PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDriver, SplitLayout};
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
-use dray_wire::offload::{self, Accept, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
+use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
 
 use super::VirtioUri;
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
@@ -17,7 +17,7 @@ use crate::event::PeerEvent;
 use crate::fill::Fill;
 use crate::frame::{self, Copier, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
-use crate::headers::Headers;
+use crate::headers::{self, Headers};
 use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
@@ -456,25 +456,16 @@ fn gather<'m>(
         }
         at += part;
     }
-    // SAFETY: the header lies before the frame; the back end may be writing there, and any bytes are a
-    // valid value.
-    let header = unsafe { slots.frame(parts[0].id).sub(HEADER_LEN).cast().read() };
+    let header = match headers.offloads.checksum {
+        // SAFETY: the header lies before the frame; the back end may be writing there, and any bytes are
+        // a valid value.
+        true => unsafe { slots.frame(parts[0].id).sub(HEADER_LEN).cast().read() },
+        false => [0; VIRTIO_NET_LEN],
+    };
     // Only these copies are checked and used.
     compiler_fence(Ordering::SeqCst);
-    let offload = match headers.offloads.checksum {
-        true => VirtioNet::read(header).check(to, len, headers.offloads),
-        false => Ok(Accept::Carry(Offload::None)),
-    };
-    let offload = match offload {
-        Ok(Accept::Carry(offload)) => offload,
-        Ok(Accept::Complete { start, at }) => {
-            offload::complete(to, start, at);
-            Offload::None
-        }
-        Err(_) => return Ok(Gather::Malformed),
-    };
-    if offload == Offload::None && len > FRAME_LIMIT {
-        return Ok(Gather::Malformed);
-    }
-    Ok(Gather::Frame(Frame::with_offload(to, offload)))
+    Ok(match headers::accept(header, to, headers.offloads) {
+        Some(offload) => Gather::Frame(Frame::with_offload(to, offload)),
+        None => Gather::Malformed,
+    })
 }

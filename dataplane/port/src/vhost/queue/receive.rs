@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use arrayvec::ArrayVec;
 use dray_ring::{Access, Chain, DeviceQueue, Lie, Plain, Segment};
 use dray_shm::GuestMemory;
-use dray_wire::offload::{self, Accept, Offload, VIRTIO_NET_LEN, VirtioNet};
+use dray_wire::offload::{Offload, VIRTIO_NET_LEN};
 
 use super::DESCRIPTORS_MAX;
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
-use crate::headers::Headers;
+use crate::headers::{self, Headers};
 use crate::{BATCH_MAX, Batch, Take};
 
 /// Lends frames to `take`, and returns the buffers of those that were taken.
@@ -155,18 +155,10 @@ fn gather<'m>(
     let Some(to) = room.take(len) else { return Gather::NoRoom };
     // SAFETY: as above, and `to` has room for all that follows the header.
     unsafe { copy_part(segments(), headers.len as usize, to) };
-    let offload = match VirtioNet::read(header).check(to, len, headers.offloads) {
-        Ok(Accept::Carry(offload)) => offload,
-        Ok(Accept::Complete { start, at }) => {
-            offload::complete(to, start, at);
-            Offload::None
-        }
-        Err(_) => return Gather::Malformed,
-    };
-    if offload == Offload::None && len > FRAME_LIMIT {
-        return Gather::Malformed;
+    match headers::accept(header, to, headers.offloads) {
+        Some(offload) => Gather::Frame(Frame::with_offload(to, offload)),
+        None => Gather::Malformed,
     }
-    Gather::Frame(Frame::with_offload(to, offload))
 }
 
 /// Returns the address of the last `len` bytes of `segments`, `skip` bytes after their start, if

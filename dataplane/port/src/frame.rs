@@ -6,11 +6,12 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
-use arrayvec::ArrayVec;
 pub(crate) use dray_shm::cache::{Copier, Copy, copy, demote, prefetch_to_read};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
 use dray_wire::ip::IPV6_LEN;
 use dray_wire::offload::Offload;
+
+use crate::list::{List, Space};
 
 /// Length of the longest frame that any port carries, in bytes: 9000 bytes of IP packet, an
 /// Ethernet header and a VLAN tag.
@@ -392,7 +393,7 @@ impl<'a> Frame<'a> {
 
     /// Adds what has to be copied so that the whole frame is at `to`.
     #[inline(always)]
-    pub(crate) fn add_copies(&self, to: NonNull<u8>, copies: &mut Copies) {
+    pub(crate) fn add_copies(&self, to: NonNull<u8>, copies: &mut Copies<'_>) {
         let (head, to) = (usize::from(self.head_len), to.as_ptr());
         if head > 0 {
             copies.push(Copy { from: self.head.as_ptr(), to, len: head });
@@ -422,7 +423,10 @@ impl<'a> Frame<'a> {
 }
 
 /// The copies of a batch of frames, each of which may have a head.
-pub(crate) type Copies = ArrayVec<Copy, { 2 * crate::BATCH_MAX }>;
+pub(crate) type Copies<'s> = List<'s, Copy>;
+
+/// Room for the copies of a batch.
+pub(crate) type CopySpace = Space<Copy, { 2 * crate::BATCH_MAX }>;
 
 /// A contiguous part of a frame. It may lie in memory that others can write to.
 #[derive(Clone, Copy)]

@@ -56,6 +56,7 @@ pub mod impair;
 mod interface;
 mod limits;
 mod link;
+mod list;
 mod live;
 mod marks;
 pub mod memif;

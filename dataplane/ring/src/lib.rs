@@ -101,14 +101,15 @@ pub trait DeviceQueue: Send {
     /// never take more entries than the ring has.
     fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
 
-    /// Pops chains of one buffer until `out` has `most`, no chain is left, or the next chain has
-    /// several buffers. Returns true in the last case: then [`pop`](Self::pop) takes that chain.
-    fn pop_plain<M: AddressSpace, const N: usize>(
+    /// Gives chains of one buffer to `take` and pops those that it takes, up to `most`, until it returns
+    /// false, no chain is left, or the next chain has several buffers. Returns true in the last case:
+    /// then [`pop`](Self::pop) takes that chain. With an error, nothing is popped.
+    fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,
         access: Access,
         most: usize,
-        out: &mut ArrayVec<Plain, N>,
+        take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, Lie>;
 
     /// Like [`push`](Self::push), for chains of one buffer: the identity of each, and the number of

@@ -163,12 +163,13 @@ fn transmit_short<Q: DriverQueue>(
     queue.ids(&mut ids);
     let short = frames.iter().zip(&ids).take_while(|(frame, _)| is_short(frame)).count();
     let (frames, ids) = (&frames[..short], &ids[..short]);
-    let mut copies = frame::Copies::new();
+    let mut space = frame::CopySpace::new();
+    let mut copies = space.list();
     for (frame, &id) in frames.iter().zip(ids) {
         frame.add_copies(slots.frame(id), &mut copies);
     }
     // SAFETY: the slots have room for frames of this length, and no code of ours reads them.
-    unsafe { copier.copy_each(&copies) };
+    unsafe { copier.copy_each(copies.as_slice()) };
     // Number of slots that are filled and wait to be posted with unchanged descriptors.
     let mut run = 0;
     for (frame, &id) in frames.iter().zip(ids) {

@@ -1,6 +1,5 @@
 //! The device side of a packed virtqueue.
 
-use arrayvec::ArrayVec;
 use dray_shm::SharedWord;
 
 use crate::chain::{
@@ -253,12 +252,12 @@ impl DeviceQueue for PackedDevice {
     }
 
     #[inline(always)]
-    fn pop_plain<M: AddressSpace, const N: usize>(
+    fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,
         access: Access,
         most: usize,
-        out: &mut ArrayVec<Plain, N>,
+        mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, Lie> {
         self.walk.rest.clear();
         let mut window = memory.window(self.walk.hint);
@@ -266,7 +265,7 @@ impl DeviceQueue for PackedDevice {
         let (ring, mut next) = (self.ring, self.next);
         let mut popped = 0;
         let mut odd = false;
-        let wanted = (most.min(N) - out.len()).min(self.walk.budget as usize);
+        let wanted = most.min(self.walk.budget as usize);
         for _ in 0..wanted {
             let head = ring.descriptor(next.at);
             if !next.is_available(head.flags) {
@@ -281,7 +280,9 @@ impl DeviceQueue for PackedDevice {
             if self.out + popped == ring.size.get() {
                 return Err(Lie::Overfull { size: ring.size.get() });
             }
-            out.push(self.walk.plain(memory, &mut window, access, head, head.tag)?);
+            if !take(self.walk.plain(memory, &mut window, access, head, head.tag)?) {
+                break;
+            }
             next = next.forward(1, ring.size);
             popped += 1;
         }

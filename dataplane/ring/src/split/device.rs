@@ -1,6 +1,5 @@
 //! The device side of a split virtqueue.
 
-use arrayvec::ArrayVec;
 use dray_shm::SharedWord;
 
 use crate::chain::{
@@ -202,15 +201,15 @@ impl DeviceQueue for SplitDevice {
     }
 
     #[inline(always)]
-    fn pop_plain<M: AddressSpace, const N: usize>(
+    fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,
         access: Access,
         most: usize,
-        out: &mut ArrayVec<Plain, N>,
+        mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, Lie> {
         self.walk.rest.clear();
-        let wanted = (most.min(N) - out.len()).min(self.walk.budget as usize);
+        let wanted = most.min(self.walk.budget as usize);
         if !self.look(wanted.min(usize::from(u16::MAX)) as u16)? {
             return Ok(false);
         }
@@ -218,21 +217,22 @@ impl DeviceQueue for SplitDevice {
         let mut window = memory.window(self.walk.hint);
         // A copy, so that the compiler knows that the location of the ring does not change.
         let ring = self.ring;
-        let mut next = self.next;
+        let (mut next, mut odd) = (self.next, false);
         for _ in 0..most {
             let id = u16::from_le(ring.available(next).load(Ordering::Relaxed));
             let head = ring.descriptor(self.in_table(id)?);
             if head.flags & (NEXT | INDIRECT) != 0 {
-                self.walk.budget -= u32::from(next.wrapping_sub(self.next));
-                self.next = next;
-                return Ok(true);
+                odd = true;
+                break;
             }
-            out.push(self.walk.plain(memory, &mut window, access, head, id)?);
+            if !take(self.walk.plain(memory, &mut window, access, head, id)?) {
+                break;
+            }
             next = next.wrapping_add(1);
         }
         self.walk.budget -= u32::from(next.wrapping_sub(self.next));
         self.next = next;
-        Ok(false)
+        Ok(odd)
     }
 
     #[inline(always)]

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dray_ring::packed::PackedLayout;
 use dray_ring::split::SplitLayout;
 use dray_ring::{Access, Buffer, Chain, DeviceQueue, DriverQueue, Lie, Plain, Progress, QueueSize};
@@ -117,13 +116,13 @@ impl<L: Layout> Run<L> {
         let is_killed = |step| last == Some(step);
         let mut popped = Vec::new();
         if buffers == 1 && !together {
-            let mut plain = ArrayVec::<Plain, 16>::new();
             let (guest, access) = (&self.memory.guest, self.memory.access);
-            device.pop_plain(guest, access, chains.into(), &mut plain).unwrap();
-            popped.extend(plain.iter().map(|Plain { start, len, id }| {
-                let first = dray_ring::Segment { start: *start, len: *len };
-                Chain { id: *id, slots: 1, first, more: false }
-            }));
+            let keep = |Plain { start, len, id }| {
+                let first = dray_ring::Segment { start, len };
+                popped.push(Chain { id, slots: 1, first, more: false });
+                true
+            };
+            device.pop_plain(guest, access, chains.into(), keep).unwrap();
         } else {
             for _ in 0..chains {
                 popped.extend(device.pop(&self.memory.guest, self.memory.access).unwrap());

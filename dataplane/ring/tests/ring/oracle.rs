@@ -284,9 +284,11 @@ impl<L: Layout> Oracle<L> {
         let (memory, access) = (&self.memory.guest, self.memory.access);
         self.by_batch = !self.by_batch;
         if self.by_batch {
-            let mut plain = ArrayVec::<Plain, 1>::new();
-            let odd = self.device.pop_plain(memory, access, 1, &mut plain).unwrap();
-            if let Some(Plain { start, len, id }) = plain.pop() {
+            let mut plain = None;
+            // Takes the first one, and looks at the one behind it.
+            let take = |buffer| plain.is_none().then(|| plain = Some(buffer)).is_some();
+            let odd = self.device.pop_plain(memory, access, 2, take).unwrap();
+            if let Some(Plain { start, len, id }) = plain {
                 return Some(Chain { id, slots: 1, first: Segment { start, len }, more: false });
             }
             if !odd {

@@ -51,12 +51,13 @@ impl TransmitQueue {
         let room = frames.iter().take(self.ring.room().into());
         let count = room.take_while(|frame| frame.len() <= BUFFER).count();
         let Self { ring, buffers, copier, .. } = self;
-        let mut copies = frame::Copies::new();
+        let mut space = frame::CopySpace::new();
+        let mut copies = space.list();
         for (at, frame) in (0..).zip(&frames[..count]) {
             frame.add_copies(buffers.start(ring.entry(at)), &mut copies);
         }
         // SAFETY: the buffers have room for frames of this length, and no code of ours reads them.
-        unsafe { copier.copy_each(&copies) };
+        unsafe { copier.copy_each(copies.as_slice()) };
         let lens = frames[..count].iter().map(|frame| frame.len() as u32);
         ring.post_each(lens, |entry| buffers.offset(entry));
         count

@@ -264,7 +264,8 @@ impl TransmitQueue {
     /// its buffer; returns how many.
     #[inline]
     fn put(&mut self, frames: &[Frame<'_>], posted: u16) -> Result<usize, Lie> {
-        let mut copies = frame::Copies::new();
+        let mut space = frame::CopySpace::new();
+        let mut copies = space.list();
         let mut count = 0;
         for (index, frame) in (0..posted).zip(&frames[..frames.len().min(BATCH_MAX)]) {
             let entry = self.ring.posted(index);
@@ -275,7 +276,7 @@ impl TransmitQueue {
             count = index + 1;
         }
         // SAFETY: the buffers are mapped, and long enough for their frames.
-        unsafe { self.copier.copy_each(&copies) };
+        unsafe { self.copier.copy_each(copies.as_slice()) };
         for (index, frame) in (0..count).zip(frames) {
             self.ring.fill(index, frame.len() as u32, false);
         }

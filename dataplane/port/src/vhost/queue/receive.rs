@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use arrayvec::ArrayVec;
-use dray_ring::{Access, Chain, DeviceQueue, Lie, Plain, Segment};
+use dray_ring::{Access, Chain, DeviceQueue, Lie, Segment};
 use dray_shm::GuestMemory;
 use dray_wire::offload::{Offload, VIRTIO_NET_LEN};
 
@@ -12,7 +12,8 @@ use super::DESCRIPTORS_MAX;
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
 use crate::headers::{self, Headers};
-use crate::{BATCH_MAX, Batch, Take};
+use crate::list::Space;
+use crate::{BATCH_MAX, Take};
 
 /// Lends frames to `take`, and returns the buffers of those that were taken.
 #[inline]
@@ -25,45 +26,44 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Lie> {
     queue.allow(DESCRIPTORS_MAX);
-    let mut plain = ArrayVec::<Plain, BATCH_MAX>::new();
-    let mut odd = queue.pop_plain(memory, Access::Read, BATCH_MAX, &mut plain)?;
-    let mut batch = Batch::new();
-    for buffer in &plain {
+    let (mut batch, mut ids) = (Space::<_, BATCH_MAX>::new(), Space::<u16, BATCH_MAX>::new());
+    let (mut batch, mut ids) = (batch.list(), ids.list());
+    let mut fits = true;
+    let odd = queue.pop_plain(memory, Access::Read, BATCH_MAX, |buffer| {
         let len = buffer.len.wrapping_sub(headers.len);
         // One comparison for both limits: the length of a buffer shorter than its header wraps
         // around.
-        let fits = (FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize));
+        fits = (FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize));
         let offload = match OFFLOADS && fits {
             // SAFETY: all of the buffer is mapped, as below, and it is long enough.
             true => unsafe { headers.read(buffer.start, len) },
             false => Some(Offload::None),
         };
-        let Some(offload) = offload.filter(|_| fits) else {
-            // Handled by `receive_odd`, once it is the first.
-            queue.unpop((plain.len() - batch.len()) as u16);
-            odd = true;
-            break;
-        };
-        // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
-        // queue's lock is held, which is longer than the frame is lent.
-        batch.push(unsafe {
-            let start = buffer.start.add(headers.len as usize);
-            if OFFLOADS {
-                Frame::shared_with(start, len, offload)
-            } else {
-                Frame::shared(start, len)
-            }
-        });
-    }
+        // The others are handled by `receive_odd`, once they are the first.
+        fits &= offload.is_some();
+        if fits {
+            // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
+            // queue's lock is held, which is longer than the frame is lent.
+            batch.push(unsafe {
+                let start = buffer.start.add(headers.len as usize);
+                match offload.filter(|_| OFFLOADS) {
+                    Some(offload) => Frame::shared_with(start, len, offload),
+                    None => Frame::shared(start, len),
+                }
+            });
+            ids.push(buffer.id);
+        }
+        fits
+    })?;
     let lent = batch.len();
     if lent > 0 {
         queue.commit();
-        let taken = take(&batch).min(lent);
-        queue.push_plain(plain[..taken].iter().map(|buffer| (buffer.id, 0)));
+        let taken = take(batch.as_slice()).min(lent);
+        queue.push_plain(ids.as_slice()[..taken].iter().map(|&id| (id, 0)));
         queue.unpop((lent - taken) as u16);
         return Ok((lent, queue.publish()));
     }
-    if !odd {
+    if fits && !odd {
         return Ok((0, false));
     }
     receive_odd(queue, memory, headers, gathered, malformed, take)

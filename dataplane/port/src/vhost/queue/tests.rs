@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use arrayvec::ArrayVec;
 use dray_ring::{Access, CHAIN_MAX, Chain, Plain, Segment};
 use dray_wire::offload::{self, Offload, VirtioNet};
 
@@ -52,20 +51,24 @@ impl DeviceQueue for Full {
         Ok(Some(Chain { id: 0, slots: 1, first: self.segment(), more: self.buffers > 1 }))
     }
 
-    fn pop_plain<M: dray_ring::AddressSpace, const N: usize>(
+    fn pop_plain<M: dray_ring::AddressSpace>(
         &mut self,
         _: &M,
         _: Access,
         most: usize,
-        out: &mut ArrayVec<Plain, N>,
+        mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, Lie> {
         if self.buffers > 1 {
             return Ok(true);
         }
         let most = most.min(self.budget as usize);
-        self.count(most);
         let Segment { start, len } = self.segment();
-        out.extend(std::iter::repeat_n(Plain { start, len, id: 0 }, most));
+        for _ in 0..most {
+            self.count(1);
+            if !take(Plain { start, len, id: 0 }) {
+                break;
+            }
+        }
         Ok(false)
     }
 
@@ -165,19 +168,22 @@ impl DeviceQueue for Chains {
         Ok(Some(Chain { id: 0, slots: 1, first, more: !self.rest.is_empty() }))
     }
 
-    fn pop_plain<M: dray_ring::AddressSpace, const N: usize>(
+    fn pop_plain<M: dray_ring::AddressSpace>(
         &mut self,
         memory: &M,
         access: Access,
         most: usize,
-        out: &mut ArrayVec<Plain, N>,
+        mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, Lie> {
-        while out.len() < most && self.next < self.ready.len() {
+        for _ in 0..most.min(self.ready.len() - self.next) {
             if self.ready[self.next].len() > 1 {
                 return Ok(true);
             }
             let Segment { start, len } = self.pop(memory, access)?.unwrap().first;
-            out.push(Plain { start, len, id: 0 });
+            if !take(Plain { start, len, id: 0 }) {
+                self.unpop(1);
+                break;
+            }
         }
         Ok(false)
     }

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrayvec::ArrayVec;
-use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Plain, Segment};
+use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Segment};
 use dray_shm::GuestMemory;
 
 use super::DESCRIPTORS_MAX;
 use crate::BATCH_MAX;
 use crate::frame::{self, Copier, Frame};
 use crate::headers::Headers;
+use crate::list::Space;
 
 /// Fills buffers with `frames`; returns how many there was room for.
 #[inline]
@@ -34,37 +35,38 @@ pub(super) fn transmit<Q: DeviceQueue>(
     while taken < frames.len() {
         let rest = &frames[taken..];
         let most = rest.len().min(look);
-        let mut buffers = ArrayVec::<Plain, BATCH_MAX>::new();
-        let mut odd = queue.pop_plain(memory, Access::Write, most, &mut buffers)?;
-        let mut copies = frame::Copies::new();
-        let mut filled = 0;
-        for (frame, buffer) in rest.iter().zip(&buffers) {
+        let (mut copies, mut ids) = (frame::CopySpace::new(), Space::<u16, BATCH_MAX>::new());
+        let (mut copies, mut ids) = (copies.list(), ids.list());
+        let mut next = rest.iter();
+        let mut fits = true;
+        let odd = queue.pop_plain(memory, Access::Write, most, |buffer| {
+            let Some(frame) = next.next() else { return false };
             let len = header_len + frame.len() as u32;
             // SAFETY: the buffer is mapped, and long enough.
-            if len > buffer.len || !unsafe { headers.write(buffer.start, frame, 1) } {
-                odd = true;
-                break;
+            fits = len <= buffer.len && unsafe { headers.write(buffer.start, frame, 1) };
+            if fits {
+                // SAFETY: as above.
+                let start = unsafe { buffer.start.add(header_len as usize) };
+                frame.add_copies(start, &mut copies);
+                ids.push(buffer.id);
             }
-            // SAFETY: as above.
-            let start = unsafe { buffer.start.add(header_len as usize) };
-            frame.add_copies(start, &mut copies);
-            filled += 1;
-        }
+            fits
+        })?;
         // SAFETY: the buffers are mapped, and long enough for their frames.
-        unsafe { copier.copy_each(&copies) };
+        unsafe { copier.copy_each(copies.as_slice()) };
         if demotes {
-            copies.iter().for_each(|copy| frame::demote(copy.to));
+            copies.as_slice().iter().for_each(|copy| frame::demote(copy.to));
         }
         let len = |frame: &Frame<'_>| header_len + frame.len() as u32;
-        let used = buffers.iter().zip(rest).take(filled);
-        queue.push_plain(used.map(|(buffer, frame)| (buffer.id, len(frame))));
-        queue.unpop((buffers.len() - filled) as u16);
+        let used = ids.as_slice().iter().zip(rest);
+        queue.push_plain(used.map(|(&id, frame)| (id, len(frame))));
+        let filled = ids.len();
         taken += filled;
         if filled == most {
             look = BATCH_MAX;
             continue;
         }
-        if !odd || !scatter(queue, memory, headers, &frames[taken], malformed)? {
+        if (fits && !odd) || !scatter(queue, memory, headers, &frames[taken], malformed)? {
             break;
         }
         taken += 1;

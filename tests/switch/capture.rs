@@ -40,21 +40,21 @@ impl Node {
     /// Starts `dray capture` with words in which `@` stands for the folder, and waits until it runs
     /// or has ended.
     fn capture(&self, words: &[&str]) -> Started {
-        let before = self.captures();
         let mut command = common::command();
         command.args(["capture", "--control", &self.at("control")]);
         command.args(words.iter().map(|word| word.replace('@', &self.at(""))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut capture = Started(command.spawn().unwrap());
+        // It has the memory only after all threads of the switch write there.
+        let runs = |capture: &Started| mapped(capture) > 0;
         let has_ended = |capture: &mut Started| capture.0.try_wait().unwrap().is_some();
-        assert!(eventually(|| self.captures() > before || has_ended(&mut capture)));
+        assert!(eventually(|| runs(&capture) || has_ended(&mut capture)));
         capture
     }
 
-    /// Returns the number of captures: of memory for their frames that the switch has mapped.
+    /// Returns the number of captures.
     fn captures(&self) -> usize {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.switch.0.id())).unwrap();
-        maps.lines().filter(|line| line.contains("/memfd:dray-capture")).count()
+        mapped(&self.switch)
     }
 
     /// Sends frames into port `a`.
@@ -84,6 +84,13 @@ impl Node {
         assert!(status.success() && said.is_empty(), "{said:?}");
         String::from_utf8(stdout).unwrap().lines().map(str::to_owned).collect()
     }
+}
+
+/// Returns how much memory for the frames of captures a process has mapped, in areas.
+fn mapped(process: &Started) -> usize {
+    // Of a process that has ended there may be none.
+    let maps = fs::read_to_string(format!("/proc/{}/maps", process.0.id())).unwrap_or_default();
+    maps.lines().filter(|line| line.contains("/memfd:dray-capture")).count()
 }
 
 /// Waits for a process to end. Returns its exit status and its error output.
@@ -329,7 +336,7 @@ fn plugin_answers_wireshark_and_captures() {
     let words = ["--capture", "--fifo", &file, "--extcap-capture-filter", "udp port 5"];
     let capture = plugin(&[&port[..], &words[..], &["--count", "2"]].concat());
     let capture = Started({ capture }.spawn().unwrap());
-    assert!(eventually(|| node.captures() == 1));
+    assert!(eventually(|| mapped(&capture) == 1));
     node.send(&[udp(5, 60), udp(6, 60), udp(5, 60)]);
     assert_eq!(end(capture), (Some(0), String::new()));
     assert_eq!(node.fields("fifo", &["udp.dstport"]), ["5", "5"]);

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 /// A cache line that takes longer than this from one CPU to another and back is far away, in
-/// nanoseconds. CPUs that share a cache take 40 to 120 where it serves eight cores (AMD), 130 to 240 where
-/// it is spread over a whole processor (Intel); others take 300 to 500.
+/// nanoseconds. On the machines measured, CPUs that share a cache take 40 to 120 where it serves eight
+/// cores (AMD), 130 to 240 where it is spread over a whole processor (Intel), and others 300 to 500.
 const FAR_NS: f64 = 260.0;
 
 /// Distance between the CPUs of trials, by the time that a cache line takes.

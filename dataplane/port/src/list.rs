@@ -22,8 +22,8 @@ impl<T: Copy, const N: usize> Space<T, N> {
     }
 }
 
-/// A list in memory that is lent to it. Its end is a local of the loop that fills it, and so stays in a
-/// register: a vector stores its length for every element, and each store between the frames takes a
+/// A list in memory that is lent to it. Its end is a local of the loop that fills it, and so can stay
+/// in a register: a vector stores its length for every element, and each store between the frames takes a
 /// place in the processor's store buffer (docs/performance.md).
 pub(crate) struct List<'s, T> {
     first: *mut T,
@@ -33,6 +33,8 @@ pub(crate) struct List<'s, T> {
 }
 
 impl<T: Copy> List<'_, T> {
+    /// Appends an element.
+    ///
     /// # Panics
     /// If the list is full.
     #[inline(always)]
@@ -55,12 +57,12 @@ impl<T: Copy> List<'_, T> {
 
     #[inline(always)]
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: so many elements were written.
+        // SAFETY: the first `len` elements were written.
         unsafe { slice::from_raw_parts(self.first, self.len()) }
     }
 }
 
-// Not a message with numbers: a list that is shown to a formatter must be in memory.
+// The message has no numbers: to format them, the list would have to be in memory.
 #[cold]
 fn full() -> ! {
     panic!("a list is full");

@@ -91,7 +91,7 @@ pub use size::{QueueSize, SizeError};
 pub trait DeviceQueue: Send {
     /// Sets how many descriptors may be read from now on, in the ring and in indirect tables, by
     /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without this call there is
-    /// no bound. Once the budget is used up, no chain is available any more. A chain that has been
+    /// no bound. A buffer that is not taken does not count. Once the budget is used up, no chain is available any more. A chain that has been
     /// started is read to its end, which may read up to [`CHAIN_MAX`] descriptors more, and one for
     /// its table.
     fn allow(&mut self, descriptors: u32);
@@ -103,7 +103,8 @@ pub trait DeviceQueue: Send {
 
     /// Gives chains of one buffer to `take` and pops those that it takes, up to `most`, until it returns
     /// false, no chain is left, or the next chain has several buffers. Returns true in the last case:
-    /// then [`pop`](Self::pop) takes that chain. With an error, nothing is popped.
+    /// then [`pop`](Self::pop) takes that chain. With an error, nothing is popped, also
+    /// of those that were given to `take`.
     fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,

@@ -89,19 +89,32 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
             }
             17 => {
                 let place = device.base();
+                // Some calls end because a buffer is refused.
+                let (most, room) = (usize::from(place % 65), usize::from(bytes.byte() % 80));
                 let restless = Restless::<L>::new(&memory, bytes, place);
                 let mut plain = Vec::<Plain>::new();
-                let most = usize::from(place % 80);
+                let mut refused = 0;
                 let result = device.pop_plain(&restless, access, most, |buffer| {
-                    plain.push(buffer);
-                    true
+                    let takes = plain.len() < room;
+                    if takes {
+                        plain.push(buffer);
+                    } else {
+                        refused += 1;
+                    }
+                    takes
                 });
                 restless.check(&mut allowed, 0);
+                // A refused buffer does not count.
+                allowed = allowed.map(|allowed| allowed + refused);
+                assert!(refused <= 1 && plain.len() <= room.min(most));
                 if result.is_err() {
                     assert_eq!(device.base(), place);
                     device.allow(u32::MAX);
                     allowed = None;
                     continue;
+                }
+                if !L::PACKED {
+                    assert_eq!(device.base(), place.wrapping_add(plain.len() as u16));
                 }
                 for buffer in plain {
                     // An empty buffer may be anywhere.

@@ -26,6 +26,10 @@ use crate::noise::Watch;
 use crate::plan::order::order;
 use crate::plan::{Case, Plan, Settings};
 
+/// Minimum number of rounds in which trials may be repeated: of one long trial for each case, half run while
+/// CPUs move that stay for half a minute.
+const REPEATS: usize = 4;
+
 /// Receives the progress of a run.
 pub trait Listener {
     /// Called when a step begins or progresses.
@@ -98,8 +102,9 @@ pub fn run(
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
     // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
-    // most trials; at most as many rounds again. A quick run marks them instead.
-    let rounds = if settings.quick { settings.trials } else { 2 * settings.trials };
+    // most trials. A quick run marks them instead.
+    let repeats = if settings.quick { 0 } else { settings.trials.max(REPEATS) };
+    let rounds = settings.trials + repeats;
     for round in 0..rounds {
         let is_repeat = round >= settings.trials;
         let of_run = journal.distance();

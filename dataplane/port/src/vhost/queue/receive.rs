@@ -33,22 +33,24 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
         let len = buffer.len.wrapping_sub(headers.len);
         // One comparison for both limits: the length of a buffer shorter than its header wraps
         // around.
-        fits = (FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize));
-        let offload = match OFFLOADS && fits {
+        let has_length = (FRAME_LEAST..=FRAME_LIMIT).contains(&(len as usize));
+        let offload = match (has_length, OFFLOADS) {
+            (false, _) => None,
+            (true, false) => Some(Offload::None),
             // SAFETY: all of the buffer is mapped, as below, and it is long enough.
-            true => unsafe { headers.read(buffer.start, len) },
-            false => Some(Offload::None),
+            (true, true) => unsafe { headers.read(buffer.start, len) },
         };
-        // The others are handled by `receive_odd`, once they are the first.
-        fits &= offload.is_some();
-        if fits {
+        // `receive_odd` handles a frame of another length, or with another header, once it is the first.
+        fits = offload.is_some();
+        if let Some(offload) = offload {
             // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
             // queue's lock is held, which is longer than the frame is lent.
             batch.push(unsafe {
                 let start = buffer.start.add(headers.len as usize);
-                match offload.filter(|_| OFFLOADS) {
-                    Some(offload) => Frame::shared_with(start, len, offload),
-                    None => Frame::shared(start, len),
+                if OFFLOADS {
+                    Frame::shared_with(start, len, offload)
+                } else {
+                    Frame::shared(start, len)
                 }
             });
             ids.push(buffer.id);

@@ -64,10 +64,11 @@ impl DeviceQueue for Full {
         let most = most.min(self.budget as usize);
         let Segment { start, len } = self.segment();
         for _ in 0..most {
-            self.count(1);
+            self.read += 1;
             if !take(Plain { start, len, id: 0 }) {
                 break;
             }
+            self.budget -= 1;
         }
         Ok(false)
     }
@@ -94,8 +95,8 @@ impl DeviceQueue for Full {
 
 const PLAIN: Headers = Headers { len: 12, mergeable: true, offloads: Offloads::NONE };
 
-/// Up to the end of a chain and of its table.
-const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1;
+/// Up to the end of a chain and of its table; and a buffer for each frame that does not fit it.
+const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1 + BATCH_MAX as u32;
 
 #[test]
 fn descriptors_read_per_call_are_bounded() {
@@ -381,4 +382,26 @@ fn packets_of_64_kib_are_spread_over_buffers() {
     assert_eq!(send(&mut all, without_tcp, true), (1, 1));
     assert_eq!(send(&mut all, PLAIN, true), (1, 1));
     assert_eq!((all.next, all.returned.len()), (0, 0));
+}
+
+#[test]
+fn batch_goes_on_after_a_frame_that_fits_no_buffer() {
+    let memory = GuestMemory::default();
+    let (short, long) = (vec![7; 60], vec![8; 300]);
+    let len = std::num::NonZeroU16::new(1448).unwrap();
+    let send = |middle: Frame<'_>| {
+        let mut queue = Chains::of(std::iter::repeat_n(vec![vec![0; 112]], 6));
+        let malformed = AtomicU64::new(0);
+        let frames = [Frame::from(&short[..]), middle, Frame::from(&short[..])];
+        let (taken, _) =
+            transmit(&mut queue, &memory, PLAIN, &mut Copier::new(), &frames, &malformed).unwrap();
+        assert_eq!(taken, 3);
+        assert_eq!(queue.next, queue.returned.len(), "what was not filled is still there");
+        let last = &queue.ready[queue.next - 1][0];
+        assert_eq!((&last[12..72], &last[72..]), (&short[..], &[0; 40][..]));
+        (queue.returned, malformed.into_inner())
+    };
+    assert_eq!(send(Frame::from(&long[..])), (vec![72, 112, 112, 88, 72], 0));
+    let unwanted = Frame::with_offload(&long[..80], Offload::Tcp(len));
+    assert_eq!(send(unwanted), (vec![72, 72], 1));
 }

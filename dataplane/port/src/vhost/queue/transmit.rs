@@ -22,24 +22,21 @@ pub(super) fn transmit<Q: DeviceQueue>(
     frames: &[Frame<'_>],
     malformed: &AtomicU64,
 ) -> Result<(usize, bool), Lie> {
-    /// Number of buffers looked at after a frame that did not fit one.
-    const LOOK: usize = 8;
     let header_len = headers.len;
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
     // behind: a whole batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
     queue.allow(DESCRIPTORS_MAX);
     let mut taken = 0;
-    // After a frame that did not fit one buffer, the next ones will not fit either.
-    let mut look = BATCH_MAX;
     while taken < frames.len() {
         let rest = &frames[taken..];
-        let most = rest.len().min(look);
+        let most = rest.len().min(BATCH_MAX);
         let (mut copies, mut ids) = (frame::CopySpace::new(), Space::<u16, BATCH_MAX>::new());
         let (mut copies, mut ids) = (copies.list(), ids.list());
         let mut next = rest.iter();
         let mut fits = true;
         let odd = queue.pop_plain(memory, Access::Write, most, |buffer| {
+            // Never the case: `most` frames are left.
             let Some(frame) = next.next() else { return false };
             let len = header_len + frame.len() as u32;
             // SAFETY: the buffer is mapped, and long enough.
@@ -63,14 +60,12 @@ pub(super) fn transmit<Q: DeviceQueue>(
         let filled = ids.len();
         taken += filled;
         if filled == most {
-            look = BATCH_MAX;
             continue;
         }
         if (fits && !odd) || !scatter(queue, memory, headers, &frames[taken], malformed)? {
             break;
         }
         taken += 1;
-        look = LOOK;
     }
     Ok((taken, queue.publish()))
 }

@@ -108,7 +108,8 @@ echo "the papers' claims, held against these results: $page" >&2
 reduce='(.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
     if .incomplete then .incomplete.journal = null else . end |
-    (.results[]? | .programs? // empty | .commands[]) |= gsub("[^ ]*/(?<name>dray|dray-ns3) "; "\(.name) ") |
+    (.results[]? | .programs? // empty | .commands[]) |=
+        (sub("^[^ ]*/(?<name>[^ /]+)"; "\(.name)") | gsub("[^ ]*/(?<name>dray|dray-ns3) "; "\(.name) ")) |
     .command |= (gsub("[^ ]*/dray "; "dray ") | gsub("(?<=--json )[^ ]*/"; "results/papers/"))'
 if [ -n "${SAMPLE:-}" ]; then
     mkdir -p "$SAMPLE"

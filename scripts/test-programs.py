@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,16 +73,21 @@ def run(program, niceness=0):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    late = b""
-    try:
-        written, _ = child.communicate(timeout=LIMIT_S)
-    except subprocess.TimeoutExpired:
-        late = f"ended after {LIMIT_S} s with these processes:\n{descendants(child.pid)}".encode()
+    late = []
+
+    def end():
+        late.append(f"ended after {LIMIT_S} s with these processes:\n{descendants(child.pid)}")
         # What alone.sh started, and with it all processes of the program.
         subprocess.run(["pkill", "-KILL", "--parent", str(child.pid)])
-        written, _ = child.communicate()
-    seconds = time.monotonic() - began
-    sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + written + late + f"   {seconds:.0f} s\n".encode())
+
+    limit = threading.Timer(LIMIT_S, end)
+    limit.start()
+    written = child.stdout.read()
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    limit.cancel()
+    times = f"   {time.monotonic() - began:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU time\n"
+    sys.stdout.buffer.write(f"== {package.name}: {name}\n".encode() + written + "".join([*late, times]).encode())
     sys.stdout.flush()
     return [] if child.returncode == 0 else failed_tests(written) or None
 

@@ -95,6 +95,7 @@ fn mapped(process: &Started) -> usize {
 
 /// Waits for a process to end. Returns its exit status and its error output.
 fn end(mut child: Started) -> (Option<i32>, String) {
+    assert!(eventually(|| child.0.try_wait().unwrap().is_some()), "the capture ends");
     let mut said = String::new();
     child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     (child.0.wait().unwrap().code(), said)

@@ -67,7 +67,7 @@ fn guests_stay_connected_or_reconnect() {
     for _ in 0..3 {
         let control = manager.control();
         PROGRAM.replaces(manager.process.as_mut().unwrap(), None, &control, &[]);
-        assert_eq!(lost(&pings), by_kill);
+        assert_eq!(lost(&pings), by_kill, "{:?}", manager.client().ports().unwrap());
     }
     for port in manager.client().ports().unwrap() {
         assert!(port.disconnects.is_empty() && port.counters.rx_frames > before, "{port:?}");

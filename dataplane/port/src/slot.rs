@@ -10,9 +10,9 @@ use crate::attention::Attention;
 /// A place for a queue that the data thread uses, occupied or empty.
 ///
 /// The control thread inserts a ready queue and removes it. The data thread holds the lock for the
-/// duration of one batch and only ever tries to take it, so neither waits for long, and memory that
-/// is being read or written stays mapped. Without contention the lock costs one atomic exchange per
-/// batch.
+/// duration of one batch, and the control thread for a few instructions, so neither waits for long, and
+/// memory that is being read or written stays mapped. Without contention the lock costs one atomic
+/// exchange per batch.
 #[derive(Debug)]
 pub(crate) struct Slot<Q> {
     state: Mutex<State<Q>>,
@@ -81,9 +81,13 @@ impl<Q> Slot<Q> {
         }
     }
 
-    /// For the data thread: runs `work` on the queue, if it is running and not being changed.
+    /// For the data thread: runs `work` on the queue, if it is running and the control thread does not
+    /// hold it. For what is tried again soon, and loses nothing by that.
     #[inline]
-    pub(crate) fn with<T: Default>(&self, work: impl FnOnce(&mut Q) -> Result<T, Failure>) -> T {
+    pub(crate) fn try_with<T: Default>(
+        &self,
+        work: impl FnOnce(&mut Q) -> Result<T, Failure>,
+    ) -> T {
         if !self.runs.load(Ordering::Relaxed) {
             return T::default();
         }
@@ -95,13 +99,11 @@ impl<Q> Slot<Q> {
         self.work(&mut guard, work)
     }
 
-    /// For a data thread that is about to sleep or has slept: like [`with`](Self::with), but waits
-    /// while the control thread holds the queue, so that `work` is not skipped. The control thread
-    /// holds it only briefly, and would not wake the data thread afterwards.
-    pub(crate) fn with_patience<T: Default>(
-        &self,
-        work: impl FnOnce(&mut Q) -> Result<T, Failure>,
-    ) -> T {
+    /// For the data thread: runs `work` on the queue, if it is running; waits while the control thread
+    /// holds it. For frames that are dropped if they are not taken, and for a thread that is about to
+    /// sleep, which the control thread would not wake afterwards.
+    #[inline]
+    pub(crate) fn with<T: Default>(&self, work: impl FnOnce(&mut Q) -> Result<T, Failure>) -> T {
         self.work(&mut self.lock(), work)
     }
 
@@ -120,5 +122,28 @@ impl<Q> Slot<Q> {
             self.failed.signal();
             T::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_tried_again_skips_a_queue_that_the_control_thread_holds() {
+        let slot = Slot::new(Attention::new().unwrap());
+        slot.replace(State::Running(7));
+        let held = slot.lock();
+        assert_eq!(slot.try_with(|queue| Ok(*queue)), 0);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| slot.with(|queue| Ok(*queue)));
+            thread::sleep(Duration::from_millis(20));
+            drop(held);
+            assert_eq!(waits.join().unwrap(), 7);
+        });
+        assert_eq!(slot.try_with(|queue| Ok(*queue)), 7);
     }
 }

@@ -28,7 +28,7 @@ impl<P: Pairs> ReceiveHalf<P> {
     #[inline]
     fn poll(&mut self, take: &mut Take<'_>) -> usize {
         let Self { shared, pair, gathered, .. } = self;
-        shared.pairs.pairs()[*pair].receive.with(|queue| queue.receive(gathered, take))
+        shared.pairs.pairs()[*pair].receive.try_with(|queue| queue.receive(gathered, take))
     }
 }
 
@@ -62,7 +62,7 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
         if on {
             pair.wakes.clear();
         }
-        pair.receive.with_patience(|queue| Ok(queue.want_events(on)))
+        pair.receive.with(|queue| Ok(queue.want_events(on)))
     }
 
     fn set_wait(&mut self, wait: Wait) {

@@ -46,7 +46,7 @@ impl<P: Pairs> Transmit for TransmitHalf<P> {
     }
 
     fn pending(&mut self) -> usize {
-        self.slot().with_patience(TransmitQueue::pending)
+        self.slot().with(TransmitQueue::pending)
     }
 
     fn is_ready(&self) -> bool {

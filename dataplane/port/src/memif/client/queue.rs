@@ -48,7 +48,7 @@ impl TransmitQueue {
     /// room for.
     #[inline]
     fn put(&mut self, frames: &[Frame<'_>]) -> usize {
-        let room = frames.iter().take(self.ring.room().into());
+        let room = frames.iter().take(usize::from(self.ring.room()).min(BATCH_MAX));
         let count = room.take_while(|frame| frame.len() <= BUFFER).count();
         let Self { ring, buffers, copier, .. } = self;
         let mut space = frame::CopySpace::new();

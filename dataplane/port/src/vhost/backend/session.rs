@@ -54,16 +54,15 @@ impl Backend {
                 let body = [number, descriptors, device, driver, 0];
                 say(FrontendReq::SET_VRING_ADDR, &body, &[])?;
             }
-            let slot = self.device.slot(index).lock();
-            let call = match &*slot {
-                State::Running(queue) | State::Failed(_, queue) => &queue.call,
-                State::Stopped => {
-                    // Otherwise it is where its mark says.
-                    say(FrontendReq::SET_VRING_BASE, &[pair(number, vring.base.into())], &[])?;
-                    &vring.call
-                }
+            let call = match &*self.device.slot(index).lock() {
+                State::Running(queue) | State::Failed(_, queue) => Some(queue.call.clone()),
+                State::Stopped => None,
             };
-            if let Some(call) = call {
+            if call.is_none() {
+                // Otherwise it is where its mark says.
+                say(FrontendReq::SET_VRING_BASE, &[pair(number, vring.base.into())], &[])?;
+            }
+            if let Some(call) = call.as_ref().unwrap_or(&vring.call) {
                 say(FrontendReq::SET_VRING_CALL, &[number], &[call.as_fd()])?;
             }
             if vring.enabled {
@@ -88,9 +87,8 @@ impl Backend {
     /// Signals all running queues: whoever used buffers before may not have done so.
     pub(crate) fn call_all(&self) {
         for index in 0..self.vrings.len() {
-            if let State::Running(running) = &*self.device.slot(index).lock()
-                && let Some(call) = &running.call
-            {
+            let call = self.device.slot(index).look(|queue| queue.call.clone());
+            if let Some(call) = call.flatten() {
                 call.signal();
             }
         }

@@ -60,7 +60,7 @@ pub enum Invalid {
     #[error("gso_type does not match the packet")]
     Mismatch,
     /// Segments without payload, or more than [`SEGMENTS_MAX`].
-    #[error("gso_size {0}")]
+    #[error("gso_size {0}: allowed are those that make 1 to {SEGMENTS_MAX} segments")]
     GsoSize(u16),
     /// Segmentation without a partial checksum.
     #[error("gso_type without a partial checksum")]

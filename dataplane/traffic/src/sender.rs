@@ -1,5 +1,7 @@
 //! The sender: test frames at a given rate, size and burst, or as fast as possible.
 
+use std::ops::Range;
+
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 
@@ -213,45 +215,48 @@ impl OpenLane {
         let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
         let frames = (0..self.heads.len()).map(|slot| users::build(&users, &flow(slot), size));
         let (heads, tail) = split(frames, behind + FRAME_MIN);
-        let turn = Some(Turn::new(users, heads.get(0)));
+        let turn = heads.each(0..1).next().map(|head| Turn::new(users, head));
         Ok(Self { heads, tail, turn, behind, ..self })
     }
 
     /// Stamps and transmits the lane's next `count` frames, each with its due tick `due(index)`;
     /// returns how many the port accepted. The other frames keep their numbers and are stamped
     /// again next time.
-    #[inline]
+    #[inline(never)] // Its loops need the registers.
     pub(crate) fn send(
         &mut self,
         count: usize,
         due: impl Fn(u64) -> u64,
     ) -> Result<usize, RoleError> {
-        let slots = self.heads.len();
-        let first = (self.sent % slots as u64) as usize;
+        let (first_stream, flows, behind) = (self.first_stream, self.flows, self.behind);
+        let first = (self.sent % self.heads.len() as u64) as usize;
         // Incremented instead of divided again for every frame: a division takes as long as the
         // rest.
-        let (mut slot, mut flow) = (first, self.sent % self.flows);
-        let mut sequence = self.sent / self.flows;
-        for index in 0..count as u64 {
-            let ticks = due(index);
-            let stream = self.first_stream + flow as u16;
-            let head = self.heads.get_mut(slot);
-            test_frame::stamp(&mut head[self.behind..], Stamp { stream, sequence, ticks });
-            if let Some(turn) = &mut self.turn {
-                turn.put(head);
-            }
-            slot = if slot + 1 == slots { 0 } else { slot + 1 };
-            flow += 1;
-            if flow == self.flows {
-                (flow, sequence) = (0, sequence + 1);
+        let (mut flow, mut sequence) = (self.sent % flows, self.sent / flows);
+        let mut index = 0;
+        for part in self.heads.parts(first, count) {
+            for head in self.heads.each_mut(part) {
+                let (stream, ticks) = (first_stream + flow as u16, due(index));
+                test_frame::stamp(&mut head[behind..], Stamp { stream, sequence, ticks });
+                if let Some(turn) = &mut self.turn {
+                    turn.put(head);
+                }
+                index += 1;
+                flow += 1;
+                if flow == flows {
+                    (flow, sequence) = (0, sequence + 1);
+                }
             }
         }
-        let ring = (first..slots).chain(0..slots).take(count).map(|slot| self.heads.get(slot));
         let tail = Frame::from(self.tail.as_slice());
-        let burst: Batch<'_> = match tail.len() {
-            0 => ring.map(Frame::from).collect(),
-            len => ring.map(|head| tail.with_head(head, 0..len)).collect(),
-        };
+        let mut burst = Batch::new();
+        for part in self.heads.parts(first, count) {
+            let heads = self.heads.each(part);
+            match tail.len() {
+                0 => burst.extend(heads.map(Frame::from)),
+                len => burst.extend(heads.map(|head| tail.with_head(head, 0..len))),
+            }
+        }
         let taken = self.tx.transmit(&burst).map_err(RoleError::port(&self.uri))?;
         self.sent += taken as u64;
         if let Some(turn) = &mut self.turn {
@@ -296,8 +301,8 @@ impl Heads {
         let bytes = vec![0; heads.len() * head_len.next_multiple_of(Self::LINE) + Self::LINE];
         let first = bytes.as_ptr().align_offset(Self::LINE).min(Self::LINE);
         let mut new = Self { bytes: bytes.into(), first, head_len, len: heads.len() };
-        for (slot, head) in heads.iter().enumerate() {
-            new.get_mut(slot).copy_from_slice(head);
+        for (place, head) in new.each_mut(0..heads.len()).zip(heads) {
+            place.copy_from_slice(head);
         }
         new
     }
@@ -306,20 +311,36 @@ impl Heads {
         self.len
     }
 
+    /// Returns the numbers of `count` heads from `first` on, in two parts: they begin anew behind the
+    /// last one. There are at least `count`.
     #[inline]
-    fn start(&self, slot: usize) -> usize {
-        self.first + slot * self.head_len.next_multiple_of(Self::LINE)
+    fn parts(&self, first: usize, count: usize) -> [Range<usize>; 2] {
+        let end = first + count;
+        [first..end.min(self.len), 0..end.saturating_sub(self.len)]
     }
 
     #[inline]
-    fn get(&self, slot: usize) -> &[u8] {
-        &self.bytes[self.start(slot)..][..self.head_len]
+    fn stride(&self) -> usize {
+        self.head_len.next_multiple_of(Self::LINE)
+    }
+
+    /// Returns where these heads are.
+    #[inline]
+    fn places(&self, heads: Range<usize>) -> Range<usize> {
+        let place = |head| self.first + head * self.stride();
+        place(heads.start)..place(heads.end)
     }
 
     #[inline]
-    fn get_mut(&mut self, slot: usize) -> &mut [u8] {
-        let (start, len) = (self.start(slot), self.head_len);
-        &mut self.bytes[start..][..len]
+    fn each(&self, heads: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let (places, len) = (self.places(heads), self.head_len);
+        self.bytes[places].chunks_exact(self.stride()).map(move |head| &head[..len])
+    }
+
+    #[inline]
+    fn each_mut(&mut self, heads: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        let (places, stride, len) = (self.places(heads), self.stride(), self.head_len);
+        self.bytes[places].chunks_exact_mut(stride).map(move |head| &mut head[..len])
     }
 }
 

@@ -89,7 +89,7 @@ pub fn stamp(frame: &mut [u8], stamp: Stamp) {
     header[14..22].copy_from_slice(&stamp.ticks.to_be_bytes());
     let Stamp { stream, sequence, ticks } = stamp;
     let first = u64::from(MAGIC) << 16 | u64::from(stream);
-    let check = checksum::internet_of_words(&[first, sequence, ticks]);
+    let check = checksum::internet_of_words([first, sequence, ticks]);
     header[..2].copy_from_slice(&check.to_be_bytes());
 }
 
@@ -141,7 +141,7 @@ pub fn read_head(head: &[u8; FRAME_MIN], len: usize) -> Verdict {
         return Verdict::Foreign;
     }
     // The test header follows the checksum of UDP.
-    if checksum::internet_of_words(&[rest & 0xffff_ffff_ffff, sequence, ticks]) != 0 {
+    if checksum::internet_of_words([rest & 0xffff_ffff_ffff, sequence, ticks]) != 0 {
         return Verdict::Corrupt(None);
     }
     Verdict::Intact(Stamp { stream: rest as u16, sequence, ticks })

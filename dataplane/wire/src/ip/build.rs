@@ -34,7 +34,7 @@ impl Header<Ipv4Addr> {
         let first = 0x45 << 56 | u64::from(self.tos) << 48 | u64::from(len) << 32 | 0x4000; // don't fragment
         let second = u64::from(self.ttl) << 56 | u64::from(self.protocol) << 48;
         let (src, dst) = (u64::from(u32::from(self.src)), u64::from(u32::from(self.dst)));
-        let sum = checksum::internet_of_words(&[first, second, src << 32 | dst]);
+        let sum = checksum::internet_of_words([first, second, src << 32 | dst]);
         out[0..8].copy_from_slice(&first.to_be_bytes());
         out[8..16].copy_from_slice(&(second | u64::from(sum) << 32 | src).to_be_bytes());
         out[16..20].copy_from_slice(&(dst as u32).to_be_bytes());

@@ -104,8 +104,13 @@ files=("$folder"/*.json)
 "$dray" report "${files[@]}" --format papers -o "$page"
 echo "the papers' claims, held against these results: $page" >&2
 
-# Without what each of up to 256 roles needed and spent, of which no claim is, and without folders of this machine.
-reduce='(.results[]?, .streams[]?) |= if .cpu and .pairs > 1
+# Without what each of up to 256 roles needed and spent, of which no claim is, with the command lines of other programs
+# only in the first row of each technique, and without folders of this machine.
+reduce='(.results | arrays) |= (reduce .[] as $row ({rows: [], known: {}};
+        .known[$row.technique] as $known |
+        .rows += [$row | if .programs and $known then .programs.commands = [] else . end] |
+        .known[$row.technique] = true) | .rows) |
+    (.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
     if .incomplete then .incomplete.journal = null else . end |
     (.results[]? | .programs? // empty | .commands[]) |=

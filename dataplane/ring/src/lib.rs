@@ -63,7 +63,7 @@
 #[cfg(not(loom))]
 mod align;
 mod chain;
-mod free;
+mod ids;
 mod lie;
 mod mark;
 pub mod memif;

@@ -1,5 +1,6 @@
 //! A virtqueue of a virtio port with its buffers, ready to move frames.
 
+use std::iter;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, compiler_fence};
@@ -8,19 +9,20 @@ use arrayvec::ArrayVec;
 use dray_ring::packed::{PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDriver, SplitLayout};
 use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
-use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
+use dray_wire::offload::{Offloads, VIRTIO_NET_LEN, VirtioNet};
 
 use super::VirtioUri;
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
 use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::fill::Fill;
-use crate::frame::{self, Copier, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
+use crate::frame::{self, Copier, Copies, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
 use crate::headers::{self, Headers};
+use crate::list::{List, Space};
 use crate::pairs;
 use crate::slot::Failure;
-use crate::{BATCH_MAX, Batch, Take};
+use crate::{BATCH_MAX, Take};
 
 /// Number of slots that the longest frame takes.
 pub(super) const SLOTS_MAX: usize = OFFLOADED_LIMIT.div_ceil(SLOT_FRAME);
@@ -114,7 +116,7 @@ impl pairs::TransmitQueue for TransmitQueue {
 
     fn pending(&mut self) -> Result<usize, Failure> {
         either!(&mut self.queue, queue => {
-            queue.poll_each(usize::MAX, |_| ())?;
+            reclaim(queue)?;
             Ok(queue.in_use().into())
         })
     }
@@ -129,8 +131,7 @@ fn transmit<Q: DriverQueue>(
     terms: &Terms,
     frames: &[Frame<'_>],
 ) -> Result<(usize, bool), Lie> {
-    // Reclaims the slots of transmitted frames.
-    queue.poll_each(usize::MAX, |_| ())?;
+    reclaim(queue)?;
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];
@@ -142,6 +143,12 @@ fn transmit<Q: DriverQueue>(
         }
     }
     Ok((taken, queue.publish()))
+}
+
+/// Frees the slots of transmitted frames.
+#[inline(never)] // As for every loop over a batch: it needs the registers.
+fn reclaim<Q: DriverQueue>(queue: &mut Q) -> Result<(), Lie> {
+    queue.poll_each(usize::MAX, |_| ())
 }
 
 /// Returns true if the frame takes one slot, and its header asks for nothing.
@@ -161,16 +168,49 @@ fn transmit_short<Q: DriverQueue>(
 ) -> usize {
     let mut ids = ArrayVec::<u16, BATCH_MAX>::new();
     queue.ids(&mut ids);
-    let short = frames.iter().zip(&ids).take_while(|(frame, _)| is_short(frame)).count();
-    let (frames, ids) = (&frames[..short], &ids[..short]);
     let mut space = frame::CopySpace::new();
-    let mut copies = space.list();
-    for (frame, &id) in frames.iter().zip(ids) {
-        frame.add_copies(slots.frame(id), &mut copies);
-    }
+    let (copies, short, posted_alike) = list_short(slots, posted, frames, &ids, space.list());
     // SAFETY: the slots have room for frames of this length, and no code of ours reads them.
     unsafe { copier.copy_each(copies.as_slice()) };
-    // Number of slots that are filled and wait to be posted with unchanged descriptors.
+    if posted_alike {
+        queue.repost(short as u16);
+    } else {
+        post(queue, slots, posted, &frames[..short], &ids);
+    }
+    short
+}
+
+/// Lists the copies of short frames to the slots `ids`, up to the first other frame. Returns the list, the
+/// number of frames, and true if the descriptors of all these slots are those of their frames already.
+#[inline(never)]
+fn list_short<'s>(
+    slots: Slots,
+    posted: &[u16],
+    frames: &[Frame<'_>],
+    ids: &[u16],
+    mut copies: Copies<'s>,
+) -> (Copies<'s>, usize, bool) {
+    let (mut short, mut posted_alike) = (0, true);
+    for (frame, &id) in frames.iter().zip(ids) {
+        if !is_short(frame) {
+            break;
+        }
+        frame.add_copies(slots.frame(id), &mut copies);
+        posted_alike &= posted[usize::from(id)] == frame.len() as u16;
+        short += 1;
+    }
+    (copies, short, posted_alike)
+}
+
+/// Posts the slots `ids` with `frames`, some of which have another length than the slot's frame before.
+fn post<Q: DriverQueue>(
+    queue: &mut Q,
+    slots: Slots,
+    posted: &mut [u16],
+    frames: &[Frame<'_>],
+    ids: &[u16],
+) {
+    // Number of slots that wait to be posted with unchanged descriptors.
     let mut run = 0;
     for (frame, &id) in frames.iter().zip(ids) {
         let len = frame.len() as u16;
@@ -187,7 +227,6 @@ fn transmit_short<Q: DriverQueue>(
         queue.post(&[buffer(start, HEADER_LEN, frame.len(), Access::Read)]);
     }
     queue.repost(run);
-    short
 }
 
 /// Transmits a frame that takes several slots, or has an offload. Returns true if there was room. A
@@ -332,53 +371,37 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     gathered: &mut Gathered,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
-    queue.poll_each(filled.remaining_capacity(), |used| filled.push(used))?;
+    fill(queue, filled)?;
     let mut room = gathered.room();
-    let mut batch = Batch::new();
-    // Number of buffers of each frame.
+    let mut space = Space::<Frame<'_>, BATCH_MAX>::new();
+    let mut batch = space.list();
+    // Number of buffers of each frame, if any has several.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
     let mut next = 0;
-    while !batch.is_full() && next < filled.len() {
+    while batch.len() < BATCH_MAX && next < filled.len() {
+        let before = batch.len();
+        // SAFETY: the queue holds the memory, and is locked for longer than the frames are lent.
+        batch = unsafe { lend_short::<OFFLOADS>(slots, terms.headers, &filled[next..], batch) };
+        let short = batch.len() - before;
+        if short > 0 {
+            next += short;
+            if !counts.is_empty() {
+                counts.extend(iter::repeat_n(1, short));
+            }
+            continue;
+        }
         let first = filled[next];
         if first.len == 0 {
             // Returned empty, because no frame fitted. Its place in the order is kept.
-            if !batch.is_empty() {
+            if before > 0 {
                 break;
             }
             filled.remove(0);
             queue.repost(1);
             continue;
         }
-        if let Some(ahead) = filled.get(next + 8) {
-            // SAFETY: the header is a part of the slot.
-            frame::prefetch_to_read(unsafe { slots.frame(ahead.id).sub(HEADER_LEN) }.as_ptr());
-        }
-        let start = slots.frame(first.id);
-        // SAFETY: the last two bytes of the header lie just before the frame, at an even address.
-        let buffers = unsafe { start.sub(2).cast::<AtomicU16>().as_ref() }.load(Ordering::Relaxed);
-        let buffers = u16::from_le(buffers);
+        let buffers = buffers(slots.frame(first.id));
         let len = first.len.wrapping_sub(HEADER_LEN as u32);
-        if buffers == 1 && (1..=SLOT_FRAME).contains(&(len as usize)) {
-            let offload = match OFFLOADS {
-                // SAFETY: header and frame lie in the slot.
-                true => unsafe { terms.headers.read(start.sub(HEADER_LEN), len) },
-                false => Some(Offload::None),
-            };
-            if let Some(offload) = offload {
-                // SAFETY: the slot holds `len` bytes. The queue holds the memory, and is locked for
-                // longer than the frame is lent.
-                batch.push(unsafe {
-                    if OFFLOADS {
-                        Frame::shared_with(start, len, offload)
-                    } else {
-                        Frame::shared(start, len)
-                    }
-                });
-                counts.push(1);
-                next += 1;
-                continue;
-            }
-        }
         let all = usize::from(buffers);
         let most = SLOTS_MAX.min(slots.count());
         if !(1..=most).contains(&all) || len as usize > SLOT_FRAME {
@@ -390,11 +413,14 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
         }
         match gather(slots, &filled[next..next + all], terms.headers, &mut room)? {
             Gather::Frame(frame) => {
+                if counts.is_empty() {
+                    counts.extend(iter::repeat_n(1, before));
+                }
                 batch.push(frame);
                 counts.push(buffers);
                 next += all;
             }
-            Gather::Malformed if batch.is_empty() => {
+            Gather::Malformed if before == 0 => {
                 terms.malformed.fetch_add(1, Ordering::Relaxed);
                 filled.drain(..all);
                 queue.repost(buffers);
@@ -404,12 +430,64 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
         }
     }
     let lent = batch.len();
-    let taken = if lent > 0 { take(&batch).min(lent) } else { 0 };
+    let taken = if lent > 0 { take(batch.as_slice()).min(lent) } else { 0 };
     // Ids become free in the order in which their buffers came back, so these are the oldest ones.
-    let done = counts[..taken].iter().sum();
+    let done = counts.get(..taken).map_or(taken as u16, |counts| counts.iter().sum());
     queue.repost(done);
     filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
+}
+
+/// Adds the buffers that the back end has returned, as many as fit.
+#[inline(never)]
+fn fill<Q: DriverQueue>(queue: &mut Q, filled: &mut ArrayVec<Used, FILLED_MAX>) -> Result<(), Lie> {
+    let mut space = Space::<Used, FILLED_MAX>::new();
+    let mut list = space.list();
+    queue.poll_each(filled.remaining_capacity(), |used| list.push(used))?;
+    filled.try_extend_from_slice(list.as_slice()).expect("no more than there is room for");
+    Ok(())
+}
+
+/// Adds frames that lie in one slot of `filled` each, with a valid header, up to the first other one or
+/// until the batch is full.
+///
+/// # Safety
+/// The slots must stay mapped while the frames are used.
+#[inline(never)]
+unsafe fn lend_short<'s, 'a, const OFFLOADS: bool>(
+    slots: Slots,
+    headers: Headers,
+    filled: &[Used],
+    mut batch: List<'s, Frame<'a>>,
+) -> List<'s, Frame<'a>> {
+    for (at, used) in filled[..filled.len().min(BATCH_MAX - batch.len())].iter().enumerate() {
+        if let Some(ahead) = filled.get(at + 8) {
+            // SAFETY: the header is a part of the slot.
+            frame::prefetch_to_read(unsafe { slots.frame(ahead.id).sub(HEADER_LEN) }.as_ptr());
+        }
+        let start = slots.frame(used.id);
+        let len = used.len.wrapping_sub(HEADER_LEN as u32);
+        if buffers(start) != 1 || !(1..=SLOT_FRAME).contains(&(len as usize)) {
+            break;
+        }
+        // SAFETY: header and frame lie in the slot, which stays mapped by the contract.
+        batch.push(unsafe {
+            if OFFLOADS {
+                let Some(offload) = headers.read(start.sub(HEADER_LEN), len) else { break };
+                Frame::shared_with(start, len, offload)
+            } else {
+                Frame::shared(start, len)
+            }
+        });
+    }
+    batch
+}
+
+/// Returns the number of buffers of the frame that begins at `start`, in a slot.
+#[inline(always)]
+fn buffers(start: NonNull<u8>) -> u16 {
+    // SAFETY: the last two bytes of the header lie just before the frame, at an even address.
+    u16::from_le(unsafe { start.sub(2).cast::<AtomicU16>().as_ref() }.load(Ordering::Relaxed))
 }
 
 /// Contents of the buffers of a frame.

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::chain::{Access, Buffer, Descriptor, NEXT, WRITE};
-use crate::free::FreeIds;
+use crate::ids::Ids;
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position};
 use crate::sync::{Ordering, fence};
@@ -13,12 +13,10 @@ use crate::{DriverQueue, Lie, Used};
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedLayout,
-    /// Free identities, as many as free descriptors.
-    free: FreeIds,
+    /// Identities, as many as descriptors; as many are free.
+    ids: Ids,
     /// Identity after this one in its chain: the device only sees the first.
     next_id: Box<[u16]>,
-    /// Number of descriptors of the chain with this identity; 0 if it is not posted.
-    out: Box<[u16]>,
     /// Buffer that each identity was last posted with.
     buffers: Box<[Buffer]>,
     /// Next descriptor to write.
@@ -39,9 +37,8 @@ impl PackedDriver {
         let size = ring.size.get();
         Self {
             ring,
-            free: FreeIds::all(ring.size),
+            ids: Ids::all(ring.size),
             next_id: vec![0; size.into()].into(),
-            out: vec![0; size.into()].into(),
             buffers: vec![Buffer { address: 0, len: 0, access: Access::Read }; size.into()].into(),
             next: Position::START,
             unpublished: 0,
@@ -72,24 +69,23 @@ impl PackedDriver {
 impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
-        self.free.copy_to(out);
+        self.ids.copy_to(out);
     }
 
     #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free.count()).contains(n))?;
-        let id = self.free.at(0);
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.ids.count()).contains(n))?;
+        let id = self.ids.at(0);
         for offset in 1..count {
-            let before = usize::from(self.free.at(offset - 1));
-            self.next_id[before] = self.free.at(offset);
+            let before = usize::from(self.ids.at(offset - 1));
+            self.next_id[before] = self.ids.at(offset);
         }
         for (offset, buffer) in (0..).zip(buffers) {
-            self.buffers[usize::from(self.free.at(offset))] = *buffer;
+            self.buffers[usize::from(self.ids.at(offset))] = *buffer;
         }
-        self.free.take(count);
+        self.ids.take_chain(count);
         self.unpublished += count;
-        self.out[usize::from(id)] = count;
         for (offset, buffer) in (1..).zip(buffers) {
             let next = if offset < count { NEXT } else { 0 };
             let Buffer { address, len, .. } = *buffer;
@@ -119,7 +115,7 @@ impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, Lie> {
         // Only what was posted and published can be returned by the device.
-        let known = self.ring.size.get() - self.free.count() - self.unpublished;
+        let known = self.ring.size.get() - self.ids.count() - self.unpublished;
         if known == 0 {
             return Ok(None);
         }
@@ -127,16 +123,12 @@ impl DriverQueue for PackedDriver {
         if !self.used.is_used(flags) {
             return Ok(None);
         }
-        let count = self.out.get_mut(usize::from(id)).map(std::mem::take);
-        let Some(count) = count.filter(|count| (1..=known).contains(count)) else {
-            return Err(Lie::NotOut { id: id.into() });
-        };
+        let next_id = &self.next_id[..];
+        let mut free = self.ids.returning();
+        let count = free.put_chain(id, known, |id| next_id[usize::from(id)]);
+        let Some(count) = count else { return Err(Lie::NotOut { id: id.into() }) };
+        free.done();
         self.used = self.used.forward(count, self.ring.size);
-        let mut freed = id;
-        for _ in 0..count {
-            self.free.put(freed);
-            freed = self.next_id[usize::from(freed)];
-        }
         // Without WRITE the length has no meaning (section 2.8.4).
         let len = if flags & WRITE != 0 { len } else { 0 };
         Ok(Some(Used { id, len }))
@@ -146,8 +138,8 @@ impl DriverQueue for PackedDriver {
     fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut used) = (self.ring, self.used);
-        let known = ring.size.get() - self.free.count() - self.unpublished;
-        let (mut free, out) = (self.free.returning(), &mut self.out[..]);
+        let known = ring.size.get() - self.ids.count() - self.unpublished;
+        let mut free = self.ids.returning();
         let mut left = most.min(known.into());
         while left > 0 {
             let Descriptor { len, flags, tag: id, .. } = ring.descriptor(used.at);
@@ -155,10 +147,9 @@ impl DriverQueue for PackedDriver {
                 left = 0;
                 break;
             }
-            let count = out.get_mut(usize::from(id)).filter(|count| **count == 1);
-            let Some(count) = count else { break };
-            *count = 0;
-            free.put(id);
+            if !free.put(id) {
+                break;
+            }
             each(Used { id, len: if flags & WRITE != 0 { len } else { 0 } });
             used = used.forward(1, ring.size);
             left -= 1;
@@ -174,17 +165,16 @@ impl DriverQueue for PackedDriver {
     }
 
     fn in_use(&self) -> u16 {
-        self.ring.size.get() - self.free.count()
+        self.ring.size.get() - self.ids.count()
     }
 
-    #[inline(always)]
+    #[inline(never)] // Its loop needs the registers.
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free.count(), "more buffers than free descriptors");
+        assert!(count <= self.ids.count(), "more buffers than free descriptors");
         let (ring, mut next, mut first) = (self.ring, self.next, self.first);
-        let (out, buffers) = (&mut self.out[..], &self.buffers[..]);
-        for part in self.free.first(count) {
+        let buffers = &self.buffers[..];
+        for part in self.ids.first(count) {
             for &id in part {
-                out[usize::from(id)] = 1;
                 let buffer = buffers[usize::from(id)];
                 let Buffer { address, len, .. } = buffer;
                 let flags = buffer.flags() | next.available_flag();
@@ -198,7 +188,7 @@ impl DriverQueue for PackedDriver {
             }
         }
         (self.next, self.first) = (next, first);
-        self.free.take(count);
+        self.ids.take(count);
         self.unpublished += count;
     }
 

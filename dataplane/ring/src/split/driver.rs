@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::chain::{Buffer, Descriptor, NEXT};
-use crate::free::FreeIds;
+use crate::ids::Ids;
 use crate::split::SplitLayout;
 use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY};
 use crate::sync::{Ordering, fence};
@@ -13,14 +13,12 @@ use crate::{DriverQueue, Lie, Used, event_wanted};
 #[derive(Debug)]
 pub struct SplitDriver {
     ring: SplitLayout,
-    /// Free descriptors.
-    free: FreeIds,
+    /// Indices of the descriptors, free or posted.
+    ids: Ids,
     /// Content of the descriptor table and the available ring, which are written only where it
     /// changes.
     descriptors: Box<[Descriptor]>,
     available: Box<[u16]>,
-    /// Number of descriptors of the chain with this head; 0 if it is not posted.
-    out: Box<[u16]>,
     /// Next entry of the available ring to write, running.
     next: u16,
     /// Available index that the device knows.
@@ -42,10 +40,9 @@ impl SplitDriver {
         let unset = Descriptor { tag: u16::MAX, ..Descriptor::default() };
         Self {
             ring,
-            free: FreeIds::all(ring.size),
+            ids: Ids::all(ring.size),
             descriptors: vec![unset; size.into()].into(),
             available: vec![u16::MAX; size.into()].into(),
-            out: vec![0; size.into()].into(),
             next: 0,
             published: 0,
             used: 0,
@@ -87,41 +84,30 @@ impl SplitDriver {
         self.used_seen = index;
         Ok(index != self.used)
     }
-
-    /// Frees the descriptors of the chain that begins with `head`.
-    #[inline(always)]
-    fn free_chain(&mut self, head: u16, count: u16) {
-        let mut index = head;
-        for _ in 0..count {
-            self.free.put(index);
-            index = self.descriptors[usize::from(index)].tag;
-        }
-    }
 }
 
 impl DriverQueue for SplitDriver {
     #[inline(always)]
     fn ids<const N: usize>(&self, out: &mut ArrayVec<u16, N>) {
-        self.free.copy_to(out);
+        self.ids.copy_to(out);
     }
 
     #[inline(always)]
     fn post(&mut self, buffers: &[Buffer]) -> Option<u16> {
         let count =
-            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.free.count()).contains(n))?;
-        let head = self.free.at(0);
+            u16::try_from(buffers.len()).ok().filter(|n| (1..=self.ids.count()).contains(n))?;
+        let head = self.ids.at(0);
         for (offset, buffer) in (0..).zip(buffers) {
-            let index = self.free.at(offset);
+            let index = self.ids.at(offset);
             let (next, tag) =
-                if offset + 1 < count { (NEXT, self.free.at(offset + 1)) } else { (0, 0) };
+                if offset + 1 < count { (NEXT, self.ids.at(offset + 1)) } else { (0, 0) };
             let Buffer { address, len, .. } = *buffer;
             self.set_descriptor(
                 index,
                 Descriptor { address, len, flags: buffer.flags() | next, tag },
             );
         }
-        self.free.take(count);
-        self.out[usize::from(head)] = count;
+        self.ids.take_chain(count);
         let known = &mut self.available[self.ring.size.slot(self.next)];
         if *known != head {
             *known = head;
@@ -156,12 +142,16 @@ impl DriverQueue for SplitDriver {
         }
         let (id, len) = self.ring.used(self.used);
         let (id, len) = (u32::from_le(id), u32::from_le(len));
-        let count = usize::try_from(id).ok().and_then(|id| self.out.get_mut(id));
-        let count = count.map(std::mem::take).filter(|count| *count > 0);
-        let Some(count) = count else { return Err(Lie::NotOut { id }) };
+        let Ok(head) = u16::try_from(id) else { return Err(Lie::NotOut { id }) };
+        let descriptors = &self.descriptors[..];
+        let mut free = self.ids.returning();
+        let count = free.put_chain(head, u16::MAX, |id| descriptors[usize::from(id)].tag);
+        if count.is_none() {
+            return Err(Lie::NotOut { id });
+        }
+        free.done();
         self.used = self.used.wrapping_add(1);
-        self.free_chain(id as u16, count);
-        Ok(Some(Used { id: id as u16, len }))
+        Ok(Some(Used { id: head, len }))
     }
 
     #[inline(always)]
@@ -171,17 +161,14 @@ impl DriverQueue for SplitDriver {
         }
         // Locals, as in `repost`.
         let (ring, mut used) = (self.ring, self.used);
-        let (mut free, out) = (self.free.returning(), &mut self.out[..]);
+        let mut free = self.ids.returning();
         let most = most.min(self.used_seen.wrapping_sub(used).into());
         let mut left = most;
         while left > 0 {
             let (id, len) = ring.used(used);
             let (id, len) = (u32::from_le(id), u32::from_le(len));
-            let count = usize::try_from(id).ok().and_then(|id| out.get_mut(id));
-            let Some(count) = count.filter(|count| **count == 1) else { break };
-            *count = 0;
-            free.put(id as u16);
-            each(Used { id: id as u16, len });
+            let Some(id) = u16::try_from(id).ok().filter(|id| free.put(*id)) else { break };
+            each(Used { id, len });
             used = used.wrapping_add(1);
             left -= 1;
         }
@@ -196,18 +183,17 @@ impl DriverQueue for SplitDriver {
     }
 
     fn in_use(&self) -> u16 {
-        self.ring.size.get() - self.free.count()
+        self.ring.size.get() - self.ids.count()
     }
 
-    #[inline(always)]
+    #[inline(never)] // Its loop needs the registers.
     fn repost(&mut self, count: u16) {
-        assert!(count <= self.free.count(), "more buffers than free descriptors");
+        assert!(count <= self.ids.count(), "more buffers than free descriptors");
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut next) = (self.ring, self.next);
-        let (out, available) = (&mut self.out[..], &mut self.available[..]);
-        for part in self.free.first(count) {
+        let available = &mut self.available[..];
+        for part in self.ids.first(count) {
             for &id in part {
-                out[usize::from(id)] = 1;
                 let known = &mut available[ring.size.slot(next)];
                 if *known != id {
                     *known = id;
@@ -217,7 +203,7 @@ impl DriverQueue for SplitDriver {
             }
         }
         self.next = next;
-        self.free.take(count);
+        self.ids.take(count);
     }
 
     fn want_calls(&mut self, on: bool) -> bool {

@@ -9,7 +9,8 @@ use crate::QueueSize;
 /// The identities of a driver, free or posted, as a ring: they are taken in the order in which they
 /// were returned. A device that returns buffers in order therefore finds each identity in the same
 /// place in every round: neither side's cache loses the lines of the ring, and taking and returning
-/// store nothing but the ends of its parts.
+/// chains of one buffer store nothing but the ends of its parts. Out of order, each return exchanges
+/// two identities.
 ///
 /// In a loop over many identities, [`first`](Self::first) lends the slices that hold them and
 /// [`returning`](Self::returning) is a local of the loop: fields behind `&mut self` would be read
@@ -17,7 +18,7 @@ use crate::QueueSize;
 #[derive(Debug)]
 pub(crate) struct Ids {
     /// Each identity once; as many entries as the queue's size, a power of two. The free ones are
-    /// those from `first` to `end`, the posted ones the others, and their order goes on from `end`.
+    /// those from `first` to `end`, the posted ones the others.
     ring: Box<[u16]>,
     /// Entry of the ring that holds each identity.
     places: Box<[u16]>,
@@ -165,16 +166,16 @@ impl Returning<'_> {
     }
 }
 
-/// Returns true if the identity, which there is, has its place in the part of the ring between these
-/// running indices.
+/// Returns true if the identity, below the ring's size, has its place between the running indices
+/// `posted`.
 #[inline(always)]
 fn is_posted(ring: &[u16], places: &[u16], posted: &Range<usize>, id: u16) -> bool {
     let place = usize::from(places[usize::from(id)]);
     slot(ring, place.wrapping_sub(posted.start)) < posted.end.wrapping_sub(posted.start)
 }
 
-/// Makes a posted identity the first one of that part, in exchange for the one that is. Returns false
-/// if it is not posted. Takes the ends of the part by value, so that they stay in the caller's registers.
+/// Makes an identity the first one of `posted`, in exchange for the one that is. Returns false if it
+/// is not posted. Takes the running indices by value, so that they stay in the caller's registers.
 #[cold]
 fn move_up(ring: &mut [u16], places: &mut [u16], posted: Range<usize>, id: u16) -> bool {
     if !is_posted(ring, places, &posted, id) {
@@ -275,10 +276,32 @@ mod tests {
             }
             assert!(before.iter().all(|id| !returning.put(*id)), "all are free");
             returning.done();
-            let mut after = free(&ids);
-            after.sort_unstable();
-            assert!(after.iter().copied().eq(0..8), "{after:?}");
+            let free_before = before[6..].to_vec();
+            let expected = match round % 2 {
+                0 => [&free_before, two, chain, &[one]].concat(),
+                _ => [&free_before, &[one][..], chain, two].concat(),
+            };
+            assert_eq!(free(&ids), expected);
         }
+    }
+
+    #[test]
+    fn id_that_does_not_come_back_stays_posted() {
+        let mut ids = eight();
+        let held = ids.at(0);
+        ids.take(1);
+        for _ in 0..100 {
+            let mut three = free(&ids)[..3].to_vec();
+            ids.take(3);
+            three.reverse();
+            put(&mut ids, three.iter().copied(), true);
+            let mut all = free(&ids);
+            assert_eq!(all[4..], three);
+            all.sort_unstable();
+            assert!(all.iter().copied().eq((0..8).filter(|id| *id != held)), "{all:?}");
+        }
+        put(&mut ids, [held], true);
+        put(&mut ids, [held], false);
     }
 
     #[test]

@@ -11,7 +11,8 @@
 //!
 //! Functions called for every frame are always inlined (`#[inline(always)]`): otherwise their large
 //! results pass through memory, where reading a field next to one just written stalls the processor
-//! for longer than all the rest takes (see `make bench`).
+//! for longer than all the rest takes (see `make bench`). A loop over a batch is a function of its own:
+//! in a larger one, what it counts is kept in memory.
 //!
 //! Each side keeps to its own cache lines: it caches the other side's index until that runs out,
 //! and rewrites an entry only if the entry changes.
@@ -185,7 +186,8 @@ pub trait DriverQueue: Send {
     fn in_use(&self) -> u16;
 
     /// Posts the `count` identities that have been free for longest again, each as a chain of one
-    /// buffer, with the buffer that it was last posted with.
+    /// buffer, with the buffer that it was last posted with. None of them may have been posted in a
+    /// chain of several buffers last.
     ///
     /// # Panics
     /// If fewer are free.

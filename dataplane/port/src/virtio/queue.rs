@@ -146,7 +146,7 @@ fn transmit<Q: DriverQueue>(
 }
 
 /// Frees the slots of transmitted frames.
-#[inline(never)] // As for every loop over a batch: it needs the registers.
+#[inline(never)] // As the other loops over all frames of a batch: they need the registers.
 fn reclaim<Q: DriverQueue>(queue: &mut Q) -> Result<(), Lie> {
     queue.poll_each(usize::MAX, |_| ())
 }
@@ -175,7 +175,7 @@ fn transmit_short<Q: DriverQueue>(
     if posted_alike {
         queue.repost(short as u16);
     } else {
-        post(queue, slots, posted, &frames[..short], &ids);
+        post_each(queue, slots, posted, &frames[..short], &ids);
     }
     short
 }
@@ -203,7 +203,8 @@ fn list_short<'s>(
 }
 
 /// Posts the slots `ids` with `frames`, some of which have another length than the slot's frame before.
-fn post<Q: DriverQueue>(
+#[inline(never)]
+fn post_each<Q: DriverQueue>(
     queue: &mut Q,
     slots: Slots,
     posted: &mut [u16],
@@ -219,7 +220,9 @@ fn post<Q: DriverQueue>(
             run += 1;
             continue;
         }
-        queue.repost(std::mem::take(&mut run));
+        if run > 0 {
+            queue.repost(std::mem::take(&mut run));
+        }
         let start = slots.frame(id);
         if before == REWRITE {
             write_header(start, VirtioNet::default());
@@ -371,36 +374,34 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     gathered: &mut Gathered,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
-    fill(queue, filled)?;
+    poll_filled(queue, filled)?;
     let mut room = gathered.room();
     let mut space = Space::<Frame<'_>, BATCH_MAX>::new();
     let mut batch = space.list();
-    // Number of buffers of each frame, if any has several.
+    // Number of buffers of each frame, if any was gathered.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
     let mut next = 0;
-    while batch.len() < BATCH_MAX && next < filled.len() {
+    loop {
         let before = batch.len();
         // SAFETY: the queue holds the memory, and is locked for longer than the frames are lent.
         batch = unsafe { lend_short::<OFFLOADS>(slots, terms.headers, &filled[next..], batch) };
         let short = batch.len() - before;
-        if short > 0 {
-            next += short;
-            if !counts.is_empty() {
-                counts.extend(iter::repeat_n(1, short));
-            }
-            continue;
+        next += short;
+        if !counts.is_empty() {
+            counts.extend(iter::repeat_n(1, short));
         }
-        let first = filled[next];
+        let other = filled.get(next).filter(|_| batch.len() < BATCH_MAX);
+        let Some(&first) = other else { break };
         if first.len == 0 {
             // Returned empty, because no frame fitted. Its place in the order is kept.
-            if before > 0 {
+            if batch.len() > 0 {
                 break;
             }
             filled.remove(0);
             queue.repost(1);
             continue;
         }
-        let buffers = buffers(slots.frame(first.id));
+        let buffers = buffers_of(slots.frame(first.id));
         let len = first.len.wrapping_sub(HEADER_LEN as u32);
         let all = usize::from(buffers);
         let most = SLOTS_MAX.min(slots.count());
@@ -414,13 +415,13 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
         match gather(slots, &filled[next..next + all], terms.headers, &mut room)? {
             Gather::Frame(frame) => {
                 if counts.is_empty() {
-                    counts.extend(iter::repeat_n(1, before));
+                    counts.extend(iter::repeat_n(1, batch.len()));
                 }
                 batch.push(frame);
                 counts.push(buffers);
                 next += all;
             }
-            Gather::Malformed if before == 0 => {
+            Gather::Malformed if batch.len() == 0 => {
                 terms.malformed.fetch_add(1, Ordering::Relaxed);
                 filled.drain(..all);
                 queue.repost(buffers);
@@ -432,15 +433,19 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     let lent = batch.len();
     let taken = if lent > 0 { take(batch.as_slice()).min(lent) } else { 0 };
     // Ids become free in the order in which their buffers came back, so these are the oldest ones.
-    let done = counts.get(..taken).map_or(taken as u16, |counts| counts.iter().sum());
+    let done = if counts.is_empty() { taken as u16 } else { counts[..taken].iter().sum() };
     queue.repost(done);
     filled.drain(..usize::from(done));
     Ok((lent, queue.publish()))
 }
 
-/// Adds the buffers that the back end has returned, as many as fit.
+/// Adds the buffers that the back end has returned, as many as fit. With an error, none is added; the
+/// queue is given up then.
 #[inline(never)]
-fn fill<Q: DriverQueue>(queue: &mut Q, filled: &mut ArrayVec<Used, FILLED_MAX>) -> Result<(), Lie> {
+fn poll_filled<Q: DriverQueue>(
+    queue: &mut Q,
+    filled: &mut ArrayVec<Used, FILLED_MAX>,
+) -> Result<(), Lie> {
     let mut space = Space::<Used, FILLED_MAX>::new();
     let mut list = space.list();
     queue.poll_each(filled.remaining_capacity(), |used| list.push(used))?;
@@ -467,7 +472,7 @@ unsafe fn lend_short<'s, 'a, const OFFLOADS: bool>(
         }
         let start = slots.frame(used.id);
         let len = used.len.wrapping_sub(HEADER_LEN as u32);
-        if buffers(start) != 1 || !(1..=SLOT_FRAME).contains(&(len as usize)) {
+        if buffers_of(start) != 1 || !(1..=SLOT_FRAME).contains(&(len as usize)) {
             break;
         }
         // SAFETY: header and frame lie in the slot, which stays mapped by the contract.
@@ -485,7 +490,7 @@ unsafe fn lend_short<'s, 'a, const OFFLOADS: bool>(
 
 /// Returns the number of buffers of the frame that begins at `start`, in a slot.
 #[inline(always)]
-fn buffers(start: NonNull<u8>) -> u16 {
+fn buffers_of(start: NonNull<u8>) -> u16 {
     // SAFETY: the last two bytes of the header lie just before the frame, at an even address.
     u16::from_le(unsafe { start.sub(2).cast::<AtomicU16>().as_ref() }.load(Ordering::Relaxed))
 }

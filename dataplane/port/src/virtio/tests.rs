@@ -1,6 +1,7 @@
 //! Tests of the buffers that a back end returns, and of what the port makes of them.
 
 use std::io::{IoSliceMut, Read, Write};
+use std::iter;
 use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::ptr::{self, NonNull};
@@ -25,7 +26,7 @@ use crate::gathered::Gathered;
 use crate::headers::Headers;
 use crate::pairs::{ReceiveQueue as _, TransmitQueue as _};
 use crate::slot::Failure;
-use crate::{FRAME_LIMIT, Frame, PortUri};
+use crate::{BATCH_MAX, FRAME_LIMIT, Frame, PortUri};
 
 /// Address space in which the port's buffers have the same addresses as here.
 struct SameProcess;
@@ -118,6 +119,57 @@ fn frames_span_num_buffers_buffers() {
     assert_eq!(received(&[(1, 72), (1, 0)]), Ok(vec![60]));
 }
 
+/// Frames over one buffer and over several ones keep their numbers of buffers apart, however many are
+/// taken at a time.
+#[test]
+fn frames_that_are_not_taken_are_lent_again() {
+    const FULL: usize = HEADER_LEN + SLOT_FRAME;
+    const SIZE: u16 = 512;
+    let short = |count| vec![(1, 72); count];
+    let mixed = vec![(1, 72), (2, FULL), (0, 100), (1, 92), (1, 72)];
+    // The frame over two buffers is the last one of a batch.
+    let many = [short(BATCH_MAX - 1), vec![(2, FULL), (0, 100)], short(40)].concat();
+    for (returned, taken) in [(&mixed, 0..=4), (&many, 0..=0), (&many, 254..=256)]
+        .into_iter()
+        .flat_map(|(returned, taken)| taken.map(move |taken| (returned, taken)))
+    {
+        let heads = returned.iter().enumerate().filter(|(_, (buffers, _))| *buffers > 0);
+        let frames = heads.map(|(at, (buffers, _))| {
+            let parts = &returned[at..at + usize::from(*buffers)];
+            (parts.len(), parts.iter().map(|(_, len)| len).sum::<usize>() - HEADER_LEN)
+        });
+        let frames: Vec<_> = frames.collect();
+        let lens = |part: &[(usize, usize)]| {
+            part.iter().map(|(_, len)| *len).take(BATCH_MAX).collect::<Vec<_>>()
+        };
+        for packed in [false, true] {
+            let (uri, memory) = ring(packed, SIZE);
+            let (offsets, terms) = (memory.offsets(0), terms(Offloads::NONE));
+            let mut port =
+                ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
+            let mut device = device(&memory, &uri, &offsets);
+            either!(&mut device, device => give_back(device, returned));
+            let mut gathered = Gathered::new();
+            let mut receive = |taken| {
+                let mut lens = Vec::new();
+                let take = &mut |frames: &[Frame<'_>]| {
+                    lens.extend(frames.iter().map(Frame::len));
+                    taken
+                };
+                port.receive(&mut gathered, take).unwrap();
+                lens
+            };
+            assert_eq!(receive(taken), lens(&frames));
+            let posted = iter::from_fn(|| {
+                either!(&mut device, device => device.pop(&SameProcess, Access::Write)).unwrap()
+            });
+            let back: usize = frames[..taken].iter().map(|(buffers, _)| buffers).sum();
+            assert_eq!(posted.count(), usize::from(SIZE) - returned.len() + back, "{taken}");
+            assert_eq!(receive(usize::MAX), lens(&frames[taken..]), "{taken}");
+        }
+    }
+}
+
 /// A TCP packet over IPv4 of `len` bytes in all, and its header with this offload.
 fn packet(len: usize, offload: Offload) -> (VirtioNet, Vec<u8>) {
     let mut frame: Vec<u8> = (0..len).map(|at| (at * 7 / 3) as u8).collect();
@@ -203,7 +255,7 @@ fn read(device: &mut impl DeviceQueue) -> Vec<(VirtioNet, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some(chain) = device.pop(&SameProcess, Access::Read).unwrap() {
         let mut bytes = Vec::new();
-        for segment in std::iter::once(&chain.first).chain(device.rest()) {
+        for segment in iter::once(&chain.first).chain(device.rest()) {
             // SAFETY: the port's buffers are mapped in this process.
             bytes.extend_from_slice(unsafe {
                 std::slice::from_raw_parts(segment.start.as_ptr(), segment.len as usize)
@@ -251,6 +303,26 @@ fn transmitted_headers_say_what_is_left_to_do() {
                 "packed {packed}, round {round}"
             );
             assert_eq!(malformed.load(Ordering::Relaxed), round);
+        }
+    }
+}
+
+/// A slot's descriptor follows the length of its frame: an odd number of frames a round, so that each slot
+/// is used with all lengths.
+#[test]
+fn transmitted_lengths_may_alternate() {
+    let frames = [60, 1500, 60, 60, 1500, 61, 60].map(|len| packet(len, Offload::None));
+    let lent = frames.each_ref().map(|(_, frame)| Frame::from(&frame[..]));
+    for packed in [false, true] {
+        let (uri, memory) = ring(packed, 16);
+        let (offsets, terms) = (memory.offsets(1), terms(Offloads::NONE));
+        let mut port = TransmitQueue::new(&memory, &uri, &offsets, event(), terms).unwrap();
+        let mut device = device(&memory, &uri, &offsets);
+        for round in 0..64 {
+            let count = 5 + 2 * (round % 2);
+            assert_eq!(port.transmit(&lent[..count]).unwrap(), count);
+            let seen = either!(&mut device, device => read(device));
+            assert!(seen == frames[..count], "packed {packed}, round {round}");
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{DriverQueue, Lie, Used};
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedLayout,
-    /// Identities, as many as descriptors; as many are free.
+    /// Identities: as many are free as descriptors are.
     ids: Ids,
     /// Identity after this one in its chain: the device only sees the first.
     next_id: Box<[u16]>,

@@ -145,7 +145,8 @@ impl DriverQueue for SplitDriver {
         let Ok(head) = u16::try_from(id) else { return Err(Lie::NotOut { id }) };
         let descriptors = &self.descriptors[..];
         let mut free = self.ids.returning();
-        let count = free.put_chain(head, u16::MAX, |id| descriptors[usize::from(id)].tag);
+        let count =
+            free.put_chain(head, self.ring.size.get(), |id| descriptors[usize::from(id)].tag);
         if count.is_none() {
             return Err(Lie::NotOut { id });
         }

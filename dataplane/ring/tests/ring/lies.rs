@@ -308,6 +308,55 @@ fn returned_buffer_not_in_flight_is_refused() {
     assert_eq!(driver.poll(), Err(Lie::NotOut { id: 1 }));
 }
 
+/// As above, by the loop over a batch: what came before is valid, and the rest stays posted.
+#[test]
+fn batch_with_returned_buffer_not_in_flight_is_refused() {
+    let buffer = Buffer { address: DATA, len: 8, access: Access::Write };
+    // Numbers of buffers of the chains; identities that are returned, the last one wrongly.
+    for (chains, ids) in [
+        (&[1, 1, 1, 1][..], &[2, 2][..]),
+        (&[1, 1, 1, 1], &[3, 0, 3]),
+        (&[1, 1], &[0, 5]),
+        (&[1, 3, 1], &[0, 1, 2]),
+        (&[1, 3, 1], &[4, 3]),
+    ] {
+        let (valid, wrong) = (&ids[..ids.len() - 1], ids[ids.len() - 1]);
+        let count = |id: &u16| {
+            let before = |at: usize| chains[..at].iter().sum::<usize>();
+            let at = (0..chains.len()).find(|at| before(*at) == usize::from(*id)).unwrap();
+            chains[at] as u16
+        };
+        let left = chains.iter().sum::<usize>() as u16 - valid.iter().map(count).sum::<u16>();
+
+        let (memory, layout) = memory::<SplitLayout>(8);
+        let mut driver = SplitDriver::new(layout, false);
+        chains.iter().for_each(|count| assert!(driver.post(&vec![buffer; *count]).is_some()));
+        driver.publish();
+        for (at, id) in (0..).zip(ids) {
+            memory.write(RING + memory.parts[2] + 4 + 8 * at, u32::from(*id).to_le_bytes());
+        }
+        memory.write(RING + memory.parts[2] + 2, (ids.len() as u16).to_le_bytes());
+        let mut seen = Vec::new();
+        let lie = driver.poll_each(64, |used| seen.push(used.id));
+        assert_eq!((lie, &seen[..]), (Err(Lie::NotOut { id: wrong.into() }), valid));
+        assert_eq!(driver.in_use(), left);
+
+        let (memory, layout) = self::memory::<PackedLayout>(8);
+        let mut driver = PackedDriver::new(layout, false);
+        chains.iter().for_each(|count| assert!(driver.post(&vec![buffer; *count]).is_some()));
+        driver.publish();
+        let mut at = RING;
+        for id in ids {
+            memory.write_descriptor(at, 0, 0, [*id, AVAILABLE | USED]);
+            at += if valid.contains(id) { 16 * u64::from(count(id)) } else { 0 };
+        }
+        let mut seen = Vec::new();
+        let lie = driver.poll_each(64, |used| seen.push(used.id));
+        assert_eq!((lie, &seen[..]), (Err(Lie::NotOut { id: wrong.into() }), valid));
+        assert_eq!(driver.in_use(), left);
+    }
+}
+
 #[test]
 fn used_length_without_write_flag_is_ignored() {
     let (memory, layout) = memory::<PackedLayout>(8);

@@ -1,6 +1,7 @@
 //! `dray bench` on the real kernel: complete results, and counters that balance to the frame.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use crate::common::{self, alone, assert_schema, success};
 use dray_lab::peer::SwitchKind;
@@ -140,9 +141,31 @@ fn paced_trials_do_not_exceed_offered_rate() {
     }
 }
 
-/// Returns the number of trials, those in which the CPUs had moved among them.
+/// Returns the number of trials, those left out among them.
 fn trials(measured: &dray_results::Measured) -> usize {
-    measured.trials + measured.setting.lines.map_or(0, |lines| lines.left_out)
+    let moved = measured.setting.lines.map_or(0, |lines| lines.left_out);
+    measured.trials + moved + measured.noise.map_or(0, |noise| noise.left_out)
+}
+
+#[test]
+fn disturbed_trials_are_repeated_and_left_out() {
+    let _alone = alone();
+    require_root!();
+    // Other work on one CPU while the first of three trials begins.
+    let began = Instant::now();
+    let other_work = std::thread::spawn(move || while began.elapsed().as_millis() < 1000 {});
+    let words = ["--technique", "veth/udp", "--size", "64", "--trials", "3", "--rate", "1k"];
+    let (_, results, table) = run_with_table(&words);
+    other_work.join().unwrap();
+    let measured = results.results[0].measured().unwrap();
+    let noise = measured.noise.unwrap();
+    assert!(trials(measured) > 3, "{measured:?}");
+    // At most three are used. The machine may have been busy during the others as well.
+    assert!(measured.trials <= 3, "{measured:?}");
+    if noise.disturbed_trials == 0 {
+        assert!(noise.left_out > 0, "{measured:?}");
+        assert!(table.contains("left out: the machine was busy with other work."), "{table}");
+    }
 }
 
 #[test]

@@ -116,7 +116,8 @@ fn streams_repeat_and_skip_missing_smc() {
         }
         check_bytes(row);
         let measured = row.measured().unwrap();
-        let left_out = measured.setting.lines.map_or(0, |lines| lines.left_out);
+        let left_out = measured.setting.lines.map_or(0, |lines| lines.left_out)
+            + measured.noise.map_or(0, |noise| noise.left_out);
         assert!(measured.trials + left_out >= 2 && measured.check == Check::Whole, "{measured:?}");
         assert_eq!(measured.trials_bps.len(), measured.trials);
         assert!(measured.interval95_bps.is_some() && measured.segment_max > 8000, "{measured:?}");

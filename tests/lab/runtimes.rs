@@ -160,7 +160,8 @@ fn runtimes_alternate_and_are_compared() {
     assert_eq!(rows, ["embedded", engine.name()]);
     // Trials between which the CPUs moved are not averaged.
     let trials = |measured: &Measured| {
-        measured.trials + measured.setting.lines.map_or(0, |lines| lines.left_out)
+        let moved = measured.setting.lines.map_or(0, |lines| lines.left_out);
+        measured.trials + moved + measured.noise.map_or(0, |noise| noise.left_out)
     };
     assert!(results.results.iter().all(|row| trials(row.measured().unwrap()) == 2));
 }

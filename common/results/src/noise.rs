@@ -14,6 +14,9 @@ pub struct Noise {
     pub slower_ratio: f64,
     /// Number of trials in which one of these values exceeded its limit.
     pub disturbed_trials: usize,
+    /// Number of other trials that were left out because one of these values exceeded its limit.
+    #[serde(default)]
+    pub left_out: usize,
 }
 
 /// Limits of stolen CPU time (ratio), of other work (cores), and of slowdown (ratio).
@@ -34,12 +37,13 @@ impl Noise {
         Self { disturbed_trials: usize::from(all.is_disturbed()), ..all }
     }
 
-    /// Noise over several trials.
-    pub fn sum(trials: impl IntoIterator<Item = Self>) -> Self {
-        trials.into_iter().fold(Self::default(), |sum, trial| Self {
+    /// Noise over several trials; `left_out` others were disturbed.
+    pub fn sum(trials: impl IntoIterator<Item = Self>, left_out: usize) -> Self {
+        let sum = trials.into_iter().fold(Self::default(), |sum, trial| Self {
             disturbed_trials: sum.disturbed_trials + trial.disturbed_trials,
             ..sum.worst(trial)
-        })
+        });
+        Self { left_out, ..sum }
     }
 
     fn worst(self, other: Self) -> Self {
@@ -47,7 +51,7 @@ impl Noise {
             steal_ratio: self.steal_ratio.max(other.steal_ratio),
             other_cores: self.other_cores.max(other.other_cores),
             slower_ratio: self.slower_ratio.max(other.slower_ratio),
-            disturbed_trials: 0,
+            ..Self::default()
         }
     }
 
@@ -78,13 +82,13 @@ mod tests {
             steal_ratio,
             other_cores,
             slower_ratio,
-            disturbed_trials: 0,
+            ..Noise::default()
         };
         let quiet = Noise::of_trial(noise(0.01, 0.0, 0.0), noise(0.0, 0.1, 0.05));
         assert_eq!((quiet.disturbed_trials, quiet.in_words()), (0, None));
         let stolen = Noise::of_trial(noise(0.0, 0.0, 0.2), noise(0.034, 0.0, 0.0));
-        let all = Noise::sum([quiet, stolen, quiet]);
-        assert_eq!(all.disturbed_trials, 1);
+        let all = Noise::sum([quiet, stolen, quiet], 2);
+        assert_eq!((all.disturbed_trials, all.left_out), (1, 2));
         let words = all.in_words().unwrap();
         assert_eq!(words, "the hypervisor took 3.4 % of the CPUs, a CPU was 20 % slower");
         let loaded = Noise::of_trial(noise(0.0, 0.5, 0.0), Noise::default());

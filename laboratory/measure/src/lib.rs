@@ -26,6 +26,7 @@ pub mod selfcheck;
 mod setting;
 mod shape;
 mod span;
+mod state;
 pub mod streams;
 pub mod technique;
 mod third_party;

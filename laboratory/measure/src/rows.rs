@@ -1,8 +1,8 @@
 //! Rows of results, from the trials of a case.
 
 use dray_results::{
-    Cpu, Distance, DropRate, Interval, Isolation, LimitRow, Lines, LostAt, Measured, Noise,
-    Outcome, ResultRow, SearchRecord, SettingOfRun, StreamOutcome, StreamRow, stats,
+    Cpu, Distance, DropRate, Interval, Isolation, LimitRow, LostAt, Measured, Outcome, ResultRow,
+    SearchRecord, SettingOfRun, StreamOutcome, StreamRow, stats,
 };
 use dray_search::Goal;
 use dray_traffic::Latency;
@@ -10,7 +10,7 @@ use dray_traffic::Latency;
 use crate::accounting::both;
 use crate::plan::case::Case;
 use crate::plan::settings::Settings;
-use crate::rounds::case_trials::CaseTrials;
+use crate::rounds::case_trials::{CaseTrials, Comparable};
 use crate::shape::Shape;
 use crate::streams;
 use crate::trial::Trial;
@@ -86,11 +86,11 @@ pub(crate) fn of_streams(
     let outcome = match trials.lacking() {
         Some(skipped) => StreamOutcome::Skipped { skipped },
         None => {
-            let (trials, lines) = trials.at_one_distance(of_run, settings.trials);
+            let Comparable { trials, lines, noise } = trials.comparable(of_run, settings.trials);
             let (setting, check) = trials.conditions();
-            let setting = SettingOfRun { lines, ..setting.clone() };
+            let conditions = (SettingOfRun { lines, ..setting.clone() }, check);
             let measure = settings.timing.measure;
-            let sum = streams::sum(&trials.stream_trials, setting, check, measure);
+            let sum = streams::sum(&trials.stream_trials, conditions, noise, measure);
             StreamOutcome::Measured(Box::new(sum))
         }
     };
@@ -118,19 +118,15 @@ fn outcome(
         (Some(skipped), _) => Outcome::Skipped { skipped },
         (None, Some(isolation)) => Outcome::Isolated { isolation },
         (None, None) => {
-            let (trials, lines) = trials.at_one_distance(of_run, settings.trials);
-            Outcome::Measured(Box::new(measured(&trials, settings, limit, lines)))
+            let comparable = trials.comparable(of_run, settings.trials);
+            Outcome::Measured(Box::new(measured(&comparable, settings, limit)))
         }
     }
 }
 
-/// Sums up the trials of one case, which has at least one, all with the CPUs at one distance.
-fn measured(
-    case: &CaseTrials,
-    settings: &Settings,
-    limit: Option<&LimitRow>,
-    lines: Option<Lines>,
-) -> Measured {
+/// Sums up the trials of one case, which has at least one.
+fn measured(comparable: &Comparable, settings: &Settings, limit: Option<&LimitRow>) -> Measured {
+    let Comparable { trials: case, lines, noise } = comparable;
     let trials = &case.trials[..];
     let (setting, check) = case.conditions();
     let sum = |field: fn(&Trial) -> u64| trials.iter().map(field).sum::<u64>();
@@ -159,7 +155,7 @@ fn measured(
     let cycles_per_frame = mean_of(|trial| trial.cycles_per_frame);
     let polling = cpu.total.polling_s.map(|polling_s| polling_s / cpu.total.total_s());
     Measured {
-        setting: SettingOfRun { lines, ..setting.clone() },
+        setting: SettingOfRun { lines: *lines, ..setting.clone() },
         check,
         trials: trials.len(),
         sent,
@@ -179,7 +175,7 @@ fn measured(
         interval95_pps: Interval::of_rate(received_pps, &samples_pps, trials.len())
             .map(|interval| interval.half),
         samples_pps,
-        noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
+        noise: Some(*noise),
         cpu,
         cycles_per_frame,
         work_cycles_per_frame: cycles_per_frame

@@ -162,11 +162,11 @@ fn balances(sender: &StreamSendReport, receiver: &StreamReceiveReport) -> bool {
         && (receiver.corrupt, receiver.foreign) == (0, 0)
 }
 
-/// Sums up `trials` of one case, of which there is at least one. Each lasted `measure`.
+/// Sums up the trials of one case, of which there is at least one. Each lasted `measure`.
 pub(crate) fn sum(
     trials: &[StreamTrial],
-    setting: SettingOfRun,
-    check: Check,
+    (setting, check): (SettingOfRun, Check),
+    noise: Noise,
     measure: Duration,
 ) -> MeasuredStreams {
     let last = trials.last().expect("at least one trial");
@@ -204,7 +204,7 @@ pub(crate) fn sum(
         stddev_bps: stats::standard_deviation(&samples_bps),
         interval95_bps: Interval::of_rate(goodput_bps, &samples_bps, trials.len())
             .map(|interval| interval.half),
-        noise: Some(Noise::sum(trials.iter().map(|trial| trial.noise))),
+        noise: Some(noise),
         slowest_pair_bps: all(|trial| &trial.pairs_bps).fold(f64::INFINITY, f64::min),
         fastest_pair_bps: all(|trial| &trial.pairs_bps).fold(0.0, f64::max),
         samples_bps,

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use dray_lab::LabError;
-use dray_results::{Agreements, Check, Distance, Lines, SearchRecord, SetUp, SettingOfRun, stats};
+use dray_results::{
+    Agreements, Check, Distance, Lines, Noise, SearchRecord, SetUp, SettingOfRun, stats,
+};
 use serde::{Deserialize, Serialize};
 
 use super::testbed::Testbed;
-use crate::distance::{self, LineTimes};
 use crate::setting;
 use crate::shape::Shape;
+use crate::state::{self, Choice, State};
 use crate::streams::StreamTrial;
 use crate::trial::Trial;
 
@@ -100,51 +102,49 @@ impl CaseTrials {
         self.failure = Some(error.to_string());
     }
 
-    /// Returns the distance of the CPUs in each trial, or in each search if there are any.
-    pub(super) fn distances(&self) -> Vec<Option<Distance>> {
-        let of = |lines: Option<LineTimes>| lines.map(|lines| lines.distance());
+    /// Returns the state of the machine during each trial, or during each search if there are any. A
+    /// search judges each rate by several trials, so that one disturbed trial does not decide.
+    pub(super) fn states(&self) -> Vec<State> {
         if !self.searches.is_empty() {
-            return self.searches.iter().map(|goals| goals.first()?.distance).collect();
+            let of = |goals: &Vec<SearchRecord>| State {
+                distance: goals.first().and_then(|goal| goal.distance),
+                is_disturbed: false,
+            };
+            return self.searches.iter().map(of).collect();
         }
-        let frames = self.trials.iter().map(|trial| of(trial.lines));
-        frames.chain(self.stream_trials.iter().map(|trial| of(trial.lines))).collect()
+        let frames = self.trials.iter().map(|trial| State::of(trial.lines, trial.noise));
+        let streams = self.stream_trials.iter().map(|trial| State::of(trial.lines, trial.noise));
+        frames.chain(streams).collect()
     }
 
-    /// Returns the trials (or searches) that can be summed up, at most `wanted`, because the CPUs were
-    /// at one distance, and that distance.
-    pub(crate) fn at_one_distance(
-        &self,
-        of_run: Option<Distance>,
-        wanted: usize,
-    ) -> (Self, Option<Lines>) {
-        let distances = self.distances();
-        let (distance, chosen) = distance::choose(&distances, of_run, wanted);
-        let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
+    /// Returns the trials (or searches) that can be summed up, at most `wanted`, and how they were
+    /// chosen: see [`state::choose`].
+    pub(crate) fn comparable(&self, of_run: Option<Distance>, wanted: usize) -> Comparable {
+        let Choice { distance, chosen, disturbed } = state::choose(&self.states(), of_run, wanted);
         let mut kept = self.clone();
-        if left_out > 0 {
-            if self.searches.is_empty() {
-                keep(&mut kept.trials, &chosen);
-                keep(&mut kept.loss_free, &chosen);
-                keep(&mut kept.stream_trials, &chosen);
-            } else {
-                keep(&mut kept.searches, &chosen);
-                // Each search has some trials, which have distances of their own.
-                let of = |trial: &Trial| trial.lines.map(|lines| lines.distance());
-                let of_trials: Vec<_> = self.trials.iter().map(of).collect();
-                let (_, chosen) = distance::choose(&of_trials, distance, usize::MAX);
-                keep(&mut kept.trials, &chosen);
-            }
+        if self.searches.is_empty() {
+            keep(&mut kept.trials, &chosen);
+            keep(&mut kept.loss_free, &chosen);
+            keep(&mut kept.stream_trials, &chosen);
+        } else {
+            keep(&mut kept.searches, &chosen);
+            // Each search has some trials, which have distances of their own.
+            let of_trial = |trial: &Trial| State::of(trial.lines, trial.noise);
+            let of_trials: Vec<_> = self.trials.iter().map(of_trial).collect();
+            keep(&mut kept.trials, &state::choose(&of_trials, distance, usize::MAX).chosen);
         }
-        let frames = kept.trials.iter().filter_map(|trial| trial.lines);
-        let lines = frames.chain(kept.stream_trials.iter().filter_map(|trial| trial.lines));
-        let times: Vec<f64> = lines.map(|lines| lines.mean_ns()).collect();
+        let frames = kept.trials.iter().map(|trial| (trial.lines, trial.noise));
+        let streams = kept.stream_trials.iter().map(|trial| (trial.lines, trial.noise));
+        let (lines, noise): (Vec<_>, Vec<_>) = frames.chain(streams).unzip();
+        let times: Vec<f64> = lines.into_iter().flatten().map(|it| it.mean_ns()).collect();
+        let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
         let lines = distance.map(|distance| Lines {
             distance,
             of_run: of_run.unwrap_or(distance),
             round_trip_ns: stats::mean(&times),
-            left_out,
+            left_out: left_out - disturbed,
         });
-        (kept, lines)
+        Comparable { trials: kept, lines, noise: Noise::sum(noise, disturbed) }
     }
 
     /// Returns why there is no trial, or `None` if there is one.
@@ -161,6 +161,15 @@ impl CaseTrials {
             self.check.expect("at least one trial"),
         )
     }
+}
+
+/// Trials of a case that can be summed up.
+pub(crate) struct Comparable {
+    pub(crate) trials: CaseTrials,
+    /// Distance between the CPUs during these trials.
+    pub(crate) lines: Option<Lines>,
+    /// Other activity of the machine during these trials.
+    pub(crate) noise: Noise,
 }
 
 /// Keeps the `chosen` elements.

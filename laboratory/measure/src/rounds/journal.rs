@@ -4,14 +4,17 @@
 use std::time::SystemTime;
 
 use dray_lab::host;
-use dray_results::{ClockFacts, Distance, Incomplete, LimitRow, Results, SCHEMA, SettingsRecord};
+use dray_results::{
+    ClockFacts, Distance, Incomplete, LimitRow, Noise, Results, SCHEMA, SettingsRecord,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::case_trials::CaseTrials;
-use crate::distance::{self, LineTimes};
+use crate::distance::LineTimes;
 use crate::plan::{Choices, Plan};
 use crate::rows;
+use crate::state::{self, Choice, State};
 
 /// Findings of a run so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,11 +64,11 @@ impl Journal {
         self.cases.iter().map(|case| case.rounds).sum()
     }
 
-    /// Returns the distance of the CPUs, near or far, in most trials.
-    pub(super) fn distance(&self) -> Option<Distance> {
-        let cases = self.cases.iter().flat_map(CaseTrials::distances);
-        let limits = self.limits.iter().flatten().map(LimitTrial::distance);
-        distance::of_most(cases.chain(limits).flatten())
+    /// Returns the state of the machine in most trials.
+    pub(super) fn state(&self) -> State {
+        let cases = self.cases.iter().flat_map(CaseTrials::states);
+        let limits = self.limits.iter().flatten().map(LimitTrial::state);
+        State::of_most(cases.chain(limits))
     }
 
     /// Returns true if nothing was found yet.
@@ -77,7 +80,7 @@ impl Journal {
     /// what is needed to resume: the journal, and the `choices` from which the plan was built.
     pub fn results(&self, plan: &Plan, choices: &Choices) -> Results {
         let settings = &plan.settings;
-        let of_run = self.distance();
+        let of_run = self.state().distance;
         let limits: Vec<LimitRow> = plan
             .limit_sizes
             .iter()
@@ -131,15 +134,16 @@ fn limit_row(
     of_run: Option<Distance>,
     wanted: usize,
 ) -> LimitRow {
-    let distances: Vec<_> = trials.iter().map(LimitTrial::distance).collect();
-    let (distance, chosen) = distance::choose(&distances, of_run, wanted);
+    let states: Vec<_> = trials.iter().map(LimitTrial::state).collect();
+    let Choice { distance, chosen, .. } = state::choose(&states, of_run, wanted);
     let pps = trials.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen);
     LimitRow::new(frame_size, pps.map(|(trial, _)| trial.pps).collect(), distance)
 }
 
 impl LimitTrial {
-    pub(super) fn distance(&self) -> Option<Distance> {
-        self.lines.map(|lines| lines.distance())
+    /// Other work is not watched for here.
+    pub(super) fn state(&self) -> State {
+        State::of(self.lines, Noise::default())
     }
 }
 

@@ -21,10 +21,11 @@ use self::estimate::Estimate;
 use self::journal::LimitTrial;
 use self::testbed::Testbed;
 use crate::clock;
-use crate::distance::{self, LineTimes, Pairs};
+use crate::distance::{LineTimes, Pairs};
 use crate::noise::Watch;
 use crate::plan::order::order;
 use crate::plan::{Case, Plan, Settings};
+use crate::state::lacks;
 
 /// Minimum number of rounds in which trials may be repeated: of one long trial for each case, half run while
 /// CPUs move that stay for half a minute.
@@ -102,19 +103,19 @@ pub fn run(
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
     // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
-    // most trials. A quick run marks them instead.
+    // most trials, or the machine was busier. A quick run marks them instead.
     let repeats = if settings.quick { 0 } else { settings.trials.max(REPEATS) };
     let rounds = settings.trials + repeats;
     for round in 0..rounds {
         let is_repeat = round >= settings.trials;
-        let of_run = journal.distance();
+        let of_run = journal.state();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {
             let limits = &journal.limits[index];
             if limits.len() > round {
                 continue;
             }
-            let distances: Vec<_> = limits.iter().map(LimitTrial::distance).collect();
-            if is_repeat && !distance::lacks(&distances, of_run, settings.trials) {
+            let states: Vec<_> = limits.iter().map(LimitTrial::state).collect();
+            if is_repeat && !lacks(&states, of_run, settings.trials) {
                 continue;
             }
             let what = format!("limit {size} B");
@@ -137,12 +138,14 @@ pub fn run(
             if journal.cases[number].rounds > round {
                 continue;
             }
-            if is_repeat
-                && !distance::lacks(&journal.cases[number].distances(), of_run, settings.trials)
-            {
+            if is_repeat && !lacks(&journal.cases[number].states(), of_run, settings.trials) {
                 continue;
             }
-            let again = if is_repeat { ", again: the CPUs had moved" } else { "" };
+            let again = if is_repeat {
+                ", again: the CPUs had moved, or were busy with other work"
+            } else {
+                ""
+            };
             let mut step = Step {
                 done: journal.trials().min(plan.trials()),
                 left: estimate.left(),

@@ -67,6 +67,7 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
         notes
             .push("! our counters and the kernel's disagree: do not trust this figure.".to_owned());
     }
+    notes.extend(marked(results));
     notes.extend(disturbed(results));
     notes.extend(distance(results));
     if measured().any(|m| m.check == Check::Sampled) {
@@ -93,11 +94,19 @@ fn bypassed(results: &Results) -> Vec<String> {
 }
 
 /// Explains the marks of disturbed figures.
-fn disturbed(results: &Results) -> Option<String> {
+fn marked(results: &Results) -> Option<String> {
     let words: Vec<String> = results.measured().filter_map(|it| it.disturbed()).collect();
     let first = words.first()?;
     let others = if words.len() > 1 { "; all: see noise in the JSON" } else { "" };
     Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
+}
+
+/// Says how many disturbed trials the figures do not include.
+fn disturbed(results: &Results) -> Option<String> {
+    let left_out: usize = results.measured().filter_map(|it| it.noise).map(|it| it.left_out).sum();
+    let trials = if left_out == 1 { "1 disturbed trial was" } else { "{} disturbed trials were" };
+    let trials = trials.replace("{}", &left_out.to_string());
+    (left_out > 0).then(|| format!("{trials} left out: the machine was busy with other work."))
 }
 
 /// Says how near the CPUs were to each other.

@@ -151,20 +151,25 @@ fn trials(measured: &dray_results::Measured) -> usize {
 fn disturbed_trials_are_repeated_and_left_out() {
     let _alone = alone();
     require_root!();
-    // Other work on one CPU while the first of three trials begins.
+    // Other work on every CPU while the first of three trials begins.
     let began = Instant::now();
-    let other_work = std::thread::spawn(move || while began.elapsed().as_millis() < 1000 {});
+    let busy = || while began.elapsed().as_millis() < 1000 {};
     let words = ["--technique", "veth/udp", "--size", "64", "--trials", "3", "--rate", "1k"];
-    let (_, results, table) = run_with_table(&words);
-    other_work.join().unwrap();
+    let (_, results, table) = std::thread::scope(|scope| {
+        let cpus = std::thread::available_parallelism().unwrap().get();
+        (0..cpus).for_each(|_| drop(scope.spawn(busy)));
+        run_with_table(&words)
+    });
     let measured = results.results[0].measured().unwrap();
     let noise = measured.noise.unwrap();
-    assert!(trials(measured) > 3, "{measured:?}");
-    // At most three are used. The machine may have been busy during the others as well.
-    assert!(measured.trials <= 3, "{measured:?}");
+    // The machine may have been busy during others as well.
     if noise.disturbed_trials == 0 {
-        assert!(noise.left_out > 0, "{measured:?}");
-        assert!(table.contains("left out: the machine was busy with other work."), "{table}");
+        assert!(noise.left_out > 0 && measured.trials == 3, "{measured:?}");
+        assert!(trials(measured) > 3, "{measured:?}");
+        let note = format!("{} disturbed trial", noise.left_out);
+        assert!(table.contains(&note) && table.contains(" left out."), "{table}");
+    } else {
+        assert!(measured.trials <= 3, "{measured:?}");
     }
 }
 

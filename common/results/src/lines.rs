@@ -50,7 +50,8 @@ pub struct Lines {
     /// Time that a cache line took between the CPUs that are farthest apart, there and back, in
     /// nanoseconds: the mean over the trials.
     pub round_trip_ns: f64,
-    /// Number of trials left out because the distance was another one, or enough had been repeated.
+    /// Number of trials left out because the distance was another one, or enough had been repeated;
+    /// not those that [`Noise::left_out`](crate::Noise::left_out) counts.
     pub left_out: usize,
 }
 

@@ -14,6 +14,7 @@ use crate::cost;
 use crate::distance::LineTimes;
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
+use crate::state::State;
 use crate::timing::Timing;
 use crate::topology::Topology;
 
@@ -57,6 +58,12 @@ struct Totals {
 const BY_TCP_MAX: f64 = 0.1;
 
 impl StreamTrial {
+    /// Returns the state of the machine. A trial that shows an error is never left out as disturbed.
+    pub(crate) fn state(&self) -> State {
+        let is_wrong = self.agrees == Some(false) || self.totals.corrupt > 0;
+        State::of(self.lines, if is_wrong { Noise::default() } else { self.noise })
+    }
+
     /// Returns true if bytes were received, they are exactly those sent, and the kernel counted the
     /// same.
     pub fn is_right(&self) -> bool {

@@ -19,6 +19,7 @@ use crate::endpoint::Io;
 use crate::reading::{CpuReading, KernelReading};
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
+use crate::state::State;
 use crate::streams::StreamTrial;
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
@@ -320,6 +321,17 @@ impl Trial {
             if let Some(part) = part {
                 sum.get_or_insert_default().add(part);
             }
+        }
+    }
+
+    /// Returns the state of the machine. A trial that shows an error is never left out as disturbed, and
+    /// where no frame passes the state is of no matter.
+    pub(crate) fn state(&self) -> State {
+        let is_wrong = self.audit.agrees == Some(false) || self.corrupt > 0 || self.duplicated > 0;
+        match self.isolation {
+            Some(_) => State::default(),
+            None if is_wrong => State::of(self.lines, Noise::default()),
+            None => State::of(self.lines, self.noise),
         }
     }
 

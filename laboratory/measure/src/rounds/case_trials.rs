@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::testbed::Testbed;
 use crate::setting;
 use crate::shape::Shape;
-use crate::state::{self, Choice, State};
+use crate::state::{self, Chosen, State};
 use crate::streams::StreamTrial;
 use crate::trial::Trial;
 
@@ -102,42 +102,42 @@ impl CaseTrials {
         self.failure = Some(error.to_string());
     }
 
-    /// Returns the state of the machine during each trial, or during each search if there are any. A
-    /// search judges each rate by several trials, so that one disturbed trial does not decide.
+    /// Returns the state of the machine during each trial, or during each search if there are any.
     pub(super) fn states(&self) -> Vec<State> {
+        // A search judges each rate by several trials, so that one disturbed trial does not decide.
+        let of_search = |goals: &Vec<SearchRecord>| State {
+            distance: goals.first().and_then(|goal| goal.distance),
+            is_disturbed: false,
+        };
         if !self.searches.is_empty() {
-            let of = |goals: &Vec<SearchRecord>| State {
-                distance: goals.first().and_then(|goal| goal.distance),
-                is_disturbed: false,
-            };
-            return self.searches.iter().map(of).collect();
+            return self.searches.iter().map(of_search).collect();
         }
-        let frames = self.trials.iter().map(|trial| State::of(trial.lines, trial.noise));
-        let streams = self.stream_trials.iter().map(|trial| State::of(trial.lines, trial.noise));
-        frames.chain(streams).collect()
+        let frames = self.trials.iter().map(Trial::state);
+        frames.chain(self.stream_trials.iter().map(StreamTrial::state)).collect()
     }
 
     /// Returns the trials (or searches) that can be summed up, at most `wanted`, and how they were
     /// chosen: see [`state::choose`].
     pub(crate) fn comparable(&self, of_run: Option<Distance>, wanted: usize) -> Comparable {
-        let Choice { distance, chosen, disturbed } = state::choose(&self.states(), of_run, wanted);
+        let Chosen { distance, trials: chosen, disturbed } =
+            state::choose(&self.states(), of_run, wanted);
+        let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
         let mut kept = self.clone();
         if self.searches.is_empty() {
             keep(&mut kept.trials, &chosen);
             keep(&mut kept.loss_free, &chosen);
             keep(&mut kept.stream_trials, &chosen);
-        } else {
+        } else if left_out > 0 {
             keep(&mut kept.searches, &chosen);
             // Each search has some trials, which have distances of their own.
-            let of_trial = |trial: &Trial| State::of(trial.lines, trial.noise);
+            let of_trial = |trial: &Trial| State::of(trial.lines, Noise::default());
             let of_trials: Vec<_> = self.trials.iter().map(of_trial).collect();
-            keep(&mut kept.trials, &state::choose(&of_trials, distance, usize::MAX).chosen);
+            keep(&mut kept.trials, &state::choose(&of_trials, distance, usize::MAX).trials);
         }
         let frames = kept.trials.iter().map(|trial| (trial.lines, trial.noise));
         let streams = kept.stream_trials.iter().map(|trial| (trial.lines, trial.noise));
         let (lines, noise): (Vec<_>, Vec<_>) = frames.chain(streams).unzip();
         let times: Vec<f64> = lines.into_iter().flatten().map(|it| it.mean_ns()).collect();
-        let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
         let lines = distance.map(|distance| Lines {
             distance,
             of_run: of_run.unwrap_or(distance),

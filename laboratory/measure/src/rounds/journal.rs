@@ -14,7 +14,7 @@ use super::case_trials::CaseTrials;
 use crate::distance::LineTimes;
 use crate::plan::{Choices, Plan};
 use crate::rows;
-use crate::state::{self, Choice, State};
+use crate::state::{self, Chosen, State};
 
 /// Findings of a run so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Journal {
     pub(super) limits: Vec<Vec<LimitTrial>>,
     /// Cases of the plan, in its order.
     pub(super) cases: Vec<CaseTrials>,
+    /// True once no trial is left to run or to repeat.
+    #[serde(default)]
+    pub(super) ended: bool,
 }
 
 /// One measurement of the machine's limit.
@@ -51,6 +54,7 @@ impl Journal {
             clock: None,
             limits: vec![Vec::new(); plan.limit_sizes.len()],
             cases: plan.cases.iter().map(|_| CaseTrials::default()).collect(),
+            ended: false,
         }
     }
 
@@ -64,11 +68,11 @@ impl Journal {
         self.cases.iter().map(|case| case.rounds).sum()
     }
 
-    /// Returns the state of the machine in most trials.
-    pub(super) fn state(&self) -> State {
+    /// Returns the distance of the CPUs, near or far, in most trials.
+    pub(super) fn distance(&self) -> Option<Distance> {
         let cases = self.cases.iter().flat_map(CaseTrials::states);
         let limits = self.limits.iter().flatten().map(LimitTrial::state);
-        State::of_most(cases.chain(limits))
+        state::distance_of_most(&cases.chain(limits).collect::<Vec<_>>())
     }
 
     /// Returns true if nothing was found yet.
@@ -80,7 +84,7 @@ impl Journal {
     /// what is needed to resume: the journal, and the `choices` from which the plan was built.
     pub fn results(&self, plan: &Plan, choices: &Choices) -> Results {
         let settings = &plan.settings;
-        let of_run = self.state().distance;
+        let of_run = self.distance();
         let limits: Vec<LimitRow> = plan
             .limit_sizes
             .iter()
@@ -98,8 +102,6 @@ impl Journal {
                 results.push(rows::of(case, settings, trials, limit, of_run));
             }
         }
-        let limits_left = self.limits.iter().any(|samples| samples.len() < settings.trials);
-        let incomplete = limits_left || self.trials() < plan.trials();
         Results {
             schema: SCHEMA,
             dray: env!("CARGO_PKG_VERSION").to_owned(),
@@ -113,11 +115,12 @@ impl Journal {
             streams,
             clock: self.clock.clone(),
             limits,
-            incomplete: incomplete.then(|| {
+            incomplete: (!self.ended).then(|| {
                 let seed = Some(settings.seed);
                 Box::new(Incomplete {
                     trials_done: self.trials(),
-                    trials: plan.trials(),
+                    // Or more, while trials are repeated.
+                    trials: plan.trials().max(self.trials() + 1),
                     choices: Choices { seed, ..choices.clone() }.given().into(),
                     cpus: settings.placement.cpus(),
                     journal: value(self),
@@ -135,7 +138,7 @@ fn limit_row(
     wanted: usize,
 ) -> LimitRow {
     let states: Vec<_> = trials.iter().map(LimitTrial::state).collect();
-    let Choice { distance, chosen, .. } = state::choose(&states, of_run, wanted);
+    let Chosen { distance, trials: chosen, .. } = state::choose(&states, of_run, wanted);
     let pps = trials.iter().zip(chosen).filter(|(_, is_chosen)| *is_chosen);
     LimitRow::new(frame_size, pps.map(|(trial, _)| trial.pps).collect(), distance)
 }
@@ -149,4 +152,31 @@ impl LimitTrial {
 
 fn value(plain: &impl Serialize) -> Value {
     serde_json::to_value(plain).expect("plain data")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiments::find;
+
+    #[test]
+    fn run_is_incomplete_while_it_repeats_trials() {
+        let choices = Choices { quick: true, ..Choices::default() };
+        let plan = Plan::new(find("all").unwrap(), &choices).unwrap();
+        let mut journal = Journal::new(&plan, String::new());
+        let trials = |journal: &Journal| {
+            let incomplete = journal.results(&plan, &choices).incomplete?;
+            Some((incomplete.trials_done, incomplete.trials))
+        };
+        let planned = plan.trials();
+        assert_eq!(trials(&journal), Some((0, planned)));
+        for case in &mut journal.cases {
+            case.rounds = plan.settings.trials;
+        }
+        assert_eq!(trials(&journal), Some((planned, planned + 1)));
+        journal.cases[0].rounds += 2;
+        assert_eq!(trials(&journal), Some((planned + 2, planned + 3)));
+        journal.ended = true;
+        assert_eq!(trials(&journal), None);
+    }
 }

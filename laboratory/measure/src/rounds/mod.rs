@@ -103,12 +103,12 @@ pub fn run(
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
     // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
-    // most trials, or the machine was busier. A quick run marks them instead.
+    // most trials, or which were disturbed. A quick run does not.
     let repeats = if settings.quick { 0 } else { settings.trials.max(REPEATS) };
     let rounds = settings.trials + repeats;
     for round in 0..rounds {
         let is_repeat = round >= settings.trials;
-        let of_run = journal.state();
+        let of_run = journal.distance();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {
             let limits = &journal.limits[index];
             if limits.len() > round {
@@ -191,6 +191,7 @@ pub fn run(
             listener.found(journal);
         }
     }
+    journal.ended = true;
     Ok(())
 }
 

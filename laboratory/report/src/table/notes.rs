@@ -104,9 +104,8 @@ fn marked(results: &Results) -> Option<String> {
 /// Says how many disturbed trials the figures do not include.
 fn disturbed(results: &Results) -> Option<String> {
     let left_out: usize = results.measured().filter_map(|it| it.noise).map(|it| it.left_out).sum();
-    let trials = if left_out == 1 { "1 disturbed trial was" } else { "{} disturbed trials were" };
-    let trials = trials.replace("{}", &left_out.to_string());
-    (left_out > 0).then(|| format!("{trials} left out: the machine was busy with other work."))
+    let trials = if left_out == 1 { "trial was" } else { "trials were" };
+    (left_out > 0).then(|| format!("{left_out} disturbed {trials} left out."))
 }
 
 /// Says how near the CPUs were to each other.

@@ -148,7 +148,7 @@ fn trials(measured: &dray_results::Measured) -> usize {
 }
 
 #[test]
-fn disturbed_trials_are_repeated_and_left_out() {
+fn disturbed_trials_are_noticed_and_accounted_for() {
     let _alone = alone();
     require_root!();
     // Other work on every CPU while the first of three trials begins.
@@ -162,15 +162,14 @@ fn disturbed_trials_are_repeated_and_left_out() {
     });
     let measured = results.results[0].measured().unwrap();
     let noise = measured.noise.unwrap();
-    // The machine may have been busy during others as well.
-    if noise.disturbed_trials == 0 {
-        assert!(noise.left_out > 0 && measured.trials == 3, "{measured:?}");
-        assert!(trials(measured) > 3, "{measured:?}");
-        let note = format!("{} disturbed trial", noise.left_out);
-        assert!(table.contains(&note) && table.contains(" left out."), "{table}");
-    } else {
-        assert!(measured.trials <= 3, "{measured:?}");
-    }
+    let elsewhere = measured.setting.lines.map_or(0, |lines| lines.left_out);
+    // The first trial is left out as disturbed, or because the CPUs were elsewhere, unless most others were
+    // disturbed as well.
+    assert!(noise.left_out + elsewhere + noise.disturbed_trials > 0, "{measured:?}");
+    // Three are asked for, and four may be repeated.
+    assert!(measured.trials <= 3 && (3..=7).contains(&trials(measured)), "{measured:?}");
+    let note = format!("{} disturbed trial", noise.left_out);
+    assert_eq!(table.contains(&note), noise.left_out > 0, "{table}");
 }
 
 #[test]

@@ -49,7 +49,17 @@ const QUICK: Timing = Timing::of_ms(300, 1000, 100);
 /// Maximum number of trials per case in a quick run.
 const QUICK_TRIALS: usize = 2;
 
+/// Minimum number of rounds in which trials may be repeated: of one long trial for each case, half
+/// run while CPUs move that stay for half a minute.
+const REPEATS: usize = 4;
+
 impl Settings {
+    /// Returns the maximum number of rounds: one for each trial, and those after them in which
+    /// trials may be repeated. A quick run repeats none.
+    pub(crate) fn rounds(&self) -> usize {
+        self.trials + if self.quick { 0 } else { self.trials.max(REPEATS) }
+    }
+
     /// Returns the goals of the searches in `case`: none where frames are not meant to arrive.
     pub(crate) fn goals_of(&self, case: &Case) -> &[Goal] {
         let has_none = case.rate.is_some() || case.technique.link.isolates;

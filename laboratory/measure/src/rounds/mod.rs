@@ -27,10 +27,6 @@ use crate::plan::order::order;
 use crate::plan::{Case, Plan, Settings};
 use crate::state::lacks;
 
-/// Minimum number of rounds in which trials may be repeated: of one long trial for each case, half run while
-/// CPUs move that stay for half a minute.
-const REPEATS: usize = 4;
-
 /// Receives the progress of a run.
 pub trait Listener {
     /// Called when a step begins or progresses.
@@ -102,11 +98,9 @@ pub fn run(
         Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32
     };
     let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
-    // After all rounds, cases repeat trials in which the CPUs were not as near to each other as in
-    // most trials, or which were disturbed. A quick run does not.
-    let repeats = if settings.quick { 0 } else { settings.trials.max(REPEATS) };
-    let rounds = settings.trials + repeats;
-    for round in 0..rounds {
+    for round in 0..settings.rounds() {
+        // A case repeats trials in which the CPUs were not as near to each other as in most trials,
+        // or which were disturbed.
         let is_repeat = round >= settings.trials;
         let of_run = journal.distance();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {

@@ -129,7 +129,8 @@ fn same_cases(
         return wrong(format!("{there} cases instead of {here}"));
     }
     let is_sound = |(trials, case): (&CaseTrials, &Case)| {
-        trials.is_sound(plan.settings.goals_of(case).len()) && trials.rounds <= plan.settings.trials
+        trials.is_sound(plan.settings.goals_of(case).len())
+            && trials.rounds <= plan.settings.rounds()
     };
     if !journal.cases.iter().zip(&plan.cases).all(is_sound) {
         return wrong("a case has inconsistent trials".to_owned());
@@ -199,6 +200,21 @@ mod tests {
         Resumed::new(results, None, &Choices::default()).unwrap();
     }
 
+    #[test]
+    fn run_is_resumed_while_it_repeats_trials() {
+        let rounds = |choices: &Choices, rounds: usize| {
+            let mut results = interrupted(choices);
+            journal(&mut results)["cases"][0]["rounds"] = rounds.into();
+            Resumed::new(results, None, &Choices::default()).map(|resumed| resumed.plan.settings)
+        };
+        let choices = of("veth");
+        let settings = rounds(&choices, 0).unwrap();
+        rounds(&choices, settings.rounds()).unwrap();
+        rounds(&choices, settings.rounds() + 1).unwrap_err();
+        let quick = Choices { quick: true, ..choices };
+        rounds(&quick, settings.trials + 1).unwrap_err();
+    }
+
     fn journal(results: &mut Results) -> &mut Value {
         &mut results.incomplete.as_mut().unwrap().journal
     }
@@ -222,7 +238,7 @@ mod tests {
             (message(|it| it.results.truncate(3), None, &none()), "instead of veth"),
             (message(|it| it.results.swap(0, 1), None, &none()), "1500 B"),
             (
-                message(|it| journal(it)["cases"][0]["rounds"] = 9.into(), None, &none()),
+                message(|it| journal(it)["cases"][0]["rounds"] = 99.into(), None, &none()),
                 "inconsistent trials",
             ),
             (

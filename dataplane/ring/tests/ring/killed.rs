@@ -10,7 +10,7 @@ use dray_ring::{Access, Buffer, Chain, DeviceQueue, DriverQueue, Lie, Plain, Pro
 use dray_shm::SharedWords;
 use proptest::prelude::*;
 
-use crate::memory::{DATA, Layout, Memory};
+use crate::memory::{DATA, Layout, Memory, RING};
 
 /// A batch of a device.
 #[derive(Clone, Copy, Debug)]
@@ -37,20 +37,26 @@ enum Step {
     /// Before the first chain was used.
     Committed,
     Used,
+    /// Before the first chain was returned, after what was noted for that.
+    Noted,
     /// After the first of several chains was returned.
     SomeReturned,
     Returned,
     Published,
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step::Popped,
     Step::Committed,
     Step::Used,
+    Step::Noted,
     Step::SomeReturned,
     Step::Returned,
     Step::Published,
 ];
+
+/// Number of entries of the rings.
+const SIZE: u16 = 16;
 
 struct Run<L: Layout> {
     memory: Memory,
@@ -66,8 +72,8 @@ struct Run<L: Layout> {
 }
 
 impl<L: Layout> Run<L> {
-    fn new(size: u32, access: Access) -> Self {
-        let (memory, layout) = Memory::new::<L>(QueueSize::new(size).unwrap(), access);
+    fn new(access: Access) -> Self {
+        let (memory, layout) = Memory::new::<L>(QueueSize::new(SIZE.into()).unwrap(), access);
         let words = Arc::new(SharedWords::create("test", 1).unwrap());
         let mut device = layout.device(if L::PACKED { 0x8000 } else { 0 }, false, false);
         device.keep_mark(words.word(0));
@@ -142,6 +148,8 @@ impl<L: Layout> Run<L> {
             return false;
         }
         let is_plain = buffers == 1 && !together;
+        // The descriptors as they are before anything is returned.
+        let descriptors: [u8; 16 * SIZE as usize] = self.memory.read(RING);
         if is_killed(Step::SomeReturned) {
             match is_plain {
                 true => device.push_plain(done.iter().take(1).map(|chain| (chain.id, 0))),
@@ -156,6 +164,13 @@ impl<L: Layout> Run<L> {
                 let all: Vec<_> = done.iter().map(|chain| (*chain, 0)).collect();
                 device.push_together(&all);
             }
+        }
+        if is_killed(Step::Noted) {
+            // Each chain of several buffers was noted by itself.
+            if is_plain || together || done.len() == 1 {
+                self.memory.write(RING, descriptors);
+            }
+            return false;
         }
         device.unpop(back.iter().map(|chain| chain.slots).sum());
         if is_killed(Step::Returned) {
@@ -198,7 +213,7 @@ fn run<L: Layout>(
 ) {
     for (step, sleeps) in STEPS.into_iter().flat_map(|step| [(step, false), (step, true)]) {
         for at in 0..batches.len() {
-            let mut run = Run::<L>::new(16, access);
+            let mut run = Run::<L>::new(access);
             for (number, batch) in batches.iter().enumerate() {
                 let last = (number == at).then_some(step);
                 if !run.batch(*batch, last) {
@@ -207,7 +222,7 @@ fn run<L: Layout>(
             }
             // All buffers go round again.
             for _ in 0..4 {
-                let all = Batch { chains: 16, buffers: 2, taken: 16, together: false };
+                let all = Batch { chains: SIZE, buffers: 2, taken: SIZE, together: false };
                 assert!(run.batch(all, None) && run.posted.is_empty(), "{step:?}, batch {at}");
             }
         }
@@ -246,10 +261,10 @@ proptest! {
         for sends in [false, true] {
             let access = if sends { Access::Read } else { Access::Write };
             let progress = Progress::read(word | 1 << 63).unwrap();
-            let mut run = Run::<SplitLayout>::new(16, access);
+            let mut run = Run::<SplitLayout>::new(access);
             batches.iter().for_each(|batch| _ = run.batch(*batch, None));
             let _ = split(&run.layout, progress, sends);
-            let mut run = Run::<PackedLayout>::new(16, access);
+            let mut run = Run::<PackedLayout>::new(access);
             batches.iter().for_each(|batch| _ = run.batch(*batch, None));
             let _ = packed(&run.layout, progress, sends);
         }

@@ -150,28 +150,29 @@ impl<L: Layout> Run<L> {
         let is_plain = buffers == 1 && !together;
         // The descriptors as they are before anything is returned.
         let descriptors: [u8; 16 * SIZE as usize] = self.memory.read(RING);
-        if is_killed(Step::SomeReturned) {
-            match is_plain {
-                true => device.push_plain(done.iter().take(1).map(|chain| (chain.id, 0))),
-                false => done.iter().take(1).for_each(|chain| device.push(chain, 0)),
-            }
-            return false;
-        }
-        match (is_plain, together) {
-            (true, _) => device.push_plain(done.iter().map(|chain| (chain.id, 0))),
-            (false, false) => done.iter().for_each(|chain| device.push(chain, 0)),
+        let give_back = |device: &mut L::Device, chains: &[Chain]| match (is_plain, together) {
+            (true, _) => device.push_plain(chains.iter().map(|chain| (chain.id, 0))),
+            (false, false) => chains.iter().for_each(|chain| device.push(chain, 0)),
             (false, true) => {
-                let all: Vec<_> = done.iter().map(|chain| (*chain, 0)).collect();
+                let all: Vec<_> = chains.iter().map(|chain| (*chain, 0)).collect();
                 device.push_together(&all);
             }
-        }
+        };
+        let first = &done[..done.len().min(1)];
         if is_killed(Step::Noted) {
-            // Each chain of several buffers was noted by itself.
-            if is_plain || together || done.len() == 1 {
-                self.memory.write(RING, descriptors);
+            // Chains of several buffers are noted one by one.
+            give_back(&mut device, if is_plain || together { done } else { first });
+            self.memory.write(RING, descriptors);
+            return false;
+        }
+        if is_killed(Step::SomeReturned) {
+            match is_plain {
+                true => give_back(&mut device, first),
+                false => first.iter().for_each(|chain| device.push(chain, 0)),
             }
             return false;
         }
+        give_back(&mut device, done);
         device.unpop(back.iter().map(|chain| chain.slots).sum());
         if is_killed(Step::Returned) {
             return false;

@@ -18,7 +18,8 @@ use crate::trial::Trial;
 /// Trials of one case: either all with frames, or all with byte streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CaseTrials {
-    /// Number of rounds that included the case, failed ones among them.
+    /// Number of rounds that are done for the case, failed ones among them; of a case that was
+    /// repeated, also those after the planned ones in which it had no need to be.
     pub(super) rounds: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trials: Vec<Trial>,

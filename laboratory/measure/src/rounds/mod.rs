@@ -114,7 +114,7 @@ pub fn run(
             }
             let what = format!("limit {size} B");
             listener.now(&Step {
-                done: journal.trials(),
+                done: journal.trials().min(plan.trials()),
                 left: estimate.left(),
                 what,
                 so_far: None,

@@ -43,6 +43,8 @@ pub(super) const FIG2: Experiment = Experiment {
         Some(15e6),
         Some(20e6),
     ],
+    // Half of figure 3's: eleven rates draw one line, and below its bend each trial says the same.
+    trials: TRIALS / 2,
     layout: Layout::RatesByTechnique,
     ..FIGURE
 };

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::Journal;
+use super::journal::{Journal, LimitTrial};
 use crate::plan::{Case, Plan, Settings};
+use crate::state::{State, lacks};
 
 /// Overhead per trial: starting the roles, draining, sometimes building a testbed.
 const BESIDE: Duration = Duration::from_millis(500);
@@ -19,13 +20,22 @@ impl Plan {
         (cases + limits) * self.settings.trials as u32
     }
 
-    /// Returns the approximate time that the rest of a run takes.
+    /// Returns the approximate time that the rest of a run takes. Of trials that are repeated, this is
+    /// the time of one round: how many follow is known only after it.
     pub fn left(&self, journal: &Journal) -> Duration {
-        let share = match self.trials() {
-            0 => 1.0,
-            trials => 1.0 - journal.trials() as f64 / trials as f64,
+        let (settings, of_run) = (&self.settings, journal.distance());
+        let rounds = |done: usize, states: &[State]| {
+            let repeats = done < settings.rounds() && lacks(states, of_run, settings.trials);
+            settings.trials.saturating_sub(done).max(usize::from(repeats)) as u32
         };
-        self.duration().mul_f64(share.clamp(0.0, 1.0))
+        let cases = self.cases.iter().zip(&journal.cases).map(|(case, trials)| {
+            Estimate::of(self, case) * rounds(trials.rounds, &trials.states())
+        });
+        let limits = journal.limits.iter().map(|trials| {
+            let states: Vec<_> = trials.iter().map(LimitTrial::state).collect();
+            limit_duration(settings) * rounds(trials.len(), &states)
+        });
+        cases.chain(limits).sum()
     }
 }
 
@@ -91,6 +101,7 @@ mod tests {
     use super::*;
     use crate::experiments::{EXPERIMENTS, find};
     use crate::plan::Choices;
+    use crate::trial::Trial;
 
     fn plan(experiment: &str, choices: &Choices) -> Plan {
         Plan::new(find(experiment).unwrap(), choices).unwrap()
@@ -122,6 +133,27 @@ mod tests {
                 assert!((given - expected).abs() < 1e-3, "{name}: {given} s, not {expected} s");
             }
         }
+    }
+
+    #[test]
+    fn time_left_is_of_planned_trials_then_of_one_round_of_repeats() {
+        let techniques = Some(vec!["veth/udp".to_owned()]);
+        let plan = plan("all", &Choices { techniques, ..Choices::default() });
+        let mut journal = Journal::new(&plan, String::new());
+        let seconds = |journal: &Journal| plan.left(journal).as_secs_f64();
+        let trials = |ns: f64| {
+            let lines = serde_json::json!({"before_ns": ns, "after_ns": ns});
+            let lines = Some(serde_json::from_value(lines).unwrap());
+            vec![Trial { lines, ..Trial::default() }]
+        };
+        assert_eq!(seconds(&journal), 25.0);
+        (journal.cases[0].rounds, journal.cases[0].trials) = (1, trials(50.0));
+        assert_eq!(seconds(&journal), 12.5);
+        // The second case's CPUs were far, unlike those of the run: it is repeated.
+        (journal.cases[1].rounds, journal.cases[1].trials) = (1, trials(500.0));
+        assert_eq!(seconds(&journal), 12.5);
+        journal.cases[1].rounds = plan.settings.rounds();
+        assert_eq!(seconds(&journal), 0.0);
     }
 
     #[test]

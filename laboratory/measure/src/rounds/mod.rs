@@ -16,7 +16,6 @@ use std::time::Duration;
 use dray_lab::{Cancel, LabError, capability};
 use dray_traffic::limit;
 
-use self::case_trials::CaseTrials;
 use self::estimate::Estimate;
 use self::journal::LimitTrial;
 use self::testbed::Testbed;
@@ -24,7 +23,7 @@ use crate::clock;
 use crate::distance::{LineTimes, Pairs};
 use crate::noise::Watch;
 use crate::plan::order::order;
-use crate::plan::{Case, Plan, Settings};
+use crate::plan::{Plan, Settings};
 use crate::state::lacks;
 
 /// Receives the progress of a run.
@@ -94,14 +93,14 @@ pub fn run(
         journal.clock = Some(clock::measure(&settings.placement));
     }
     let mut watch = Watch::default();
-    let rounds_left = |(case, trials): (&Case, &CaseTrials)| {
-        Estimate::of(plan, case) * settings.trials.saturating_sub(trials.rounds) as u32
-    };
-    let mut estimate = Estimate::new(plan.cases.iter().zip(&journal.cases).map(rounds_left).sum());
+    let mut estimate = Estimate::new(plan.left(journal));
     for round in 0..settings.rounds() {
         // A case repeats trials in which the CPUs were not as near to each other as in most trials,
         // or which were disturbed.
         let is_repeat = round >= settings.trials;
+        if is_repeat {
+            estimate = Estimate::new(plan.left(journal));
+        }
         let of_run = journal.distance();
         for (index, &size) in plan.limit_sizes.iter().enumerate() {
             let limits = &journal.limits[index];
@@ -122,6 +121,7 @@ pub fn run(
             });
             cancel.check()?;
             journal.limits[index].push(machine_limit(size, settings)?);
+            estimate.done(estimate::limit_duration(settings));
             listener.found(journal);
         }
         let mut before = None;

@@ -105,13 +105,16 @@ files=("$folder"/*.json)
 echo "the papers' claims, held against these results: $page" >&2
 
 # Without what each of up to 256 roles needed and spent, of which no claim is, with the command lines of other programs
-# only in the first row of each technique, and without folders of this machine.
+# only in the first row of each technique, the times of one set-up only where claims are not of them, and without
+# folders of this machine.
 reduce='(.results | arrays) |= (reduce .[] as $row ({rows: [], known: {}};
         .known[$row.technique] as $known |
         .rows += [$row | if .programs and $known then .programs.commands = [] else . end] |
         .known[$row.technique] = true) | .rows) |
     (.results[]?, .streams[]?) |= if .cpu and .pairs > 1
     then .role_cores = {} | .cpu.roles = {} | del(.needs, .agreements) else . end |
+    if .experiment != "liang2016-setup"
+    then (.results[]?.needs | objects | .set_ups) |= .[:1] else . end |
     if .incomplete then .incomplete.journal = null else . end |
     (.results[]? | .programs? // empty | .commands[]) |=
         (sub("^[^ ]*/(?<name>[^ /]+)"; "\(.name)") | gsub("[^ ]*/(?<name>dray|dray-ns3) "; "\(.name) ")) |

@@ -47,12 +47,12 @@ pub(super) const PAPER: Paper = Paper {
                 Claim::new(
                     "veth: all that is sent arrives up to a point of saturation",
                     DRAWN,
-                    Rule::Saturates(incremental("veth/raw-mmsg", 1)),
+                    saturates(incremental("veth/raw-mmsg", 1)),
                 ),
                 Claim::new(
                     "veth and bridges: all that is sent arrives up to a point of saturation",
                     DRAWN,
-                    Rule::Saturates(incremental("bridge/raw-mmsg", 1)),
+                    saturates(incremental("bridge/raw-mmsg", 1)),
                 ),
             ]),
         },
@@ -62,7 +62,7 @@ pub(super) const PAPER: Paper = Paper {
             content: Content::Claims(&[Claim::new(
                 "VALE: all that is sent arrives up to a point of saturation",
                 DRAWN,
-                Rule::Saturates(incremental("vale/netmap", 1)),
+                saturates(incremental("vale/netmap", 1)),
             )]),
         },
         Exhibit {
@@ -72,17 +72,17 @@ pub(super) const PAPER: Paper = Paper {
                 Claim::new(
                     "veth: all that is sent arrives up to a point of saturation",
                     DRAWN,
-                    Rule::Saturates(incremental("veth/raw-mmsg", 6)),
+                    saturates(incremental("veth/raw-mmsg", 6)),
                 ),
                 Claim::new(
                     "veth and bridges: all that is sent arrives up to a point of saturation",
                     DRAWN,
-                    Rule::Saturates(incremental("bridge/raw-mmsg", 6)),
+                    saturates(incremental("bridge/raw-mmsg", 6)),
                 ),
                 Claim::new(
                     "VALE: all that is sent arrives up to a point of saturation",
                     DRAWN,
-                    Rule::Saturates(incremental("vale/netmap", 6)),
+                    saturates(incremental("vale/netmap", 6)),
                 ),
             ]),
         },
@@ -228,6 +228,10 @@ const fn parallel(technique: &'static str, forwarders: usize) -> Pick {
 
 const fn incremental(technique: &'static str, forwarders: usize) -> Pick {
     Pick::new("casoni2013-incremental", technique).forwarders("chain", forwarders)
+}
+
+const fn saturates(of: Pick) -> Rule {
+    Rule::Saturates { of, free: None }
 }
 
 const fn sent(technique: &'static str, forwarders: usize) -> Pick {

@@ -396,7 +396,8 @@ impl Quantity {
     /// Formats `value`, given in base units, in a unit that fits.
     fn unit(self, value: f64) -> String {
         match self {
-            Self::Received | Self::LossFree | Self::Sent => rate(value),
+            Self::Received | Self::LossFree => rate(value),
+            Self::Sent => format!("{} sent", rate(value)),
             Self::Bits | Self::BitsPerUpfCore => GIGABITS.with(value),
             Self::Loss | Self::Deviation => format!("{} %", percent(value)),
             Self::Softirq => format!("{} cores", digits(value)),
@@ -432,6 +433,23 @@ impl AnyRow<'_> {
             Self::Frames(_, measured) => measured.sent_pps,
             Self::Streams(_) => 0.0,
         }
+    }
+
+    /// Frames offered per second; 0 if the sender sent as many as possible.
+    pub(crate) fn offered(self) -> f64 {
+        match self {
+            Self::Frames(row, _) => row.offered_pps.unwrap_or_default(),
+            Self::Streams(_) => 0.0,
+        }
+    }
+
+    /// Returns the distance of the CPUs, if it was measured.
+    pub(crate) fn distance(self) -> Option<Distance> {
+        let lines = match self {
+            Self::Frames(_, measured) => measured.setting.lines,
+            Self::Streams(row) => row.measured().and_then(|measured| measured.setting.lines),
+        };
+        lines.map(|lines| lines.distance)
     }
 }
 

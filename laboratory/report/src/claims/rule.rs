@@ -19,8 +19,10 @@ pub(crate) enum Rule {
     /// The figures are the same: each divided by the first differs from 1 by at most `tolerance`.
     Same { figures: &'static [Pick], tolerance: f64 },
     /// Everything that is sent arrives up to a highest rate, and what is sent above it changes that
-    /// rate little.
-    Saturates(Pick),
+    /// rate little. A link whose ring is full holds its sender back. With `free`, a link on which
+    /// nothing does, the rates offered count in place of those sent, as far as the same sender sends
+    /// them there.
+    Saturates { of: Pick, free: Option<Pick> },
     /// From one step of `along` to the next, starting at `from`, no figure is above the one before,
     /// and the last is below the first.
     Falls { of: Pick, along: Axis, from: usize },
@@ -100,7 +102,7 @@ impl Rule {
                     .or_else(|| first(&|verdict| *verdict != Verdict::Holds))
                     .unwrap_or(Verdict::Holds)
             }),
-            Self::Saturates(pick) => saturates(&pick, runs),
+            Self::Saturates { of, free } => saturates(&of, free.as_ref(), runs),
             Self::Falls { of, along, from } => falls(&of, along, from, runs),
             Self::Unmeasured(why) => Judged {
                 verdict: Verdict::Unmeasured(why.to_owned()),
@@ -116,7 +118,8 @@ impl Rule {
         match *self {
             Self::Order(picks) | Self::Same { figures: picks, .. } => picks.to_vec(),
             Self::Ratio { of, by, .. } => vec![of, by],
-            Self::Within { of, .. } | Self::Falls { of, .. } | Self::Saturates(of) => vec![of],
+            Self::Within { of, .. } | Self::Falls { of, .. } => vec![of],
+            Self::Saturates { of, free } => [of].into_iter().chain(free).collect(),
             Self::Unmeasured(_) => Vec::new(),
         }
     }
@@ -135,12 +138,19 @@ impl Rule {
             Self::Ratio { low, high, .. } => format!("ratio {}", range(low, high, &digits)),
             Self::Within { of, low, high } => range(low, high, &|value| of.unit(value)),
             Self::Same { tolerance, .. } => format!("equal within {:.1} %", 100.0 * tolerance),
-            Self::Saturates(_) => "all arrives up to a highest rate, which then stays".to_owned(),
+            Self::Saturates { free: None, .. } => {
+                "all that is sent arrives up to a highest rate, which then stays".to_owned()
+            }
+            Self::Saturates { .. } => {
+                "the rate offered arrives up to a highest one, which then stays".to_owned()
+            }
             Self::Falls { along, from, .. } => format!("falls from {from} {} on", along.name()),
             Self::Unmeasured(_) => "-".to_owned(),
         }
     }
 }
+
+const BEYOND: &str = "the interval reaches beyond the limit";
 
 fn undecided(why: &str) -> Verdict {
     Verdict::Undecided(why.to_owned())
@@ -160,7 +170,7 @@ fn between([least, mean, most]: [f64; 3], low: f64, high: f64) -> Verdict {
     } else if most < low || least > high {
         Verdict::Fails
     } else {
-        undecided("the interval reaches beyond the limit")
+        undecided(BEYOND)
     }
 }
 
@@ -218,8 +228,20 @@ fn keep_one_distance(points: &mut Vec<(f64, Found)>) {
     }
 }
 
-fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
-    let mut points = match series(pick, runs, |row: AnyRow| row.sent()) {
+fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
+    let sent = |row: AnyRow| row.sent();
+    let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs, sent));
+    free.retain(|(_, figure)| figure.doubt().is_none());
+    // What the sender can send depends on the distance of the CPUs too.
+    let most_free = |distance| {
+        let there = free.iter().filter(|(_, figure)| figure.distance() == distance);
+        there.max_by(|(a, _), (b, _)| a.total_cmp(b))
+    };
+    let rate = |row: AnyRow| {
+        let able = most_free(row.distance()).map_or(0.0, |(sent, _)| *sent);
+        row.sent().max(row.offered().min(able))
+    };
+    let mut points = match series(pick, runs, rate) {
         Ok(points) => points,
         Err(judged) => return judged,
     };
@@ -232,16 +254,23 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
         || points.iter().filter(|(sent, figure)| *sent >= ABOVE * most && figure.value < most);
     let lost_below = below().find(|(sent, figure)| figure.high() < ALL_ARRIVE * sent);
     let fell_above = above().find(|(_, figure)| figure.high() < STAYS * most);
+    let unsure_below = below().find(|(sent, figure)| figure.low() < ALL_ARRIVE * sent);
+    let unsure_above = above().find(|(_, figure)| figure.low() < STAYS * most);
     let last = &points[points.len() - 1];
+    let verb = if free.is_empty() { "sent" } else { "offered" };
     let words = |(sent, figure): &(f64, Found)| {
-        format!("{} sent, {} received", figure.unit(*sent), figure.in_words())
+        format!("{} {verb}, {} received", figure.unit(*sent), figure.in_words())
     };
     let left_out = match all - points.len() {
         0 => String::new(),
         left_out => format!(", without {left_out} of {all} rates, at another distance of the CPUs"),
     };
     let mut here = vec![format!("{}: highest {}{left_out}", pick.label(), last.1.unit(most))];
-    let figures: Vec<Found> = points.iter().map(|(_, figure)| figure.clone()).collect();
+    let mut figures: Vec<Found> = points.iter().map(|(_, figure)| figure.clone()).collect();
+    if let Some((sent, figure)) = most_free(last.1.distance()) {
+        here.push(format!("{}: {} sent", figure.label, figure.unit(*sent)));
+        figures.push(figure.clone());
+    }
     let verdict = if let Some(verdict) = doubtful(&figures) {
         here.push(words(last));
         verdict
@@ -251,11 +280,16 @@ fn saturates(pick: &Pick, runs: &[Run]) -> Judged {
     } else if above().next().is_none() {
         here.push(words(last));
         undecided(match last.1.mark {
-            "*" => "the sender was the limit: it sent no more than arrived",
+            "*" if last.0 < ABOVE * most => {
+                "the sender was the limit: it sent no more than arrived"
+            }
             _ => "no rate above the highest was measured",
         })
     } else if below().next().is_none() {
         undecided("no rate below the highest was measured")
+    } else if let Some(point) = unsure_below.or(unsure_above) {
+        here.push(words(point));
+        undecided(BEYOND)
     } else {
         here.push(words(last));
         Verdict::Holds

@@ -178,12 +178,18 @@ fn point(sent: f64, received: f64) -> Row {
 
 #[test]
 fn saturation_needs_all_below_and_the_highest_above() {
-    let rule = Rule::Saturates(FAST);
+    let rule = Rule::Saturates { of: FAST, free: None };
     let below = [point(1e5, 1e5), point(2e5, 2e5)];
     let judge = |more: &[Row]| verdict(rule, &[&below[..], more].concat());
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 2.9e5)]), Verdict::Holds);
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 1e5)]), Verdict::Fails, "collapses");
     assert_eq!(judge(&[point(2.5e5, 2e5), point(4e5, 3e5)]), Verdict::Fails, "loses early");
+    let beyond = "the interval reaches beyond the limit";
+    let unsure =
+        |sent: f64, received: [f64; 2]| fast(&received).with("sent_pps", &format!("{sent:?}"));
+    let (early, late) = (unsure(2.5e5, [2e5, 3e5]), unsure(8e5, [2e5, 3.8e5]));
+    assert_eq!(why(judge(&[early, point(4e5, 3e5), point(8e5, 2.9e5)])), beyond);
+    assert_eq!(why(judge(&[point(4e5, 3e5), late])), beyond);
     assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate above the highest was measured");
     // The highest rate itself, of which frames are lost already.
     assert_eq!(why(judge(&[point(4e5, 3e5)])), "no rate above the highest was measured");
@@ -200,6 +206,33 @@ fn saturation_needs_all_below_and_the_highest_above() {
     assert!(judged.here[0].contains("without 1 of 5 rates"), "{judged:?}");
     assert_eq!(why(verdict(rule, &below[..1])), "only one point was measured");
     assert!(why(verdict(rule, &[])).contains("did not include"));
+}
+
+#[test]
+fn rate_that_a_link_holds_back_counts_as_far_as_the_sender_sends_it_elsewhere() {
+    let rule = Rule::Saturates { of: FAST, free: Some(SLOW) };
+    let offered = |row: Row, rate: f64| row.with("offered_pps", &format!("{rate:?}"));
+    let held = |rate: f64, arrives: f64| {
+        let row = point(arrives, arrives).with("sent_less_than_offered", "true");
+        offered(row, rate)
+    };
+    let free =
+        |rate: f64| offered(slow(&[rate, rate]).with("sent_pps", &format!("{rate:?}")), rate);
+    let rates = [point(1e5, 1e5), point(2e5, 2e5), held(4e5, 3e5), held(8e5, 2.9e5)];
+    let judge = |more: &[Row]| rule.judge(&runs(&[&rates[..], more].concat()));
+    let holds = judge(&[free(8e5)]);
+    assert_eq!(holds.verdict, Verdict::Holds, "{holds:?}");
+    assert!(holds.here.iter().any(|line| line.contains("800 kpps sent")), "{holds:?}");
+    // The sender sends no more elsewhere.
+    assert!(why(judge(&[free(3e5)]).verdict).contains("sender was the limit"));
+    assert!(why(judge(&[]).verdict).contains("sender was the limit"));
+    // It does, but with the CPUs at another distance, or in a trial that proves nothing.
+    assert!(why(judge(&[free(8e5).with("lines", NEAR)]).verdict).contains("sender was the limit"));
+    let wrong = free(8e5).with("counters_agree", "false");
+    assert!(why(judge(&[wrong]).verdict).contains("sender was the limit"));
+    // Losses are found with the rate offered too.
+    let collapses = [&rates[..3], &[held(8e5, 1e5), free(8e5)]].concat();
+    assert_eq!(verdict(rule, &collapses), Verdict::Fails);
 }
 
 #[test]

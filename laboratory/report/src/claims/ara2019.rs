@@ -138,7 +138,7 @@ const fn sends_all(technique: &'static str) -> Rule {
     Rule::Ratio { of, by, low: 0.98, high: 1.02 }
 }
 
-/// What is sent at 20 Mpps arrives.
+/// Frames sent at 20 Mpps arrive.
 const fn arrives(technique: &'static str) -> Rule {
     let of = paced(technique, 64).offered(20e6);
     Rule::Ratio { of, by: sent_at_20_mpps(technique), low: 0.9, high: f64::INFINITY }

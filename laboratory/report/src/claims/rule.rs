@@ -254,7 +254,8 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
         || points.iter().filter(|(sent, figure)| *sent >= ABOVE * most && figure.value < most);
     let lost_below = below().find(|(sent, figure)| figure.high() < ALL_ARRIVE * sent);
     let fell_above = above().find(|(_, figure)| figure.high() < STAYS * most);
-    let unsure_below = below().find(|(sent, figure)| figure.low() < ALL_ARRIVE * sent);
+    // Both rates are of the same trials, so their ratio does not have the interval of each.
+    let unsure_below = below().find(|(sent, figure)| figure.value < ALL_ARRIVE * sent);
     let unsure_above = above().find(|(_, figure)| figure.low() < STAYS * most);
     let last = &points[points.len() - 1];
     let verb = if free.is_empty() { "sent" } else { "offered" };

@@ -132,20 +132,20 @@ const fn sent_at_20_mpps(technique: &'static str) -> Pick {
     paced(technique, 64).offered(20e6).of(Quantity::Sent)
 }
 
-/// A sender at 20 Mpps sends all of it, so that what does not arrive was dropped on its way.
+/// A sender at 20 Mpps sends all of it, so that frames that do not arrive were dropped on their way.
 const fn sends_all(technique: &'static str) -> Rule {
     let (of, by) = (sent_at_20_mpps(technique), sent_at_20_mpps("direct"));
     Rule::Ratio { of, by, low: 0.98, high: 1.02 }
 }
 
-/// Frames sent at 20 Mpps arrive.
+/// At least nine tenths of the frames sent at 20 Mpps arrive.
 const fn arrives(technique: &'static str) -> Rule {
     let of = paced(technique, 64).offered(20e6);
     Rule::Ratio { of, by: sent_at_20_mpps(technique), low: 0.9, high: f64::INFINITY }
 }
 
-const HELD_BACK: &str = "what was sent arrived: a ring that is full holds the sender back, and what it does not \
-                         take is not sent";
+const HELD_BACK: &str = "nine tenths or more of the frames sent arrived: a full ring holds the sender back, and \
+                         frames that it does not take are not sent";
 
 const DRAWN: &str = "drawn only, lost in the text";
 const FUNCTIONS: Rule = Rule::Unmeasured(
@@ -180,7 +180,7 @@ const FIG2A: &[Claim] = &[
         saturates("switch/learning", 64),
     ),
     Claim::new(
-        "what is sent above the maximum is dropped on its way: testpmd",
+        "frames sent above the maximum are dropped on their way: testpmd",
         "stated without a figure",
         sends_all("testpmd/pairs"),
     )

@@ -232,7 +232,7 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
     let sent = |row: AnyRow| row.sent();
     let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs, sent));
     free.retain(|(_, figure)| figure.doubt().is_none());
-    // What the sender can send depends on the distance of the CPUs too.
+    // The limit of a sender depends on the distance of the CPUs too.
     let most_free = |distance| {
         let there = free.iter().filter(|(_, figure)| figure.distance() == distance);
         there.max_by(|(a, _), (b, _)| a.total_cmp(b))

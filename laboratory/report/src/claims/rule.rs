@@ -217,17 +217,6 @@ fn series(
     Err(Judged { verdict, here, figures })
 }
 
-/// Keeps the points of a series at which the CPUs were near each other, or those at which they were far,
-/// or those of which it is not known: what was more often. Keeps all if they moved at each of them.
-fn keep_one_distance(points: &mut Vec<(f64, Found)>) {
-    let at = |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
-    let distances = [None, Some(Distance::Far), Some(Distance::Near)];
-    let most = distances.into_iter().max_by_key(|distance| at(*distance)).flatten();
-    if at(most) > 0 {
-        points.retain(|(_, figure)| figure.distance() == most);
-    }
-}
-
 fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
     let sent = |row: AnyRow| row.sent();
     let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs, sent));
@@ -241,61 +230,112 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
         let able = most_free(row.distance()).map_or(0.0, |(sent, _)| *sent);
         row.sent().max(row.offered().min(able))
     };
-    let mut points = match series(pick, runs, rate) {
-        Ok(points) => points,
+    let curve = match series(pick, runs, rate) {
+        Ok(points) => Curve::new(points),
         Err(judged) => return judged,
     };
-    let all = points.len();
-    keep_one_distance(&mut points);
-    let most = points.iter().map(|(_, figure)| figure.value).fold(0.0, f64::max);
-    let below = || points.iter().filter(|(sent, _)| *sent <= BELOW * most);
-    // The highest rate itself does not show that it stays.
-    let above =
-        || points.iter().filter(|(sent, figure)| *sent >= ABOVE * most && figure.value < most);
-    let lost_below = below().find(|(sent, figure)| figure.high() < ALL_ARRIVE * sent);
-    let fell_above = above().find(|(_, figure)| figure.high() < STAYS * most);
-    // Both rates are of the same trials, so their ratio does not have the interval of each.
-    let unsure_below = below().find(|(sent, figure)| figure.value < ALL_ARRIVE * sent);
-    let unsure_above = above().find(|(_, figure)| figure.low() < STAYS * most);
-    let last = &points[points.len() - 1];
-    let verb = if free.is_empty() { "sent" } else { "offered" };
-    let words = |(sent, figure): &(f64, Found)| {
-        format!("{} {verb}, {} received", figure.unit(*sent), figure.in_words())
-    };
-    let left_out = match all - points.len() {
-        0 => String::new(),
-        left_out => format!(", without {left_out} of {all} rates, at another distance of the CPUs"),
-    };
-    let mut here = vec![format!("{}: highest {}{left_out}", pick.label(), last.1.unit(most))];
-    let mut figures: Vec<Found> = points.iter().map(|(_, figure)| figure.clone()).collect();
-    if let Some((sent, figure)) = most_free(last.1.distance()) {
+    let (_, last) = curve.last();
+    let mut here = vec![format!("{}: {}", pick.label(), curve.in_words())];
+    let mut figures: Vec<Found> = curve.points.iter().map(|(_, figure)| figure.clone()).collect();
+    if let Some((sent, figure)) = most_free(last.distance()) {
         here.push(format!("{}: {} sent", figure.label, figure.unit(*sent)));
         figures.push(figure.clone());
     }
-    let verdict = if let Some(verdict) = doubtful(&figures) {
-        here.push(words(last));
-        verdict
-    } else if let Some(point) = lost_below.or(fell_above) {
-        here.push(words(point));
-        Verdict::Fails
-    } else if above().next().is_none() {
-        here.push(words(last));
-        undecided(match last.1.mark {
-            "*" if last.0 < ABOVE * most => {
+    let (verdict, (rate, figure)) = match doubtful(&figures) {
+        Some(verdict) => (verdict, curve.last()),
+        None => curve.saturates(),
+    };
+    let verb = if free.is_empty() { "sent" } else { "offered" };
+    here.push(format!("{} {verb}, {} received", figure.unit(*rate), figure.in_words()));
+    Judged { verdict, here, figures }
+}
+
+/// Receive rate by the rate sent or offered, at one distance of the CPUs.
+struct Curve {
+    /// Rate sent or offered, and what was received, in the order of the first; at least one.
+    points: Vec<(f64, Found)>,
+    highest_received: f64,
+    /// Points at another distance.
+    left_out: usize,
+}
+
+impl Curve {
+    /// Keeps the points at which the CPUs were near each other, or those at which they were far, or
+    /// those of which it is not known: what was more often. Keeps all if they moved at each of them.
+    fn new(mut points: Vec<(f64, Found)>) -> Self {
+        let all = points.len();
+        let at =
+            |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
+        let distances = [None, Some(Distance::Far), Some(Distance::Near)];
+        let most = distances.into_iter().max_by_key(|distance| at(*distance)).flatten();
+        if at(most) > 0 {
+            points.retain(|(_, figure)| figure.distance() == most);
+        }
+        let received = points.iter().map(|(_, figure)| figure.value);
+        let highest_received = received.fold(0.0, f64::max);
+        Self { left_out: all - points.len(), points, highest_received }
+    }
+
+    fn last(&self) -> &(f64, Found) {
+        &self.points[self.points.len() - 1]
+    }
+
+    fn below(&self) -> impl Iterator<Item = &(f64, Found)> {
+        self.points.iter().filter(|(rate, _)| *rate <= BELOW * self.highest_received)
+    }
+
+    /// Points above the highest receive rate. That rate itself does not show that it stays.
+    fn above(&self) -> impl Iterator<Item = &(f64, Found)> {
+        self.points.iter().filter(|(rate, figure)| {
+            *rate >= ABOVE * self.highest_received && figure.value < self.highest_received
+        })
+    }
+
+    /// Judges if all arrives up to the highest receive rate, which then stays. Returns the point
+    /// that decides it too.
+    fn saturates(&self) -> (Verdict, &(f64, Found)) {
+        let (all, stays) = (ALL_ARRIVE, STAYS * self.highest_received);
+        let lost = self.below().find(|(rate, figure)| figure.high() < all * rate);
+        let fell = self.above().find(|(_, figure)| figure.high() < stays);
+        if let Some(point) = lost.or(fell) {
+            return (Verdict::Fails, point);
+        }
+        if self.above().next().is_none() {
+            return (undecided(self.no_rate_above()), self.last());
+        }
+        if self.below().next().is_none() {
+            return (undecided("no rate below the highest was measured"), self.last());
+        }
+        // Both rates are of the same trials, so their ratio does not have the interval of each.
+        let lost = self.below().find(|(rate, figure)| figure.value < all * rate);
+        let fell = self.above().find(|(_, figure)| figure.low() < stays);
+        match lost.or(fell) {
+            Some(point) => (undecided(BEYOND), point),
+            None => (Verdict::Holds, self.last()),
+        }
+    }
+
+    fn no_rate_above(&self) -> &'static str {
+        let (rate, figure) = self.last();
+        match figure.mark {
+            "*" if *rate < ABOVE * self.highest_received => {
                 "the sender was the limit: it sent no more than arrived"
             }
             _ => "no rate above the highest was measured",
-        })
-    } else if below().next().is_none() {
-        undecided("no rate below the highest was measured")
-    } else if let Some(point) = unsure_below.or(unsure_above) {
-        here.push(words(point));
-        undecided(BEYOND)
-    } else {
-        here.push(words(last));
-        Verdict::Holds
-    };
-    Judged { verdict, here, figures }
+        }
+    }
+
+    fn in_words(&self) -> String {
+        let highest = self.last().1.unit(self.highest_received);
+        let left_out = match self.left_out {
+            0 => String::new(),
+            left_out => format!(
+                ", without {left_out} of {} rates, at another distance of the CPUs",
+                left_out + self.points.len()
+            ),
+        };
+        format!("highest {highest}{left_out}")
+    }
 }
 
 fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {

@@ -46,6 +46,9 @@ pub struct SearchRecord {
     pub limited_by: LimitedBy,
     /// Number of trials of the search, for all of its rates together.
     pub trials: usize,
+    /// Number of trials that are not among them: they were repeated because the CPUs had moved.
+    #[serde(default)]
+    pub left_out: usize,
     /// Distance between the CPUs in these trials, if there were several CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distance: Option<Distance>,

@@ -9,7 +9,7 @@ use crate::state::{State, lacks};
 /// Overhead per trial: starting the roles, draining, sometimes building a testbed.
 const BESIDE: Duration = Duration::from_millis(500);
 /// Approximate number of trials of a search for one rate.
-const TRIALS_EACH: u32 = 20;
+const TRIALS_EACH: u32 = 40;
 
 impl Plan {
     /// Returns the approximate time that the plan takes: rows x trials x length of a trial. Cases that
@@ -125,7 +125,7 @@ mod tests {
                     searched.clone().filter(|case| case.share.is_some()).count();
                 let plain = cases.count() - searched.count() + trials_of_searches;
                 let goals = plan.settings.goals.iter();
-                let search: f64 = goals.map(|it| 20.0 * (it.trial.as_secs_f64() + 0.125)).sum();
+                let search: f64 = goals.map(|it| 40.0 * (it.trial.as_secs_f64() + 0.125)).sum();
                 let limits = plan.limit_sizes.len() as f64 * timing.measure.as_secs_f64().min(1.0);
                 let round = plain as f64 * each + searches.count() as f64 * search + limits;
                 let (expected, given) = (trials as f64 * round, plan.duration().as_secs_f64());

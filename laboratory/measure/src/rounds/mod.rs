@@ -152,6 +152,7 @@ pub fn run(
             let kept = testbed.take().filter(|testbed| testbed.serves(case));
             let build = || Testbed::build(case, settings, program, &mut watch, cancel);
             let ready = kept.map_or_else(build, Ok);
+            let distance = journal.distance();
             let trials = &mut journal.cases[number];
             let result = ready.and_then(|mut ready| {
                 let mut say = |so_far| {
@@ -162,11 +163,11 @@ pub fn run(
                     _ if case.technique.endpoint.is_stream() => {
                         trials.add_streams(ready.measure_streams(case, settings)?, &ready);
                     }
-                    goals if case.share.is_some() => {
-                        search::at_share(case, settings, goals, &mut ready, trials, &mut say)?;
+                    _ if case.share.is_some() => {
+                        search::at_share(case, settings, &mut ready, trials, distance, &mut say)?;
                     }
                     [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
-                    goals => search::run(case, settings, goals, &mut ready, trials, &mut say)?,
+                    _ => search::run(case, settings, &mut ready, trials, distance, &mut say)?,
                 }
                 Ok(ready)
             });

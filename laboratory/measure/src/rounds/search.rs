@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_lab::LabError;
 use dray_results::{Check, Distance, LimitedBy, SearchRecord};
-use dray_search::{Goal, Next, Search};
+use dray_search::{Next, Search};
 
 use super::case_trials::CaseTrials;
 use super::testbed::Testbed;
@@ -25,24 +25,26 @@ const MARGIN: f64 = 1.1;
 struct Ended {
     search: Search,
     trials: Vec<(Next, Trial)>,
+    /// Number of trials that were repeated because the CPUs had moved.
+    left_out: usize,
     /// Trial in which the sender sent as fast as it could.
     fastest: Trial,
     /// How thoroughly receivers checked frames.
     check: Check,
 }
 
-/// Searches for the rates of `goals` in `case` and adds the results: the bounds for each goal, and
+/// Searches for the rates of the goals of `case` and adds the results: the bounds for each goal, and
 /// the trials at the highest carried rate of the first goal.
 pub(super) fn run(
     case: &Case,
     settings: &Settings,
-    goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
+    of_run: Option<Distance>,
     progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
-    let Ended { search, trials, fastest, check } =
-        search(case, settings, goals, testbed, progress)?;
+    let Ended { search, trials, left_out, fastest, check } =
+        search(case, settings, testbed, of_run, progress)?;
     let limit = |upper: Option<u64>| {
         let at = trials.iter().filter(|(next, _)| Some(next.load) == upper);
         let short = |(_, trial): &&(_, Trial)| trial.sent_less_than_offered();
@@ -58,12 +60,14 @@ pub(super) fn run(
         throughput_pps: of.throughput,
         limited_by: limit(of.upper),
         trials: search.count(),
+        left_out,
         distance,
     };
     let bounds = search.found();
     found.searches.push(bounds.iter().map(record).collect());
     let carried = bounds[0].lower;
-    let is_kept = |next: &Next| Some(next.load) == carried && next.duration >= goals[0].trial;
+    let is_kept =
+        |next: &Next| Some(next.load) == carried && next.duration >= search.goals()[0].trial;
     let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
     // If no rate is carried, the trial without a limit shows why.
     let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
@@ -83,15 +87,15 @@ fn distance_of<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<Distance> 
 pub(super) fn at_share(
     case: &Case,
     settings: &Settings,
-    goals: &[Goal],
     testbed: &mut Testbed,
     found: &mut CaseTrials,
+    of_run: Option<Distance>,
     progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
     let loss_free = match testbed.loss_free.get(&case.size) {
         Some(&pps) => pps,
         None => {
-            let search = search(case, settings, goals, testbed, progress)?.search;
+            let search = search(case, settings, testbed, of_run, progress)?.search;
             search.found()[0].lower.unwrap_or(0)
         }
     };
@@ -109,17 +113,24 @@ pub(super) fn at_share(
     Ok(())
 }
 
+/// Searches with trials at one distance of the CPUs: that `of_run`, if it is known.
 fn search(
     case: &Case,
     settings: &Settings,
-    goals: &[Goal],
     testbed: &mut Testbed,
+    of_run: Option<Distance>,
     progress: &mut dyn FnMut(String),
 ) -> Result<Ended, LabError> {
-    let mut measure = |rate: Option<f64>, duration| {
+    let goals = settings.goals_of(case);
+    let mut steady = Steady { at: of_run, left_out: 0 };
+    let mut measure = |rate: Option<f64>, duration| loop {
         let at = |rate| format!("{:.0} kpps", rate / 1e3);
         progress(rate.map_or("as fast as it can".to_owned(), at));
-        testbed.measure(&Case { rate, ..case.clone() }, settings, &timing(duration))
+        let case = Case { rate, ..case.clone() };
+        let (trial, check) = testbed.measure(&case, settings, &timing(duration))?;
+        if steady.accepts(trial.lines.map(|lines| lines.distance())) {
+            break Ok::<_, LabError>((trial, check));
+        }
     };
     // The sender's maximum bounds the search. A ping without a rate waits for its replies.
     let unlimited = (case.shape == Shape::Echo).then_some(RATE_MAX);
@@ -133,7 +144,33 @@ fn search(
         search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
         trials.push((next, trial));
     }
-    Ok(Ended { search, trials, fastest, check })
+    Ok(Ended { search, trials, left_out: steady.left_out, fastest, check })
+}
+
+/// Keeps a search at one distance of the CPUs. It takes longer than CPUs often stay where they are,
+/// so trials are repeated, not whole searches.
+struct Steady {
+    /// Distance, near or far, once it is known.
+    at: Option<Distance>,
+    left_out: usize,
+}
+
+impl Steady {
+    /// Maximum number of trials that are left out. Most searches have 30 to 60 trials, and a virtual
+    /// machine was seen to spoil half of those of 2 s.
+    const LEFT_OUT_MAX: usize = 100;
+
+    /// Returns true if a trial counts, by the distance during it, if that was measured. One that does
+    /// not is left out, and must be repeated.
+    fn accepts(&mut self, distance: Option<Distance>) -> bool {
+        self.at = self.at.or(distance.filter(|distance| *distance != Distance::Changed));
+        let counts = distance.is_none() || distance == self.at;
+        if counts || self.left_out == Self::LEFT_OUT_MAX {
+            return true;
+        }
+        self.left_out += 1;
+        false
+    }
 }
 
 /// Returns the loss ratio of a trial for a search. Frames that the sender failed to send count as
@@ -150,4 +187,31 @@ pub(crate) fn loss_ratio(trial: &Trial) -> f64 {
 fn timing(measure: Duration) -> Timing {
     const SAMPLES: u32 = 5;
     Timing { warm_up: measure / SAMPLES, measure, interval: measure / SAMPLES }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Distance::{Changed, Far, Near};
+
+    #[test]
+    fn trials_of_a_search_are_at_one_distance() {
+        let accepted = |of_run, distances: &[Distance]| {
+            let mut steady = Steady { at: of_run, left_out: 0 };
+            let accepted = distances.iter().map(|it| steady.accepts(Some(*it)));
+            (accepted.collect::<Vec<_>>(), steady.left_out)
+        };
+        // The first steady trial decides, unless the run has a distance.
+        assert_eq!(accepted(None, &[Changed, Far, Near, Far]), (vec![false, true, false, true], 2));
+        assert_eq!(accepted(Some(Near), &[Far, Near, Changed]), (vec![false, true, false], 2));
+        let mut unknown = Steady { at: Some(Near), left_out: 0 };
+        assert!(unknown.accepts(None) && unknown.left_out == 0);
+    }
+
+    #[test]
+    fn a_search_ends_although_the_cpus_stay_elsewhere() {
+        let mut steady = Steady { at: Some(Near), left_out: 0 };
+        let repeated = (0..1000).filter(|_| !steady.accepts(Some(Far))).count();
+        assert_eq!((repeated, steady.left_out), (Steady::LEFT_OUT_MAX, Steady::LEFT_OUT_MAX));
+    }
 }

@@ -25,6 +25,10 @@ mkdir -p "$folder"
 upf=bridge/raw-mmsg,macvlan/bridge/raw-mmsg,ipvlan/l2/raw-mmsg,ipvlan/l3/raw-mmsg,sriov/raw-mmsg,\
 veth/afxdp,direct,switch
 
+# Endpoints of ns-3 on sockets, on shared memory and on netmap; `bare` without ns-3's stack, to show its cost.
+ns3=veth/ns3-fd,bridge/ns3-fd,switch/patch/ns3-virtio,vpp/memif/ns3-memif,vale/ns3-netmap,veth/ns3-fd-bare,\
+switch/patch/ns3-virtio-bare
+
 # Each part: the name of its file, the experiment, and options that make it the paper's. The highest rate of figure 2,
 # 20 Mpps, is below what some switches carry here: 30 Mpps as well.
 parts="
@@ -46,8 +50,8 @@ casoni2013-incremental      casoni2013-incremental --technique veth,bridge,vale/
 casoni2013-serial           casoni2013-serial --technique veth,bridge,vale/netmap
 casoni2013-parallel         casoni2013-parallel --technique veth,bridge,vale/netmap
 casoni2013-sender-load      casoni2013-sender-load --technique veth,bridge,vale/netmap
-casoni2013-vale             all --technique vale/netmap --size 1500
-casoni2013-ns3              casoni2013-ns3 --technique veth/ns3-fd,bridge/ns3-fd,switch/patch/ns3-virtio,vale/ns3-netmap
+casoni2013-vale             all --technique vale/netmap --size 64,1500
+casoni2013-ns3              casoni2013-ns3 --technique $ns3
 liang2016-noisy-neighbour   liang2016-noisy-neighbour
 liang2016-latency           liang2016-latency
 liang2016-setup             liang2016-setup

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dray_results::{Distance, HostFacts};
+use dray_results::{Distance, DropRate, HostFacts, Results};
 
 use crate::claims::paper::{Claim, Content, Exhibit, Paper};
 use crate::claims::pick::Found;
@@ -20,9 +20,10 @@ Made by `make papers` from the result files that are listed [at the end](#result
 figure of the papers is here, in their order, with what it claims and whether that holds today, on the machine
 of these results.
 
-*here*: the figures, with half their 95 % interval (a search that ran once: the distance of its bounds; medians
-of times and times of CPUs have none), and the rule that decides. A claim *holds*, or *does not hold*, only if
-it does so for every value within the intervals; if they reach across, it is *undecided*. Nothing is decided by
+*here*: the figures, with half their 95 % interval (a search that ran once: the distance of its bounds), and the
+rule that decides. Received rates have intervals; rates sent, loss, deviations, medians of times, and times of
+CPUs have none. A claim *holds*, or *does not hold*, only if it does so for every value within the intervals; if
+they reach across, it is *undecided*. The highest rate of a series counts by its mean. Nothing is decided by
 figures of different machines, with the CPUs near for one and far for the other, that were disturbed by other work,
 or whose counters disagree (`!`). A figure during which the CPUs moved is not compared with others; alone, it counts
 with the range of its samples. `~`: disturbed, or the CPUs moved or were not as in most rows of its run; `*`: sent
@@ -31,7 +32,9 @@ less than offered ([what the figures mean](measurement.md)).
 *conditions*: the machine, how far from each other its CPUs were (near or far, with the time of a cache line
 there and back), and how long trials were: *quick* runs are a first look.
 
-Why a claim does not hold is stated only where the results show it.
+Machines differ, so a rate counts as the paper's from half to twice as much, and a ratio from three quarters to
+five quarters of the paper's, or from three quarters on where the claim is a gain. A limit that a paper gives is
+the limit here. Why a claim does not hold is stated only where the results show it.
 ";
 
 /// Renders the page of `papers`, held against `runs`.
@@ -229,16 +232,29 @@ fn results(runs: &[Run], hosts: &[&HostFacts]) -> String {
             .map(letter);
         writeln!(
             text,
-            "| {} | {} | {} | {} | {word}: {} s after {} s | {state} | {} |",
+            "| {} | {} | {} | {} | {word}: {} | {state} | {} |",
             markdown(&run.name()),
             markdown(&results.experiment),
             markdown(&results.time),
             machine.unwrap_or_default(),
-            plain(settings.measure_s),
-            plain(settings.warm_up_s),
+            lengths(results),
             markdown(&results.command),
         )
         .ok();
     }
     text
+}
+
+/// Describes the length of the trials, those of searches apart.
+fn lengths(results: &Results) -> String {
+    let measured = results.results.iter().filter_map(|row| row.measured());
+    let searched: Vec<&DropRate> = measured.filter_map(|it| it.drop_rates.first()).collect();
+    let trials = (searched.len() < results.results.len() + results.streams.len()).then(|| {
+        let settings = &results.settings;
+        format!("{} s after {} s", plain(settings.measure_s), plain(settings.warm_up_s))
+    });
+    let searches = distinct(&searched, |rate| plain(rate.trial_s));
+    let searches =
+        searches.into_iter().map(|seconds| format!("searches with trials of {seconds} s"));
+    trials.into_iter().chain(searches).collect::<Vec<_>>().join("; ")
 }

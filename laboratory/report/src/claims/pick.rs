@@ -2,7 +2,7 @@
 
 use dray_results::{
     Distance, HostFacts, Interval, Lines, Measured, MeasuredStreams, Neighbour, Outcome, ResultRow,
-    SettingOfRun, StreamOutcome, StreamRow, UpfLoad,
+    SettingOfRun, StreamOutcome, StreamRow, UpfLoad, stats,
 };
 use dray_wire::gtpu::Direction;
 
@@ -45,7 +45,7 @@ pub(crate) enum Quantity {
     BitsPerUpfCore,
     /// Share of frames lost.
     Loss,
-    /// Standard deviation of the samples, as a share of their mean.
+    /// Standard deviation of the samples of a trial, pooled over the trials, as a share of their mean.
     Deviation,
     /// Cores busy with soft interrupts.
     Softirq,
@@ -67,25 +67,6 @@ enum Load {
     Offered(f64),
     /// This share of the loss-free rate.
     Share(f64),
-}
-
-/// Axis of a series of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Axis {
-    /// Number of concurrent pairs.
-    Pairs,
-    /// Number of forwarders.
-    Forwarders,
-}
-
-impl Axis {
-    /// Name of a step on this axis.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Pairs => "pairs",
-            Self::Forwarders => "forwarders",
-        }
-    }
 }
 
 impl Pick {
@@ -309,7 +290,7 @@ impl Pick {
             Quantity::Bits => received(bits(row, 1.0)),
             Quantity::BitsPerUpfCore => received(bits(row, 1.0) / measured.upf_cores()?),
             Quantity::Loss => alone(measured.loss_ratio),
-            Quantity::Deviation => alone(measured.stddev_pps / measured.received_pps),
+            Quantity::Deviation => alone(deviation(measured)? / measured.received_pps),
             Quantity::Softirq => alone(measured.cpu.total.softirq_s / measured.cpu.elapsed_s),
             Quantity::Cycles => alone(measured.cycles_per_frame?),
             Quantity::OneWay => alone(measured.one_way_ns?.p50 as f64),
@@ -409,6 +390,19 @@ impl Quantity {
     }
 }
 
+/// Standard deviation of the samples of a trial in frames per second, pooled over the trials; `None` if
+/// there is one sample a trial.
+fn deviation(measured: &Measured) -> Option<f64> {
+    let (samples, trials) = (&measured.samples_pps, measured.trials);
+    let each = samples.len() / trials.max(1);
+    if each < 2 {
+        return None;
+    }
+    let of_trials = samples.chunks_exact(each).map(stats::standard_deviation);
+    let variances: Vec<f64> = of_trials.map(|deviation| deviation * deviation).collect();
+    Some(stats::mean(&variances).sqrt())
+}
+
 /// A row of frames or of byte streams.
 #[derive(Clone, Copy)]
 pub(crate) enum AnyRow<'a> {
@@ -417,14 +411,11 @@ pub(crate) enum AnyRow<'a> {
 }
 
 impl AnyRow<'_> {
-    pub(crate) fn on(self, axis: Axis) -> f64 {
-        let count = match (self, axis) {
-            (Self::Frames(row, _), Axis::Pairs) => row.pairs,
-            (Self::Frames(row, _), Axis::Forwarders) => row.forwarders,
-            (Self::Streams(row), Axis::Pairs) => row.pairs,
-            (Self::Streams(_), Axis::Forwarders) => 0,
-        };
-        count as f64
+    pub(crate) fn forwarders(self) -> f64 {
+        match self {
+            Self::Frames(row, _) => row.forwarders as f64,
+            Self::Streams(_) => 0.0,
+        }
     }
 
     /// Frames sent per second.

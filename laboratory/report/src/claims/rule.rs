@@ -2,7 +2,7 @@
 
 use dray_results::Distance;
 
-use crate::claims::pick::{AnyRow, Axis, Found, Pick};
+use crate::claims::pick::{AnyRow, Found, Pick};
 use crate::input::Run;
 use crate::number::digits;
 
@@ -23,9 +23,9 @@ pub(crate) enum Rule {
     /// nothing does, the rates offered count in place of those sent, as far as the same sender sends
     /// them there.
     Saturates { of: Pick, free: Option<Pick> },
-    /// From one step of `along` to the next, starting at `from`, no figure is above the one before,
-    /// and the last is below the first.
-    Falls { of: Pick, along: Axis, from: usize },
+    /// From one number of forwarders to the next, no figure is above the one before, and the last is
+    /// below the first.
+    Falls(Pick),
     /// No experiment of dray measures it: the reason.
     Unmeasured(&'static str),
 }
@@ -103,7 +103,7 @@ impl Rule {
                     .unwrap_or(Verdict::Holds)
             }),
             Self::Saturates { of, free } => saturates(&of, free.as_ref(), runs),
-            Self::Falls { of, along, from } => falls(&of, along, from, runs),
+            Self::Falls(of) => falls(&of, runs),
             Self::Unmeasured(why) => Judged {
                 verdict: Verdict::Unmeasured(why.to_owned()),
                 here: Vec::new(),
@@ -118,7 +118,7 @@ impl Rule {
         match *self {
             Self::Order(picks) | Self::Same { figures: picks, .. } => picks.to_vec(),
             Self::Ratio { of, by, .. } => vec![of, by],
-            Self::Within { of, .. } | Self::Falls { of, .. } => vec![of],
+            Self::Within { of, .. } | Self::Falls(of) => vec![of],
             Self::Saturates { of, free } => [of].into_iter().chain(free).collect(),
             Self::Unmeasured(_) => Vec::new(),
         }
@@ -138,13 +138,16 @@ impl Rule {
             Self::Ratio { low, high, .. } => format!("ratio {}", range(low, high, &digits)),
             Self::Within { of, low, high } => range(low, high, &|value| of.unit(value)),
             Self::Same { tolerance, .. } => format!("equal within {:.1} %", 100.0 * tolerance),
-            Self::Saturates { free: None, .. } => {
-                "all that is sent arrives up to a highest rate, which then stays".to_owned()
-            }
-            Self::Saturates { .. } => {
-                "the rate offered arrives up to a highest one, which then stays".to_owned()
-            }
-            Self::Falls { along, from, .. } => format!("falls from {from} {} on", along.name()),
+            Self::Saturates { free, .. } => format!(
+                "{} % of the rate {} arrives where that is at most {} % of the highest received, and {} % of the \
+                 highest where it is at least {} %",
+                100.0 * ALL_ARRIVE,
+                if free.is_some() { "offered" } else { "sent" },
+                100.0 * BELOW,
+                100.0 * STAYS,
+                100.0 * ABOVE,
+            ),
+            Self::Falls(_) => "falls with each forwarder".to_owned(),
             Self::Unmeasured(_) => "-".to_owned(),
         }
     }
@@ -230,8 +233,9 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
         let able = most_free(row.distance()).map_or(0.0, |(sent, _)| *sent);
         row.sent().max(row.offered().min(able))
     };
+    let verb = if free.is_empty() { "sent" } else { "offered" };
     let curve = match series(pick, runs, rate) {
-        Ok(points) => Curve::new(points),
+        Ok(points) => Curve::new(points, verb),
         Err(judged) => return judged,
     };
     let (_, last) = curve.last();
@@ -245,7 +249,6 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
         Some(verdict) => (verdict, curve.last()),
         None => curve.saturates(),
     };
-    let verb = if free.is_empty() { "sent" } else { "offered" };
     here.push(format!("{} {verb}, {} received", figure.unit(*rate), figure.in_words()));
     Judged { verdict, here, figures }
 }
@@ -255,6 +258,8 @@ struct Curve {
     /// Rate sent or offered, and what was received, in the order of the first; at least one.
     points: Vec<(f64, Found)>,
     highest_received: f64,
+    /// `sent` or `offered`.
+    verb: &'static str,
     /// Points at another distance.
     left_out: usize,
 }
@@ -262,7 +267,7 @@ struct Curve {
 impl Curve {
     /// Keeps the points at which the CPUs were near each other, or those at which they were far, or
     /// those of which it is not known: what was more often. Keeps all if they moved at each of them.
-    fn new(mut points: Vec<(f64, Found)>) -> Self {
+    fn new(mut points: Vec<(f64, Found)>, verb: &'static str) -> Self {
         let all = points.len();
         let at =
             |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
@@ -273,7 +278,7 @@ impl Curve {
         }
         let received = points.iter().map(|(_, figure)| figure.value);
         let highest_received = received.fold(0.0, f64::max);
-        Self { left_out: all - points.len(), points, highest_received }
+        Self { left_out: all - points.len(), points, highest_received, verb }
     }
 
     fn last(&self) -> &(f64, Found) {
@@ -300,28 +305,22 @@ impl Curve {
         if let Some(point) = lost.or(fell) {
             return (Verdict::Fails, point);
         }
-        if self.above().next().is_none() {
-            return (undecided(self.no_rate_above()), self.last());
-        }
+        let no_rate = |where_to: &str| {
+            Verdict::Undecided(format!("no rate {where_to} the highest was {}", self.verb))
+        };
+        let lowest_above = self.above().min_by(|(_, a), (_, b)| a.low().total_cmp(&b.low()));
+        let Some(lowest_above) = lowest_above else {
+            return (no_rate("5 % above"), self.last());
+        };
         if self.below().next().is_none() {
-            return (undecided("no rate below the highest was measured"), self.last());
+            return (no_rate("10 % below"), self.last());
         }
         // Both rates are of the same trials, so their ratio does not have the interval of each.
         let lost = self.below().find(|(rate, figure)| figure.value < all * rate);
-        let fell = self.above().find(|(_, figure)| figure.low() < stays);
+        let fell = Some(lowest_above).filter(|(_, figure)| figure.low() < stays);
         match lost.or(fell) {
             Some(point) => (undecided(BEYOND), point),
-            None => (Verdict::Holds, self.last()),
-        }
-    }
-
-    fn no_rate_above(&self) -> &'static str {
-        let (rate, figure) = self.last();
-        match figure.mark {
-            "*" if *rate < ABOVE * self.highest_received => {
-                "the sender was the limit: it sent no more than arrived"
-            }
-            _ => "no rate above the highest was measured",
+            None => (Verdict::Holds, lowest_above),
         }
     }
 
@@ -338,28 +337,24 @@ impl Curve {
     }
 }
 
-fn falls(pick: &Pick, along: Axis, from: usize, runs: &[Run]) -> Judged {
-    let mut points = match series(pick, runs, |row| row.on(along)) {
+fn falls(pick: &Pick, runs: &[Run]) -> Judged {
+    let forwarders = |row: AnyRow| row.forwarders();
+    let points = match series(pick, runs, forwarders) {
         Ok(points) => points,
         Err(judged) => return judged,
     };
-    points.retain(|(step, _)| *step >= from as f64);
-    let here = points.iter().map(|(step, figure)| format!("{step}: {}", figure.in_words()));
-    let here = vec![format!(
-        "{}, by {}: {}",
-        pick.label(),
-        along.name(),
-        here.collect::<Vec<_>>().join(", ")
-    )];
+    let here = points.iter().map(|(count, figure)| format!("{count}: {}", figure.in_words()));
+    let here = here.collect::<Vec<_>>().join(", ");
+    let here = vec![format!("{}, by forwarders: {here}", pick.label())];
     let figures: Vec<Found> = points.into_iter().map(|(_, figure)| figure).collect();
     let rises = figures.windows(2).any(|pair| pair[0].high() < pair[1].low());
-    let verdict = match (&figures[..], doubtful(&figures)) {
-        ([] | [_], _) => undecided("only one point was measured"),
-        (_, Some(verdict)) => verdict,
-        _ if rises => Verdict::Fails,
-        ([first, .., last], _) if first.low() > last.high() => Verdict::Holds,
-        ([first, .., last], _) if last.low() > first.high() => Verdict::Fails,
-        _ => undecided("the intervals of the first and the last overlap"),
+    let (first, last) = (&figures[0], &figures[figures.len() - 1]);
+    let verdict = match doubtful(&figures) {
+        Some(verdict) => verdict,
+        None if rises => Verdict::Fails,
+        None if first.low() > last.high() => Verdict::Holds,
+        None if last.low() > first.high() => Verdict::Fails,
+        None => undecided("the intervals of the first and the last overlap"),
     };
     Judged { verdict, here, figures }
 }

@@ -112,7 +112,10 @@ fn disturbed(results: &Results) -> Option<String> {
 fn distance(results: &Results) -> Option<String> {
     let all: Vec<Lines> = results.measured().filter_map(|it| it.setting.lines).collect();
     let typical = all.iter().find(|lines| lines.distance == lines.of_run)?;
-    let left_out: usize = all.iter().map(|lines| lines.left_out).sum();
+    // The records of all rates of a search are of the same trials.
+    let rates = results.results.iter().filter_map(|row| row.measured()?.drop_rates.first());
+    let searches = rates.flat_map(|rate| &rate.searches).map(|search| search.left_out);
+    let left_out: usize = all.iter().map(|lines| lines.left_out).chain(searches).sum();
     let others = match left_out {
         0 => String::new(),
         1 => "; 1 trial in which they were not was left out".to_owned(),

@@ -382,8 +382,10 @@ impl Endpoint {
     pub fn check_runtime(self, runtime: Runtime) -> Result<(), LabError> {
         let why = match self.io {
             _ if runtime == Runtime::Embedded => return Ok(()),
-            Io::DpdkAfxdp | Io::DpdkMemory(_) => "testpmd runs outside the containers",
-            Io::Ns3(..) => "ns-3 runs outside the containers",
+            Io::DpdkAfxdp | Io::DpdkMemory(_) | Io::Ns3(..) => {
+                "its program runs on the host, in the network namespace of a container, so its figure \
+                 would not be one of an engine's container"
+            }
             Io::Netmap | Io::PktGen => "an engine's containers have no /dev/netmap",
             _ => return Ok(()),
         };

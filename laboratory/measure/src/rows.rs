@@ -147,6 +147,7 @@ fn measured(comparable: &Comparable, settings: &Settings, limit: Option<&LimitRo
     };
     let rates: Vec<f64> = trials.iter().map(|trial| trial.received_pps).collect();
     let received_pps = stats::mean(&rates);
+    let loss_free: Vec<f64> = case.loss_free.iter().map(|it| it.pps).collect();
     let percentiles = |of: fn(&Trial) -> Option<&Latency>| {
         let mut sum = Latency::default();
         trials.iter().filter_map(of).for_each(|part| sum.add(part));
@@ -192,7 +193,7 @@ fn measured(comparable: &Comparable, settings: &Settings, limit: Option<&LimitRo
                 drop_rate(goal, searches.collect())
             })
             .collect(),
-        loss_free_pps: (!case.loss_free.is_empty()).then(|| stats::mean(&case.loss_free)),
+        loss_free_pps: (!loss_free.is_empty()).then(|| stats::mean(&loss_free)),
         neighbour_bytes_per_s: mean_of(|trial| trial.neighbour_bytes_per_s),
         latency_ns: percentiles(|trial| trial.latency.as_ref()),
         one_way_ns: percentiles(|trial| trial.one_way.as_ref()),

@@ -139,9 +139,11 @@ impl Topology {
         let roles = names.len() * shape.pairs();
         let needs_less = link.is_bypassed() || technique.endpoint.is_ns3();
         let (switch, mut cpus) = if link.switch().is_some() && needs_less {
-            // The roles need more time than the switch: each gets a CPU first.
+            // The roles need more time than the switch: each gets a CPU first. A switch that must share
+            // one takes the receiver's, as a sender makes its frames and a receiver only takes them.
             let mut cpus = placement.assign(roles + 1);
-            (cpus.pop(), cpus)
+            let switch = cpus.pop().filter(|switch| !cpus.contains(switch)).unwrap_or(cpus[1]);
+            (Some(switch), cpus)
         } else if link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)

@@ -28,9 +28,9 @@ pub(crate) struct CaseTrials {
     /// Results of the searches, goal by goal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) searches: Vec<Vec<SearchRecord>>,
-    /// Loss-free rates of which trials offered a share, in frames per second.
+    /// Loss-free rates of which trials offered a share, trial by trial.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) loss_free: Vec<f64>,
+    pub(crate) loss_free: Vec<LossFree>,
     /// Why the most recent failed trial failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
@@ -40,6 +40,16 @@ pub(crate) struct CaseTrials {
     /// Conditions of the trials; set as soon as there is a trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     setting: Option<SettingOfRun>,
+}
+
+/// Highest rate without loss, as a search found it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LossFree {
+    /// Frames per second.
+    pub(crate) pps: f64,
+    /// Distance between the CPUs during the search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) distance: Option<Distance>,
 }
 
 impl CaseTrials {
@@ -113,7 +123,17 @@ impl CaseTrials {
         if !self.searches.is_empty() {
             return self.searches.iter().map(of_search).collect();
         }
-        let frames = self.trials.iter().map(Trial::state);
+        // A share of a rate that was found elsewhere is another load.
+        let of_trial = |(index, trial): (usize, &Trial)| {
+            let state = trial.state();
+            match (self.loss_free.get(index).and_then(|it| it.distance), state.distance) {
+                (Some(search), Some(trial)) if search != trial => {
+                    State { distance: Some(Distance::Changed), ..state }
+                }
+                _ => state,
+            }
+        };
+        let frames = self.trials.iter().enumerate().map(of_trial);
         frames.chain(self.stream_trials.iter().map(StreamTrial::state)).collect()
     }
 
@@ -182,6 +202,21 @@ fn keep<T>(all: &mut Vec<T>, chosen: &[bool]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::distance::LineTimes;
+
+    #[test]
+    fn share_of_a_rate_found_at_another_distance_is_repeated() {
+        let lines: LineTimes = serde_json::from_str(r#"{"before_ns":50,"after_ns":50}"#).unwrap();
+        let state = |search| {
+            let trials = vec![Trial { lines: Some(lines), ..Trial::default() }];
+            let loss_free = vec![LossFree { pps: 1e6, distance: search }];
+            CaseTrials { trials, loss_free, ..CaseTrials::default() }.states()[0].distance
+        };
+        assert_eq!(state(Some(Distance::Near)), Some(Distance::Near));
+        assert_eq!(state(None), Some(Distance::Near));
+        assert_eq!(state(Some(Distance::Far)), Some(Distance::Changed));
+        assert_eq!(state(Some(Distance::Changed)), Some(Distance::Changed));
+    }
 
     #[test]
     fn case_without_trial_gives_reason() {

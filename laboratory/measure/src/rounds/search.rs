@@ -6,7 +6,7 @@ use dray_lab::LabError;
 use dray_results::{Check, Distance, LimitedBy, SearchRecord};
 use dray_search::{Next, Search};
 
-use super::case_trials::CaseTrials;
+use super::case_trials::{CaseTrials, LossFree};
 use super::testbed::Testbed;
 use crate::plan::{Case, Settings};
 use crate::shape::Shape;
@@ -93,23 +93,25 @@ pub(super) fn at_share(
     progress: &mut dyn FnMut(String),
 ) -> Result<(), LabError> {
     let loss_free = match testbed.loss_free.get(&case.size) {
-        Some(&pps) => pps,
+        Some(&known) => known,
         None => {
-            let search = search(case, settings, testbed, of_run, progress)?.search;
-            search.found()[0].lower.unwrap_or(0)
+            let Ended { search, trials, .. } = search(case, settings, testbed, of_run, progress)?;
+            let pps = search.found()[0].lower.unwrap_or(0) as f64;
+            LossFree { pps, distance: distance_of(trials.iter().map(|(_, trial)| trial)) }
         }
     };
     testbed.loss_free.insert(case.size, loss_free);
-    if loss_free == 0 {
+    let LossFree { pps, .. } = loss_free;
+    if pps == 0.0 {
         let what = "loses frames at every rate: no loss-free rate to take a share of";
         let role = testbed.topologies[0].sender.role.clone();
         return Err(LabError::Container { container: role, what: what.to_owned() });
     }
     let share = case.share.unwrap_or(1.0);
-    progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, loss_free as f64 / 1e3));
-    let case = Case { rate: Some(share * loss_free as f64), ..case.clone() };
+    progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, pps / 1e3));
+    let case = Case { rate: Some(share * pps), ..case.clone() };
     found.add(testbed.measure(&case, settings, &settings.timing)?, testbed);
-    found.loss_free.push(loss_free as f64);
+    found.loss_free.push(loss_free);
     Ok(())
 }
 

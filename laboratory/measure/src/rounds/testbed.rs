@@ -9,6 +9,7 @@ use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_results::{Check, Noise};
 
+use super::case_trials::LossFree;
 use crate::distance::{LineTimes, Pairs};
 use crate::neighbour::Present;
 use crate::noise::Watch;
@@ -29,8 +30,8 @@ pub(super) struct Testbed {
     mtu: u32,
     /// MAC address pairs that a switch has learned: cases with others get a new one.
     stations: u16,
-    /// Highest rates without loss found on this testbed, in frames per second, by frame size.
-    pub(super) loss_free: BTreeMap<usize, u64>,
+    /// Highest rates without loss found on this testbed, by frame size.
+    pub(super) loss_free: BTreeMap<usize, LossFree>,
     /// Time that it took to build the testbed.
     pub(super) set_up: Duration,
     /// Other activity of the machine before the testbed existed.

@@ -11,8 +11,8 @@ cache=/var/cache/dray
 # NAME@VERSION of each.
 tools="cargo-deb@3.8.0 cargo-cyclonedx@0.5.9"
 suites="bookworm trixie"
-# Dependencies of the packages, so that they are installed without a network.
-include=systemd,init-system-helpers,passwd
+# Dependencies of the packages, so that they are installed without a network, and a compiler for the library's users.
+include=systemd,init-system-helpers,passwd,gcc,libc6-dev,pkgconf
 has_tools() { [ "$(cat "$cache/tools/versions" 2>/dev/null)" = "$tools" ]; }
 has_system() { [ "$(cat "$cache/debian/$1/versions" 2>/dev/null)" = "$include" ]; }
 

@@ -108,7 +108,11 @@ before=$(state)
 must apt-get install --yes --no-install-recommends $(cd "$root" && printf '/%s ' debs/*.deb)
 must dray --version
 must test /opt/cni/bin/dray-cni -ef /usr/bin/dray
-must sh -c 'ldconfig -p | grep libdray.so.0'
+# shellcheck disable=SC2016 # the inner shell's own
+must sh -c 'cc -Wall -Werror /usr/share/doc/libdray-dev/examples/forward.c $(pkg-config --cflags --libs dray) -o /tmp/forward'
+must sh -c 'ldd /tmp/forward | grep libdray.so.0'
+! inside /tmp/forward foo:eth0 null: || fail "a URI with a mistake is opened"
+has 'foo:eth0'
 must systemd-analyze verify --man=no $units/dray-switch.service $units/dray-upf.service
 must systemd-analyze security --offline=true --threshold=20 $units/dray-switch.service
 ! switch is-active || fail "the switch runs after the installation"

@@ -242,6 +242,9 @@ in `tests/coverage/main.rs`:
 | *here*, other runtimes | `coverage_in_engine_containers` |
 | *VM* | `coverage_in_virtual_machine` |
 
+Links and endpoints of netmap are not in these tables: `tests/vm/netmap.rs` proves them in a virtual machine
+with its module, in the embedded runtime.
+
 `make coverage` runs them in full. Of these cells `make test` tries each link and each endpoint once, in the
 embedded runtime and, where that can be here, in Docker, and fails where one is not true any more.
 ";

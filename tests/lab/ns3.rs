@@ -182,6 +182,8 @@ fn simulation_says_why_its_port_does_not_open() {
         (&["--port=ray:eth0"], 1, "unknown scheme"),
         (&["--port=null:", "--mtu=9100", "--size=64"], 1, "Mtu"),
         (&["--port=null:", "--role=both"], 2, "--role=sender or receiver"),
+        (&["--port=null:", "--rate=-1"], 2, "--rate and --duration from 0"),
+        (&["--port=null:", "--batch=0"], 2, "--batch from 1 to 256"),
         (&[], 2, "dray-ns3: give --port"),
     ] {
         let output = Command::new(&program).args(arguments).output().unwrap();

@@ -100,6 +100,8 @@ fn run() -> VmOutput {
         pass offset 'netmap:x}}1' 'netmap:x{{1?offset=64' --size 9014
         veths
         pass veth netmap:v2 netmap:v1 --size 1514
+        pass to-host raw:v1 'netmap:v1^'
+        pass from-host 'netmap:v1^' raw:v1
         # All pipes are in one region, so the forwarders exchange buffers.
         for i in 1 2 3; do forward "netmap:x}}$i?memory=1" "netmap:x{{$((i + 1))?memory=1"; done
         pass chain 'netmap:x}}4?memory=1' 'netmap:x{{1?memory=1'
@@ -202,7 +204,9 @@ fn netmap_ports_pass_frames_intact() {
     let line = "dray: port netmap:vale0:b: /dev/netmap: not found: load netmap's kernel module \
                 (modprobe netmap)\n";
     assert!(no_module.starts_with(line), "{said}");
-    for name in "vale pipe jumbo-vale offset veth chain killed mixed switch bridge".split(' ') {
+    let passes =
+        "vale pipe jumbo-vale offset veth to-host from-host chain killed mixed switch bridge";
+    for name in passes.split(' ') {
         let part = part(said, name);
         let received = format!("received {FRAMES} frames, ");
         assert!(part.contains(&received), "{name}: {said}");

@@ -364,11 +364,14 @@ main(int argc, char* argv[])
     cmd.Parse(argc, argv);
     if (o.port.empty() || (o.role != "sender" && o.role != "receiver") ||
         (o.layer != "udp" && o.layer != "device") || o.size < 60 || o.size > o.mtu + 14 ||
-        o.interval < 0.001)
+        o.batch < 1 || o.batch > DRAY_BATCH_MAX || !(o.rate >= 0) || !(o.duration >= 0) ||
+        !(o.interval >= 0.001))
     {
         fprintf(stderr,
                 "dray-ns3: give --port, --role=sender or receiver, --layer=udp or device, --size "
-                "from 60 to MTU + 14, --interval from 0.001; --help explains them\n");
+                "from 60 to MTU + 14, --batch from 1 to %d, --rate and --duration from 0, --interval "
+                "from 0.001; --help explains them\n",
+                DRAY_BATCH_MAX);
         return 2;
     }
 

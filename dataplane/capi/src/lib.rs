@@ -207,8 +207,13 @@ pub unsafe extern "C" fn dray_open(uri: *const c_char, port: *mut dray_port) -> 
             return Err(Failure::null("uri"));
         }
         // SAFETY: by the contract.
-        let text = unsafe { CStr::from_ptr(uri) }.to_string_lossy();
-        let handle = PORTS.with(|ports| ports.add(Open::new(&text)?))?;
+        let uri = unsafe { CStr::from_ptr(uri) };
+        let text = uri.to_str().map_err(|error| {
+            let (text, at) = (uri.to_string_lossy(), error.valid_up_to());
+            let what = format!("{text}: byte {at} is not UTF-8: use a path and names that are");
+            Failure::new(dray_code::DRAY_ERR_URI, what)
+        })?;
+        let handle = PORTS.with(|ports| ports.add(Open::new(text)?))?;
         // SAFETY: by the contract.
         unsafe { port.write(handle) };
         Ok(0)

@@ -69,7 +69,7 @@ int main(int argc, char **argv)
     EXPECT(dray_open("foo:eth0", &port), DRAY_ERR_URI, "raw:eth0");
     EXPECT(port == 0, 1, "");
     EXPECT(dray_open("raw:eth0?batch=0", &port), DRAY_ERR_URI, "1 to 256");
-    EXPECT(dray_open("raw:\xff\xfe", &port) < 0, 1, "");
+    EXPECT(dray_open("raw:\xff\xfe", &port), DRAY_ERR_URI, "byte 4 is not UTF-8");
     EXPECT(dray_open("unix:/nowhere/a?peer=/b", &port), DRAY_ERR_OPEN, "/nowhere/a");
 
     snprintf(uri, sizeof uri, "unix:%s/a?peer=%s/b", argv[1], argv[1]);

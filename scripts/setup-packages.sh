@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares what makes and tests packages, below /var/cache/dray: `tools` builds the subcommands of cargo; `systems`
-# also unpacks Debian 12 and 13, each with systemd (350 MB), in which tests install the packages by chroot. Nothing is
-# built or unpacked again.
+# also unpacks Debian 12 and 13, each with systemd and a C compiler (720 MB), in which tests install the packages by
+# chroot. Nothing is built or unpacked again.
 # Usage: setup-packages.sh tools|systems
 set -euo pipefail
 

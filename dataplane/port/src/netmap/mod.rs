@@ -85,13 +85,15 @@ impl NetmapUri {
             ),
             _ => (0..register.tx_rings, 0..register.rx_rings),
         };
+        let first_ring = usize::from(tx.start);
         let (mut tx, mut rx) = (tx.map(usize::from), rx.map(usize::from));
         let mut next = Some((first, register.clone()));
         let mut number = 0;
         while let Some((device, register)) = next.take() {
             let registration = Arc::new(Registration { device, gone: gone.clone() });
             let interface_at = register.interface_at as usize;
-            let region = Region::get(register.memory, interface_at, || self.map(&register));
+            let map = || self.map(&register);
+            let region = Region::get(register.memory, interface_at, first_ring, map);
             let region = region.map_err(memory)?;
             if port.link.is_none() {
                 let features = self.features(&register, &region);

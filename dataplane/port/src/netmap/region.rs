@@ -40,10 +40,12 @@ pub(super) struct Place {
 
 impl Region {
     /// Returns the region `id`, which this process may have mapped already; else
-    /// `map` maps it. A port's [`Interface`] lies at `interface_at`.
+    /// `map` maps it. A port's [`Interface`] lies at `interface_at`, and has the transmit ring `ring`:
+    /// a port of host rings has no others.
     pub(super) fn get(
         id: u16,
         interface_at: usize,
+        ring: usize,
         map: impl FnOnce() -> io::Result<Pages>,
     ) -> io::Result<Arc<Self>> {
         // The kernel reuses the number of a region only when no process has that region mapped.
@@ -54,17 +56,18 @@ impl Region {
         if let Some(region) = mapped.get(&id).and_then(Weak::upgrade) {
             return Ok(region);
         }
-        let region = Arc::new(Self::new(map()?, interface_at)?);
+        let region = Arc::new(Self::new(map()?, interface_at, ring)?);
         mapped.retain(|_, region| region.strong_count() > 0);
         mapped.insert(id, Arc::downgrade(&region));
         Ok(region)
     }
 
-    /// Creates the value for mapped memory, in which a port's [`Interface`] lies at `interface_at`.
-    pub(super) fn new(pages: Pages, interface_at: usize) -> io::Result<Self> {
+    /// Creates the value for mapped memory, in which a port's [`Interface`] lies at `interface_at`,
+    /// and has the transmit ring `ring`.
+    pub(super) fn new(pages: Pages, interface_at: usize, ring: usize) -> io::Result<Self> {
         let mut region = Self { pages, buffers_at: 0, buffer_len: 1, given: Box::default() };
         // All rings have the same buffers.
-        let (at, header) = region.header(interface_at, 0)?;
+        let (at, header) = region.header(interface_at, ring)?;
         // SAFETY: `header` checked that it lies in the region.
         let header = unsafe { header.as_ref() };
         let buffers_at = header.buffers_at.load(Ordering::Relaxed);

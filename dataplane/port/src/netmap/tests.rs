@@ -83,7 +83,7 @@ impl Kernel {
 
     /// Opens the region and both rings, the transmit ring first.
     fn open(&self) -> (Arc<Region>, [Ring; 2]) {
-        let region = Arc::new(Region::new(self.map(), 0).unwrap());
+        let region = Arc::new(Region::new(self.map(), 0, 0).unwrap());
         let rings = [false, true].map(|receives| region.ring(0, 0, receives).unwrap());
         (region, rings)
     }
@@ -127,7 +127,7 @@ impl Kernel {
 
     /// Returns the error of opening a ring.
     fn refused(&self) -> String {
-        let region = Region::new(self.map(), 0).map(Arc::new);
+        let region = Region::new(self.map(), 0, 0).map(Arc::new);
         let ring = region.and_then(|region| region.ring(0, 0, true));
         ring.map(|_| ()).unwrap_err().to_string()
     }
@@ -367,7 +367,7 @@ fn offset_is_read_from_masked_bits() {
     kernel.slot(1, 0).pointer.store(0xdead_0000_0040, Ordering::Relaxed);
     for (mask, offset) in [(0, 0), (0xffff, 64), (u64::MAX, u32::MAX)] {
         kernel.header(1).offset_mask.store(mask, Ordering::Relaxed);
-        let region = Arc::new(Region::new(kernel.map(), 0).unwrap());
+        let region = Arc::new(Region::new(kernel.map(), 0, 0).unwrap());
         let ring = region.ring(0, 0, true).unwrap();
         assert_eq!(ring.read(0).place.offset, offset, "{mask:x}");
         ring.write(0, 60, MORE_FRAGMENTS);
@@ -409,7 +409,7 @@ proptest! {
             let offset = at * 8 % (LEN / 8 - 96) + index * 8;
             kernel.at::<AtomicU64>(offset).store(*word, Ordering::Relaxed);
         }
-        let region = Region::new(kernel.map(), 0).map(Arc::new);
+        let region = Region::new(kernel.map(), 0, 0).map(Arc::new);
         if let Ok(ring) = region.and_then(|region| region.ring(0, 0, true)) {
             for index in 0..ring.available().unwrap_or(0) {
                 let entry = ring.read(index);

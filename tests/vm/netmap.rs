@@ -101,7 +101,9 @@ fn run() -> VmOutput {
         veths
         pass veth netmap:v2 netmap:v1 --size 1514
         pass to-host raw:v1 'netmap:v1^'
-        pass from-host 'netmap:v1^' raw:v1
+        # The stack's frames come to a host ring only while a port has the interface.
+        forward 'netmap:v1^' netmap:v1
+        pass from-host netmap:v2 raw:v1
         # All pipes are in one region, so the forwarders exchange buffers.
         for i in 1 2 3; do forward "netmap:x}}$i?memory=1" "netmap:x{{$((i + 1))?memory=1"; done
         pass chain 'netmap:x}}4?memory=1' 'netmap:x{{1?memory=1'
@@ -210,9 +212,11 @@ fn netmap_ports_pass_frames_intact() {
         let part = part(said, name);
         let received = format!("received {FRAMES} frames, ");
         assert!(part.contains(&received), "{name}: {said}");
-        let intact =
-            "; lost 0, duplicated 0, reordered 0, corrupt 0, foreign 0, dropped at the port 0";
-        assert!(part.contains(intact), "{name}: {said}");
+        let mut intact =
+            vec!["lost 0, duplicated 0", "corrupt 0, foreign 0, dropped at the port 0"];
+        // A veth pair has a queue for each CPU, and the forwarder moves between them.
+        intact.extend((name != "from-host").then_some("reordered 0"));
+        assert!(intact.iter().all(|words| part.contains(words)), "{name}: {said}");
     }
     let doctor = "VALE switches and netmap pipes cannot be measured; load its kernel module";
     assert!(no_module.contains(doctor), "{said}");

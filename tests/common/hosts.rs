@@ -28,6 +28,7 @@ impl Hosts {
                 has_programs: false,
                 has_machines: false,
                 switch_cpu: 0,
+                switch_sleeps: false,
             };
             lab.link(kind, &[[pair[0], pair[1]]], options).unwrap();
         }

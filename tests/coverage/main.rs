@@ -149,6 +149,7 @@ fn pass(
         has_programs: endpoint.has_xdp_program(),
         has_machines: endpoint.is_machine(),
         switch_cpu,
+        switch_sleeps: false,
     };
     let link = lab.link(kind, &[[sender, receiver]], options)?.remove(0);
     // For shared memory, one testpmd process is both ends.

@@ -67,6 +67,7 @@ impl Pairs {
             has_programs,
             has_machines: endpoint.is_machine(),
             switch_cpu: cpus[0],
+            switch_sleeps: false,
         };
         let links = match lab.link(kind, &pairs, options) {
             Err(LabError::NotInKernel { .. } | LabError::NoCard { .. }) => return None,

@@ -66,6 +66,7 @@ impl Setting {
         let settings = SwitchSettings {
             kind: self.kind,
             cpu: cpus().0,
+            sleeps: false,
             wiring: self.wiring,
             memory: self.memory,
             ports: vec![port("a.sock"), port("b.sock")],
@@ -264,6 +265,7 @@ fn invalid_switch_settings_are_rejected() {
     let settings = SwitchSettings {
         kind: SwitchKind::Testpmd,
         cpu: cpus().0,
+        sleeps: false,
         wiring: Wiring::Pairs,
         memory: Memory::HugePages,
         ports: vec![port("a.sock"), port("b.sock")],

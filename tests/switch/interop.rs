@@ -234,6 +234,7 @@ fn across(kind: SwitchKind, wiring: Wiring, server: bool, queues: u16, packed: [
     let settings = SwitchSettings {
         kind,
         cpu: *placement::allowed().last().unwrap(),
+        sleeps: false,
         wiring,
         memory: Memory::HugePages,
         ports: sockets.iter().map(port).collect(),
@@ -270,6 +271,7 @@ fn across_memif(wiring: Wiring) {
     let settings = SwitchSettings {
         kind: SwitchKind::Vpp,
         cpu: *placement::allowed().last().unwrap(),
+        sleeps: false,
         wiring,
         memory: Memory::OrdinaryPages,
         ports: sockets.iter().map(memif).collect(),

@@ -146,6 +146,7 @@ pub(crate) fn hosts() -> (Lab, [ContainerId; 2]) {
             has_programs: false,
             has_machines: false,
             switch_cpu: 0,
+            switch_sleeps: false,
         };
         lab.link(LinkKind::VETH, &[[ids[0], ids[1]]], options).unwrap();
     }

@@ -12,11 +12,12 @@ use dray_bpf::Shortcut;
 
 use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
+use crate::link::LinkOptions;
 use crate::link::address::EndId;
 use crate::link::card;
 use crate::link::function::Functions;
 use crate::link::kind::LinkKind;
-use crate::peer::{PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
+use crate::peer::{Memory, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Network};
 use crate::runtime::{Engine, Privileges};
@@ -239,10 +240,12 @@ impl Lab {
         &mut self,
         kind: SwitchKind,
         wiring: Wiring,
-        cpu: usize,
+        options: LinkOptions,
         ports: Vec<PeerPort>,
     ) -> Result<(), LabError> {
-        let settings = SwitchSettings { kind, cpu, wiring, memory: Default::default(), ports };
+        let LinkOptions { switch_cpu: cpu, switch_sleeps: sleeps, .. } = options;
+        let memory = Memory::default();
+        let settings = SwitchSettings { kind, cpu, sleeps, wiring, memory, ports };
         let dir = self.dir()?;
         let switch = match kind {
             SwitchKind::Dray => PeerSwitch::run(&dir, &self.program, &settings, &self.cancel)?,

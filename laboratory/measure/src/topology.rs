@@ -139,11 +139,9 @@ impl Topology {
         let roles = names.len() * shape.pairs();
         let needs_less = link.is_bypassed() || technique.endpoint.is_ns3();
         let (switch, mut cpus) = if link.switch().is_some() && needs_less {
-            // The roles need more time than the switch: each gets a CPU first. A switch that must share
-            // one takes the receiver's, as a sender makes its frames and a receiver only takes them.
+            // The roles need more time than the switch: each gets a CPU first.
             let mut cpus = placement.assign(roles + 1);
-            let switch = cpus.pop().filter(|switch| !cpus.contains(switch)).unwrap_or(cpus[1]);
-            (Some(switch), cpus)
+            (cpus.pop(), cpus)
         } else if link.switch().is_some() {
             let (switch, cpus) = placement.assign_around_switch(roles);
             (Some(switch), cpus)
@@ -194,6 +192,7 @@ impl Topology {
             has_programs: technique.endpoint.has_xdp_program(),
             has_machines: technique.endpoint.is_machine(),
             switch_cpu: switch_cpu.unwrap_or_default(),
+            switch_sleeps: needs_less,
         };
         for segment in segments(shape, technique.link) {
             let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));

@@ -82,6 +82,8 @@ pub struct LinkOptions {
     pub has_machines: bool,
     /// CPU of the link's switch, if it has one.
     pub switch_cpu: usize,
+    /// True if our own switch sleeps while it is idle, and leaves its CPU to others.
+    pub switch_sleeps: bool,
 }
 
 impl End {

@@ -41,7 +41,7 @@ pub(super) fn switch(
     let links = pairs.iter().map(link).collect();
     let port = |socket| PeerPort { protocol, ..PeerPort::listening(socket) };
     let ports = sockets.into_iter().map(port).collect();
-    lab.start_switch(kind, wiring, options.switch_cpu, ports)?;
+    lab.start_switch(kind, wiring, options, ports)?;
     Ok(links)
 }
 

@@ -20,7 +20,8 @@ pub(super) fn start(
     cpu: usize,
 ) -> Result<PeerSwitch, LabError> {
     let (wiring, ports) = (Wiring::Learning, Vec::new());
-    let own = OwnSwitch { cpu, wiring, is_bypassed: true, ports };
+    // The kernel forwards most frames.
+    let own = OwnSwitch { cpu, wiring, sleeps: true, ports };
     let switch = PeerSwitch::start_own(dir, segment.lab.program(), &own, segment.lab.cancel())?;
     let store = Store::at(dir.join(STORE));
     let calls: Vec<_> = segment.ends().map(|end| Call::new(segment, dir, end)).collect();

@@ -23,7 +23,7 @@ pub(super) fn start(
         OwnPort { uri, is_end: true }
     };
     let ports = segment.ends().map(port).collect();
-    let own = OwnSwitch { cpu, wiring, is_bypassed: false, ports };
+    let own = OwnSwitch { cpu, wiring, sleeps: false, ports };
     PeerSwitch::start_own(dir, segment.lab.program(), &own, segment.lab.cancel())
 }
 

@@ -52,7 +52,7 @@ pub(super) fn link(
     });
     let ports = ports.collect();
     let (cpu, wiring) = (options.switch_cpu, Wiring::Pairs);
-    let switch = OwnSwitch { cpu, wiring, is_bypassed: false, ports };
+    let switch = OwnSwitch { cpu, wiring, sleeps: false, ports };
     let switch = PeerSwitch::start_own(&dir, lab.program(), &switch, lab.cancel())?;
     lab.set_switch(switch);
     lab.hold(Some(Box::new(second)));

@@ -46,8 +46,8 @@ pub(crate) struct OwnSwitch {
     pub(crate) cpu: usize,
     /// Forwarding rule.
     pub(crate) wiring: Wiring,
-    /// True if the kernel forwards most frames: the worker leaves the CPU to others meanwhile.
-    pub(crate) is_bypassed: bool,
+    /// True if the worker sleeps while it is idle, and leaves the CPU to others.
+    pub(crate) sleeps: bool,
     /// Its first ports, in order.
     pub(crate) ports: Vec<OwnPort>,
 }
@@ -82,8 +82,8 @@ impl Dray {
             OwnPort { uri, is_end: true }
         };
         let ports = settings.ports.iter().map(port).collect();
-        let (cpu, wiring) = (settings.cpu, settings.wiring);
-        let own = OwnSwitch { cpu, wiring, is_bypassed: false, ports };
+        let (cpu, sleeps, wiring) = (settings.cpu, settings.sleeps, settings.wiring);
+        let own = OwnSwitch { cpu, wiring, sleeps, ports };
         Self::run(dir, launch.command(), &own, Needs::NOTHING, launch.cancel)
     }
 
@@ -97,7 +97,7 @@ impl Dray {
     ) -> Result<Self, LabError> {
         let control = dir.join(CONTROL);
         command.args(["switch", "--cpus", &own.cpu.to_string()]);
-        if !own.is_bypassed {
+        if !own.sleeps {
             // It busy-polls forever, as third-party switches do.
             command.args(["--idle", "never"]);
         }

@@ -35,6 +35,8 @@ pub struct SwitchSettings {
     pub kind: SwitchKind,
     /// CPU of the forwarding thread, which should have it exclusively.
     pub cpu: usize,
+    /// True if our own switch sleeps while it is idle, and leaves the CPU to others.
+    pub sleeps: bool,
     /// Forwarding rule.
     pub wiring: Wiring,
     /// Kind of memory it uses, if the program supports several.

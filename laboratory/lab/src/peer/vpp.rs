@@ -236,6 +236,7 @@ mod tests {
         SwitchSettings {
             kind: SwitchKind::Vpp,
             cpu: 60_000,
+            sleeps: false,
             wiring: Wiring::Learning,
             memory: Memory::HugePages,
             ports,

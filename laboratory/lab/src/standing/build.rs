@@ -72,6 +72,7 @@ impl Built {
             has_programs: plan.xdp_programs,
             has_machines: plan.kind.takes_only_machines(),
             switch_cpu: plan.cpu.unwrap_or_else(|| Placement::of_this_process().assign(1)[0].id),
+            switch_sleeps: false,
         };
         plan.parent.iter().for_each(|card| self.lab.use_card(card, &plan.functions));
         let links = self.lab.link(plan.kind, &pairs, options)?;

@@ -43,6 +43,9 @@ constexpr uint32_t TAG = 4;
 constexpr uint32_t FRAME_MIN = 60;
 /// Time after which the port thread looks at the port's state, in milliseconds.
 constexpr int PATIENCE = 10;
+/// Time without frames after which the port thread sleeps. To wake it takes longer than a packet takes
+/// in ns-3, so it must not sleep between two packets.
+constexpr std::chrono::microseconds LINGER{50};
 /// Longest time for which a closing port transmits the frames that are waiting.
 constexpr std::chrono::seconds FLUSH{1};
 
@@ -312,6 +315,7 @@ DrayNetDevice::RunPort(std::promise<std::string> opened)
     bool running = false;
     int failed = 0;
     Clock::time_point looked{};
+    Clock::time_point worked{};
     Clock::time_point flushUntil{};
     while (failed == 0)
     {
@@ -344,7 +348,16 @@ DrayNetDevice::RunPort(std::promise<std::string> opened)
             }
             sched_yield();
         }
-        else if (idle && failed == 0)
+        else if (!idle)
+        {
+            worked = now;
+        }
+        else if (now - worked < LINGER || m_transmitted->GetCount() > 0)
+        {
+            // The simulator, or the peer of a full port, may need this CPU.
+            sched_yield();
+        }
+        else if (failed == 0)
         {
             failed = Sleep(port);
         }

@@ -433,9 +433,11 @@ fn switches_are_compared_with_each_endpoint() {
             assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{}", row.link);
             // The results name the programs, so that a reader can repeat the run.
             let programs = measured.setting.programs.as_ref().unwrap();
+            // VPP says its number only when it runs.
             let version = switch.find().unwrap().version;
             let is_ours = switch == SwitchKind::Dray;
-            assert!(is_ours || programs.versions.contains(&version), "{programs:?}");
+            let is_named = programs.versions.iter().any(|it| it.starts_with(&version));
+            assert!(is_ours || is_named, "{programs:?}");
             assert!(!is_dpdk || programs.versions.iter().any(|version| version.contains("DPDK")));
             // In the tests, our own switch is found as the tested program.
             let file = switch.find().unwrap().program;

@@ -109,7 +109,8 @@ must apt-get install --yes --no-install-recommends $(cd "$root" && printf '/%s '
 must dray --version
 must test /opt/cni/bin/dray-cni -ef /usr/bin/dray
 # shellcheck disable=SC2016 # the inner shell's own
-must sh -c 'cc -Wall -Werror /usr/share/doc/libdray-dev/examples/forward.c $(pkg-config --cflags --libs dray) -o /tmp/forward'
+must sh -c 'cc -Wall -Werror /usr/share/doc/libdray-dev/examples/forward.c -o /tmp/forward \
+    $(pkg-config --cflags --libs dray)'
 must sh -c 'ldd /tmp/forward | grep libdray.so.0'
 ! inside /tmp/forward foo:eth0 null: || fail "a URI with a mistake is opened"
 has 'foo:eth0'

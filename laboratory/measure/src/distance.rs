@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use dray_results::Distance;
 use dray_traffic::line;
@@ -62,6 +64,17 @@ impl Pairs {
         Self(ordered.filter(|(a, b)| a != b).collect())
     }
 
+    /// Waits until the CPUs are at a distance, at most `patience`. Does not wait if there is only one
+    /// CPU, or other programs keep one busy.
+    pub(crate) fn wait_for(&self, distance: Distance, patience: Duration) {
+        const PAUSE: Duration = Duration::from_millis(10);
+        let end = Instant::now() + patience;
+        let is_elsewhere = |ns| Distance::of(ns, ns) != distance;
+        while self.slowest_ns().is_some_and(is_elsewhere) && Instant::now() < end {
+            thread::sleep(PAUSE);
+        }
+    }
+
     fn slowest_ns(&self) -> Option<f64> {
         let times: io::Result<Option<Vec<f64>>> =
             self.0.iter().map(|&(a, b)| line::round_trip_ns(a, b)).collect();
@@ -78,5 +91,14 @@ mod tests {
         let pairs = Pairs::new([(1, 0), (0, 1), (2, 2)]);
         assert_eq!(pairs.0, BTreeSet::from([(0, 1)]));
         assert_eq!(Pairs::new([(3, 3)]).slowest_ns(), None);
+    }
+
+    #[test]
+    fn wait_for_a_distance_ends() {
+        // A single measurement never is of changed CPUs.
+        let began = Instant::now();
+        Pairs::new([(0, 1)]).wait_for(Distance::Changed, Duration::from_millis(50));
+        Pairs::new([(0, 0)]).wait_for(Distance::Near, Duration::from_secs(3600));
+        assert!(began.elapsed() < Duration::from_secs(20));
     }
 }

@@ -36,6 +36,8 @@ pub struct Experiment {
     /// Used where no rate is given: the loss ratios allowed at the rates to search for; empty: no
     /// search, frames are sent as fast as possible.
     pub(crate) losses: &'static [f64],
+    /// True if these searches end at bounds as wide as those of a quick run.
+    pub(crate) coarse_searches: bool,
     /// Shares of the loss-free rate to measure besides `rates`; the loss-free rate is searched for
     /// first.
     pub(crate) shares: &'static [f64],
@@ -102,6 +104,7 @@ impl Experiment {
         stations: &[1],
         rates: &[None],
         losses: &[],
+        coarse_searches: false,
         shares: &[],
         timed: false,
         checks: &[None],

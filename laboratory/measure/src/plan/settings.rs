@@ -95,7 +95,7 @@ impl Settings {
             return Err(WrongChoice::LossAndRate { given });
         }
         let goal = |&loss| match experiment.shares {
-            [] => goal(loss, quick, choices.duration),
+            [] => goal(loss, quick || experiment.coarse_searches, choices.duration),
             // Close enough for taking a share of it.
             _ => goal(loss, true, None),
         };
@@ -146,8 +146,8 @@ fn check_interface(name: &str) -> Result<(), WrongChoice> {
 }
 
 /// Returns a search goal. `trial` is the length of a trial, if the user chose one.
-fn goal(loss_ratio: f64, quick: bool, trial: Option<Duration>) -> Goal {
-    let (usual, trials, width) = if quick {
+fn goal(loss_ratio: f64, coarse: bool, trial: Option<Duration>) -> Goal {
+    let (usual, trials, width) = if coarse {
         (Duration::from_millis(500), 3, 0.02)
     } else {
         (Duration::from_secs(2), 5, 0.005)

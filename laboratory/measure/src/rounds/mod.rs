@@ -161,12 +161,16 @@ pub fn run(
                 };
                 match settings.goals_of(case) {
                     _ if case.technique.endpoint.is_stream() => {
-                        trials.add_streams(ready.measure_streams(case, settings)?, &ready);
+                        trials
+                            .add_streams(ready.measure_streams(case, settings, distance)?, &ready);
                     }
                     _ if case.share.is_some() => {
                         search::at_share(case, settings, &mut ready, trials, distance, &mut say)?;
                     }
-                    [] => trials.add(ready.measure(case, settings, &settings.timing)?, &ready),
+                    [] => {
+                        let trial = ready.measure(case, settings, &settings.timing, distance)?;
+                        trials.add(trial, &ready);
+                    }
                     _ => search::run(case, settings, &mut ready, trials, distance, &mut say)?,
                 }
                 Ok(ready)

@@ -110,7 +110,7 @@ pub(super) fn at_share(
     let share = case.share.unwrap_or(1.0);
     progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, pps / 1e3));
     let case = Case { rate: Some(share * pps), ..case.clone() };
-    found.add(testbed.measure(&case, settings, &settings.timing)?, testbed);
+    found.add(testbed.measure(&case, settings, &settings.timing, of_run)?, testbed);
     found.loss_free.push(loss_free);
     Ok(())
 }
@@ -129,7 +129,7 @@ fn search(
         let at = |rate| format!("{:.0} kpps", rate / 1e3);
         progress(rate.map_or("as fast as it can".to_owned(), at));
         let case = Case { rate, ..case.clone() };
-        let (trial, check) = testbed.measure(&case, settings, &timing(duration))?;
+        let (trial, check) = testbed.measure(&case, settings, &timing(duration), steady.at)?;
         if steady.accepts(trial.lines.map(|lines| lines.distance())) {
             break Ok::<_, LabError>((trial, check));
         }
@@ -160,7 +160,7 @@ struct Steady {
 impl Steady {
     /// Maximum number of trials that are left out. Most searches have 30 to 60 trials, and a virtual
     /// machine was seen to spoil half of those of 2 s.
-    const LEFT_OUT_MAX: usize = 100;
+    const LEFT_OUT_MAX: usize = 150;
 
     /// Returns true if a trial counts, by the distance during it, if that was measured. One that does
     /// not is left out, and must be repeated.

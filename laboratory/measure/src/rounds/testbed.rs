@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
-use dray_results::{Check, Noise};
+use dray_results::{Check, Distance, Noise};
 
 use super::case_trials::LossFree;
 use crate::distance::{LineTimes, Pairs};
@@ -81,13 +81,16 @@ impl Testbed {
             && self.neighbour.is_some() == case.neighbour.is_some()
     }
 
-    /// Runs one trial; returns it and how thoroughly its receiver checked frames.
+    /// Runs one trial, if possible while the CPUs are at the distance `of_run`; returns it and how
+    /// thoroughly its receiver checked frames.
     pub(super) fn measure(
         &mut self,
         case: &Case,
         settings: &Settings,
         timing: &Timing,
+        of_run: Option<Distance>,
     ) -> Result<(Trial, Check), LabError> {
+        self.wait_for(of_run, timing);
         let load = load(case, settings);
         let Self { lab, topologies, neighbour, .. } = self;
         let run = |lab: &mut Lab| trial::run(lab, topologies, &load, timing);
@@ -112,13 +115,24 @@ impl Testbed {
         &mut self,
         case: &Case,
         settings: &Settings,
+        of_run: Option<Distance>,
     ) -> Result<(StreamTrial, Check), LabError> {
+        self.wait_for(of_run, &settings.timing);
         let load = load(case, settings);
         let run = || trial::run_streams(&mut self.lab, &self.topologies, &load, &settings.timing);
         let (mut trial, lines) = LineTimes::around(&Pairs::of(&self.topologies), run)?;
         trial.lines = lines;
         trial.noise = Noise::of_trial(self.noise, trial.noise);
         Ok((trial, load.check))
+    }
+
+    /// Waits until the CPUs are at the distance `of_run`, or near each other if it is not known yet: a
+    /// trial that begins elsewhere will be left out. Waits no longer than a trial takes, since CPUs may
+    /// stay elsewhere.
+    fn wait_for(&self, of_run: Option<Distance>, timing: &Timing) {
+        const PATIENCE_MAX: Duration = Duration::from_secs(3);
+        let patience = timing.measure.min(PATIENCE_MAX);
+        Pairs::of(&self.topologies).wait_for(of_run.unwrap_or(Distance::Near), patience);
     }
 }
 

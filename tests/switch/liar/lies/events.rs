@@ -17,8 +17,10 @@ const WATCHERS: usize = 100_000;
 
 /// Creates epolls that watch `event` [`WATCHERS`] times in all. An epoll watches a file once for
 /// each descriptor number, and continues after that number is closed.
-fn watchers(event: BorrowedFd<'_>) -> Vec<OwnedFd> {
+fn watchers(liar: &Liar, event: BorrowedFd<'_>) -> Vec<OwnedFd> {
     const EACH: usize = 500;
+    // This takes seconds on a slow machine, and the switch does not wait long for a first message.
+    liar.sync();
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
     let epolls: Vec<_> = (0..WATCHERS / EACH)
@@ -53,13 +55,13 @@ fn named(name: &str) -> OwnedFd {
 
 pub(super) const LIES: &[Lie] = &[
     lie("a call with 100,000 watchers", Harmless, |liar| {
-        let epolls = watchers(liar.calls[1].as_fd());
-        liar.keep((epolls, watchers(liar.calls[0].as_fd())));
+        let epolls = watchers(liar, liar.calls[1].as_fd());
+        liar.keep((epolls, watchers(liar, liar.calls[0].as_fd())));
         liar.start(PLAIN);
         exchange(liar);
     }),
     lie("a call with 100,000 watchers, endlessly signalled by the driver", Harmless, |liar| {
-        let epolls = watchers(liar.calls[1].as_fd());
+        let epolls = watchers(liar, liar.calls[1].as_fd());
         liar.keep(epolls);
         liar.start(PLAIN);
         let call = liar.calls[1].try_clone().expect("a descriptor");
@@ -69,7 +71,7 @@ pub(super) const LIES: &[Lie] = &[
         exchange(liar);
     }),
     lie("a call with 100,000 watchers, replaced repeatedly", Harmless, |liar| {
-        let epolls = watchers(liar.calls[1].as_fd());
+        let epolls = watchers(liar, liar.calls[1].as_fd());
         liar.keep(epolls);
         liar.start(PLAIN);
         be_busy(liar);
@@ -78,7 +80,7 @@ pub(super) const LIES: &[Lie] = &[
     }),
     lie("a call with 100,000 watchers, last closed by the switch", Left, |liar| {
         let call = event(EventfdFlags::empty());
-        liar.keep(watchers(call.as_fd()));
+        liar.keep(watchers(liar, call.as_fd()));
         liar.start(PLAIN);
         liar.fd(SET_VRING_CALL, 1, call.as_fd());
         drop(call);
@@ -86,7 +88,7 @@ pub(super) const LIES: &[Lie] = &[
         liar.hang_up();
     }),
     lie("a kick with 100,000 watchers", Harmless, |liar| {
-        let epolls = watchers(liar.kicks[1].as_fd());
+        let epolls = watchers(liar, liar.kicks[1].as_fd());
         liar.keep(epolls);
         liar.start(PLAIN);
         exchange(liar);

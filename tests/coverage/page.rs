@@ -187,8 +187,9 @@ pub(crate) fn every_technique() -> impl Iterator<Item = Technique> {
     Technique::every().into_iter().filter(|technique| !technique.link.is_netmap())
 }
 
+/// Returns the links of [`every_technique`].
 fn every_link() -> Vec<LinkKind> {
-    [&LinkKind::ALL[..], &LinkKind::PEERS, &LinkKind::OF_ENGINES].concat()
+    LinkKind::every().into_iter().filter(|link| !link.is_netmap()).collect()
 }
 
 /// Returns the endpoint that represents a link.

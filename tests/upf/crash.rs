@@ -319,8 +319,8 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
     type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>);
     let spoil: [(&str, Spoil<'_>); 13] = [
         ("invalid state", &|pages| pages[0].0.truncate(50)),
-        ("formats 9 and 2", &|pages| {
-            pages[0].0 = pages[0].0.replacen("\"format\":2", "\"format\":9", 1);
+        ("formats 9 and 3", &|pages| {
+            pages[0].0 = pages[0].0.replacen("\"format\":3", "\"format\":9", 1);
         }),
         ("3 of its 7 file descriptors", &|pages| pages[0].1.truncate(3)),
         ("no page of the sessions", &|pages| _ = pages.remove(0)),

@@ -250,9 +250,9 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
     let control = control_of(folder.path());
     let why = fails(&mut PROGRAM.takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
-    let hello = r#"{"version":"9.9.9","format":2}"#;
+    let hello = r#"{"version":"9.9.9","format":3}"#;
     let page = |text: &str| {
-        let text = format!(r#"[{{"version":"9.9.9","format":2}},{text}]"#);
+        let text = format!(r#"[{{"version":"9.9.9","format":3}},{text}]"#);
         serde_json::to_string(&[(text, 0)]).unwrap()
     };
     for (hello, message, part) in [
@@ -261,7 +261,7 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
         (hello, Some("[]".to_owned()), "no page of the sessions"),
         (hello, Some(page("{}")), "invalid state"),
         (hello, Some(page(r#"{"Port":[2,"null:",{}]}"#)), "invalid state"),
-        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 2"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 3"),
         ("{}", None, "missing field"),
     ] {
         let _ = std::fs::remove_file(&control);

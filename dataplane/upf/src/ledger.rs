@@ -8,7 +8,8 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 
 use crate::account::{Accounts, Spare};
 use crate::config::{Qer, Urr};
-use crate::usage::{Counted, Counters, Limits};
+use crate::session::Report;
+use crate::usage::{Counted, Counters, Limits, Terms};
 
 /// Location of an account.
 #[derive(Clone, Debug)]
@@ -18,12 +19,15 @@ pub(crate) enum Location {
     Spare(Arc<Spare>),
 }
 
-/// Numbers of the accounts of a session's rules, by the IDs of rates and of usage rules.
+/// Numbers of the accounts of a session's rules, by the IDs of rates and of usage rules, and the terms
+/// of those that have limits.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Numbers {
     rates: Vec<(u32, u32)>,
     usages: Vec<(u32, u32)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    terms: Vec<(u32, Terms)>,
 }
 
 impl Numbers {
@@ -122,8 +126,15 @@ impl Ledger {
         Some(next)
     }
 
-    /// Applies the rates and limits of the rules, from now on; `slot` is the session's number.
-    pub(crate) fn settle(&self, accounts: &Accounts, slot: u32, qers: &[Qer], urrs: &[Urr]) {
+    /// Applies the rates and limits of the rules, from now on; `slot` is the session's number. The session
+    /// `is_given_again` if it has not changed. Returns the reports that are due.
+    pub(crate) fn settle(
+        &self,
+        (accounts, slot): (&Accounts, u32),
+        qers: &[Qer],
+        urrs: &[Urr],
+        is_given_again: bool,
+    ) -> Vec<Report> {
         for (id, place) in &self.rates {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
             let rates = [(Uplink, qer.mbr_uplink_kbps), (Downlink, qer.mbr_downlink_kbps)];
@@ -132,28 +143,33 @@ impl Ledger {
                 kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
             }
         }
+        let mut reports = Vec::new();
         for Entry { urr, place, limits } in &self.usages {
             let rule = urrs.iter().find(|rule| rule.id == *urr);
             if let Some((limits, rule)) = limits.as_ref().zip(rule) {
-                limits.set(rule, place.counters(accounts, slot));
+                let counters = place.counters(accounts, slot);
+                let due = limits.set(rule, is_given_again, counters);
+                reports.extend(Report::new(*urr, due, counters));
             }
         }
+        reports
     }
 
     /// Returns the numbers of all accounts; `slot` is the session's number.
     pub(crate) fn numbers(&self, slot: u32) -> Numbers {
         let rates = self.rates.iter().map(|(qer, place)| (*qer, place.number(slot)));
         let usages = self.usages.iter().map(|entry| (entry.urr, entry.place.number(slot)));
-        Numbers { rates: rates.collect(), usages: usages.collect() }
+        let terms = self.limits().map(|(urr, _, limits)| (urr, limits.terms()));
+        Numbers { rates: rates.collect(), usages: usages.collect(), terms: terms.collect() }
     }
 
     /// Continues what the process before has counted for the same rules in its accounts `past`.
-    /// Returns the usage rules whose quota is used up.
+    /// Returns the reports that are due.
     pub(crate) fn resume(
         &self,
         (accounts, slot): (&Accounts, u32),
         (past, numbers): (&Accounts, &Numbers),
-    ) -> Vec<(u32, Counted)> {
+    ) -> Vec<Report> {
         let of = |list: &[(u32, u32)], id: u32| {
             let entry = list.iter().find(|(of, _)| *of == id);
             entry.map(|(_, number)| *number).filter(|number| past.has(*number))
@@ -165,17 +181,18 @@ impl Ledger {
                 account.meter.resume(past.of(direction, number).meter);
             }
         }
-        let mut used_up = Vec::new();
+        let mut reports = Vec::new();
         for Entry { urr, place, limits } in &self.usages {
             let Some(number) = of(&numbers.usages, *urr) else { continue };
             let (now, past) =
                 (place.counters(accounts, slot), Location::Own.counters(past, number));
             now.iter().zip(past).for_each(|(now, past)| now.resume(past));
-            if limits.as_ref().is_some_and(|limits| limits.resume(now, past)) {
-                used_up.push((*urr, now.into()));
-            }
+            let Some(limits) = limits else { continue };
+            let terms = numbers.terms.iter().find(|(of, _)| of == urr);
+            let due = limits.resume(terms.map_or(&Terms::NONE, |(_, terms)| terms), now, past);
+            reports.extend(Report::new(*urr, due, now));
         }
-        used_up
+        reports
     }
 
     /// Returns all spare accounts.

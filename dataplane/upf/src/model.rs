@@ -20,7 +20,7 @@ use crate::interface::Interface;
 use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
 use crate::recorder::{Recorded, Recorder, write_journal};
-use crate::session::{Peer, Session};
+use crate::session::{Peer, Report, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
 
@@ -246,9 +246,8 @@ impl Model {
         write_journal(all).map(|(file, _)| file)
     }
 
-    /// Continues what `past` has counted for a session's rules. Returns the usage rules whose quota is
-    /// used up.
-    pub(crate) fn resume(&self, seid: u64, past: (&Accounts, &Numbers)) -> Vec<(u32, Counted)> {
+    /// Continues what `past` has counted for a session's rules. Returns the reports that are due.
+    pub(crate) fn resume(&self, seid: u64, past: (&Accounts, &Numbers)) -> Vec<Report> {
         let known = self.sessions.get(&seid);
         known.map_or(Vec::new(), |Known { ledger, slot, .. }| {
             ledger.resume((&self.accounts, *slot), past)
@@ -341,20 +340,22 @@ impl Model {
     }
 
     /// Applies all steps and sends the changes for each direction. `end_marker` builds the frame
-    /// with the last message into a tunnel; `made` returns how many changes all workers have made.
+    /// with the last message into a tunnel; `made` returns how many changes all workers have made; `tell`
+    /// sends a report of a session.
     pub(crate) fn commit(
         &mut self,
         draft: Draft,
         end_marker: impl Fn(&Peer) -> Option<Vec<u8>>,
         made: impl Fn() -> u64,
         mut send: impl FnMut([Change; 2]),
+        tell: impl Fn(u64, &Report),
     ) {
         let seids: Vec<_> = draft.steps.iter().map(|step| step.seid).collect();
         for step in draft.steps {
             let known = self.sessions.get(&step.seid).map(|known| known.slot);
             let slot = known.unwrap_or_else(|| self.number(&made));
             self.sent += 1;
-            send(self.make(step, slot, &end_marker));
+            send(self.make(step, slot, &end_marker, &tell));
         }
         self.record(&seids);
     }
@@ -384,11 +385,12 @@ impl Model {
         step: Step,
         slot: u32,
         marker: &impl Fn(&Peer) -> Option<Vec<u8>>,
+        tell: &impl Fn(u64, &Report),
     ) -> [Change; 2] {
         let Step { seid, compiled, end_marker } = step;
         let before = self.sessions.remove(&seid);
-        let (left, old_tunnels) =
-            before.map(|known| (known.keys, known.tunnels)).unwrap_or_default();
+        let before = before.map(|known| (known.keys, known.tunnels, known.config));
+        let (left, old_tunnels, old_config) = before.unwrap_or_default();
         for (owners, keys) in self.owners.iter_mut().zip(&left) {
             keys.iter().for_each(|key| _ = owners.remove(key));
         }
@@ -398,7 +400,9 @@ impl Model {
         match compiled {
             None => self.leaving.push_back((slot, self.sent)),
             Some(Compiled { keys, uplink, downlink, ledger, state, config, qers, urrs }) => {
-                ledger.settle(&self.accounts, slot, &qers, &urrs);
+                let place = (&*self.accounts, slot);
+                let reports = ledger.settle(place, &qers, &urrs, config == old_config);
+                reports.iter().for_each(|report| tell(seid, report));
                 for (owners, keys) in self.owners.iter_mut().zip(&keys) {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
                 }

@@ -33,7 +33,7 @@ use crate::ledger::Numbers;
 
 /// The program, with the version of the state. Two processes must have the same.
 pub(crate) const PROGRAM: Program =
-    Program { name: "user plane function", command: "dray upf", format: 2 };
+    Program { name: "user plane function", command: "dray upf", format: 3 };
 /// Length of the numbers before the records, and of those before the text of a record.
 const HEAD: usize = 8 + 8;
 const RECORD_HEAD: usize = 4 + 8;

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::account::{Account, Accounts, Spare};
 use crate::config::Action;
 use crate::counters::DropReason;
+use crate::event::Event;
 use crate::matcher::{Condition, Matcher, Probe, Subject};
 use crate::meter::Sharing;
 use crate::usage::{Counted, Counters, Due, Limits};
@@ -161,6 +162,19 @@ pub(crate) struct Report {
     pub(crate) urr: u32,
     pub(crate) due: Due,
     pub(crate) counted: Counted,
+}
+
+impl Report {
+    /// Returns the report of a rule, if one is due.
+    pub(crate) fn new(urr: u32, due: Due, counters: Counters<'_>) -> Option<Self> {
+        (due != Due::Nothing).then(|| Self { urr, due, counted: counters.into() })
+    }
+
+    /// Returns it as an event of a session.
+    pub(crate) fn of(&self, seid: u64) -> Event {
+        let Self { urr, due, counted } = *self;
+        Event::Usage { seid, urr, quota: due == Due::Quota, counted }
+    }
 }
 
 impl Session {
@@ -337,9 +351,7 @@ impl Session {
     fn due(&self, account: u8, packet: Counting<'_>) -> Option<Report> {
         let counters = self.counters(packet, account)?;
         let Limited { urr, limits, .. } = self.limited(account)?;
-        let due = limits.due(packet.direction, counters);
-        let report = Report { urr: *urr, due, counted: counters.into() };
-        (due != Due::Nothing).then_some(report)
+        Report::new(*urr, limits.due(packet.direction, counters), counters)
     }
 
     /// Returns true if any rule buffers packets.

@@ -18,14 +18,14 @@ use crate::config::{ConfigError, Detector, SessionConfig, UpfConfig};
 use crate::counters::{self, Counters, DropReason, Ledger};
 use crate::course::Course;
 use crate::end::PortEnd;
-use crate::event::{Event, Events, EventsLost, events};
+use crate::event::{Event, Events, EventsLost, Teller, events};
 use crate::interface::Interface;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
 use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
 use crate::recorder::{Pages, PortRecorder};
-use crate::session::Peer;
+use crate::session::{Peer, Report};
 use crate::succession::Succession;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
@@ -50,6 +50,7 @@ pub struct Upf {
     pub(crate) counters: [Arc<Ledger>; 2],
     pub(crate) accounts: Arc<Accounts>,
     events: Events,
+    teller: Teller,
     /// Packets that wait for their session.
     waiting: Arc<Waiting>,
     /// N3 and N6.
@@ -250,6 +251,7 @@ impl Upf {
             counters,
             accounts,
             events,
+            teller,
             waiting,
             ends,
             course: Course::default(),
@@ -291,9 +293,8 @@ impl Upf {
     pub(crate) fn inherit(&self, past: &Succession) {
         let model = lock(&self.model);
         for (seid, numbers) in past.continued() {
-            let used_up = model.resume(seid, (&past.accounts, numbers)).into_iter();
-            let event = |(urr, counted)| Event::Usage { seid, urr, quota: true, counted };
-            self.events.begin_with(used_up.map(event));
+            let reports = model.resume(seid, (&past.accounts, numbers)).into_iter();
+            self.events.begin_with(reports.map(|report| report.of(seid)));
         }
         for (ledger, counted) in self.counters.iter().zip(past.counters()) {
             ledger.set(counters::BEFORE, &counted);
@@ -377,7 +378,8 @@ impl Upf {
         for operation in operations {
             model.check(&mut draft, operation, &context)?;
         }
-        model.commit(draft, |peer| self.end_marker(peer), made, send);
+        let tell = |seid, report: &Report| _ = self.teller.tell(report.of(seid));
+        model.commit(draft, |peer| self.end_marker(peer), made, send, tell);
         Ok(())
     }
 

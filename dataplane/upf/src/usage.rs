@@ -123,12 +123,17 @@ pub(crate) enum Due {
 struct Limit {
     /// Distance from one report to the next.
     step: AtomicU64,
+    /// The quota as given, and the count at which it is used up.
     quota: AtomicU64,
+    end: AtomicU64,
+    /// True if the end of the quota has been reported.
+    told: AtomicBool,
 }
 
 impl Default for Limit {
     fn default() -> Self {
-        Self { step: NEVER.into(), quota: NEVER.into() }
+        let never = || AtomicU64::new(NEVER);
+        Self { step: never(), quota: never(), end: never(), told: AtomicBool::new(false) }
     }
 }
 
@@ -140,16 +145,42 @@ impl Limit {
         now >= mark
             && next.compare_exchange(mark, now.saturating_add(step), Relaxed, Relaxed).is_ok()
     }
+
+    fn is_used_up(&self, now: u64) -> bool {
+        now >= self.end.load(Relaxed)
+    }
+
+    /// Returns true if the quota is used up and nobody has reported it.
+    fn must_tell(&self, now: u64) -> bool {
+        self.is_used_up(now) && !self.told.swap(true, Relaxed)
+    }
+}
+
+/// Terms of a rule for the next process: the limits as given, and the counts at which the quotas are
+/// used up.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Terms {
+    step: [u64; 3],
+    quota: [u64; 3],
+    end: [u64; 3],
+}
+
+impl Terms {
+    /// Those of a rule without limits.
+    pub(crate) const NONE: Self = Self { step: [NEVER; 3], quota: [NEVER; 3], end: [NEVER; 3] };
 }
 
 /// Thresholds and quotas of a usage reporting rule.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     limits: [Limit; 3],
-    /// True if the end of the quota has been reported.
-    told: AtomicBool,
     /// Held while limits change, and while `closer` of a counter is updated.
     marks: Mutex<()>,
+}
+
+/// Returns limits on the uplink, the downlink and both together.
+fn values(volume: &Volume) -> [u64; 3] {
+    [volume.uplink, volume.downlink, volume.total].map(|octets| octets.unwrap_or(NEVER))
 }
 
 impl Limits {
@@ -158,51 +189,94 @@ impl Limits {
         rule.threshold != Volume::default() || rule.quota != Volume::default()
     }
 
-    /// Adopts the limits of `rule`.
-    pub(crate) fn set(&self, rule: &Urr, counters: Counters<'_>) {
+    /// Adopts the limits of `rule`, and returns the report that is due at once.
+    ///
+    /// What stays the same goes on. Another threshold is compared with what was counted since the last
+    /// report. Another quota is a grant from now; so is a quota that is used up and `is_given_again`, by
+    /// a rule that differs otherwise or a session that does not differ at all (TS 29.244, sections 5.2.2
+    /// and 7.5.4.4).
+    pub(crate) fn set(&self, rule: &Urr, is_given_again: bool, counters: Counters<'_>) -> Due {
+        self.adopt((values(&rule.threshold), values(&rule.quota)), is_given_again, counters)
+    }
+
+    fn adopt(
+        &self,
+        (steps, quotas): ([u64; 3], [u64; 3]),
+        is_given_again: bool,
+        counters: Counters<'_>,
+    ) -> Due {
         let _marks = lock(&self.marks);
-        let all = |volume: &Volume| [volume.uplink, volume.downlink, volume.total];
-        let values = all(&rule.threshold).into_iter().zip(all(&rule.quota));
-        let marks = next(counters).into_iter().zip(octets(counters));
-        for ((limit, (mark, counted)), (step, quota)) in self.limits.iter().zip(marks).zip(values) {
-            mark.store(step.map_or(NEVER, |step| counted.saturating_add(step)), Relaxed);
-            limit.step.store(step.unwrap_or(NEVER), Relaxed);
-            limit.quota.store(quota.unwrap_or(NEVER), Relaxed);
+        let counted = octets(counters);
+        let all = || self.limits.iter().zip(counted);
+        let are_same = |values: [u64; 3], of: fn(&Limit) -> &AtomicU64| {
+            self.limits.iter().zip(values).all(|(limit, value)| of(limit).load(Relaxed) == value)
+        };
+        let has_other_steps = !are_same(steps, |limit| &limit.step);
+        let is_used_up = all().any(|(limit, counted)| limit.is_used_up(counted));
+        let is_grant = !are_same(quotas, |limit| &limit.quota)
+            || is_used_up && (is_given_again || has_other_steps);
+        for ((limit, counted), (mark, step)) in all().zip(next(counters).into_iter().zip(steps)) {
+            let before = limit.step.swap(step, Relaxed);
+            if before != step {
+                let last = match before {
+                    NEVER => counted,
+                    before => mark.load(Relaxed).saturating_sub(before),
+                };
+                mark.store(last.saturating_add(step), Relaxed);
+            }
         }
-        self.told.store(false, Relaxed);
-        for direction in Direction::ALL {
-            self.mark(direction, counters);
+        if is_grant {
+            for ((limit, counted), quota) in all().zip(quotas) {
+                limit.quota.store(quota, Relaxed);
+                limit.end.store(counted.saturating_add(quota), Relaxed);
+                limit.told.store(false, Relaxed);
+            }
+        }
+        let due = self.passed(&[0, 1, TOTAL], counters);
+        Direction::ALL.iter().for_each(|direction| self.mark(*direction, counters));
+        due
+    }
+
+    /// Returns the terms of the rule.
+    pub(crate) fn terms(&self) -> Terms {
+        let of = |of: fn(&Limit) -> &AtomicU64| {
+            self.limits.each_ref().map(|limit| of(limit).load(Relaxed))
+        };
+        Terms {
+            step: of(|limit| &limit.step),
+            quota: of(|limit| &limit.quota),
+            end: of(|limit| &limit.end),
         }
     }
 
-    /// Continues with the reports where the process before has stopped, with the same limits; its
-    /// counts are already in `counters`. Returns true if the end of the quota has to be reported: the
+    /// Continues with the reports and quotas where the process before has stopped; its counts are
+    /// already in `counters`. The limits are its `terms`, and then those that this process has
+    /// [set](Self::set). Returns the report that is due; the end of a quota is reported again, since the
     /// process before may have been killed before it did.
-    pub(crate) fn resume(&self, counters: Counters<'_>, past: Counters<'_>) -> bool {
-        let _marks = lock(&self.marks);
-        for ((limit, mark), past) in self.limits.iter().zip(next(counters)).zip(next(past)) {
-            if limit.step.load(Relaxed) != NEVER {
-                mark.store(past.load(Relaxed), Relaxed);
-            }
+    pub(crate) fn resume(&self, terms: &Terms, counters: Counters<'_>, past: Counters<'_>) -> Due {
+        let Terms { step, quota, .. } = self.terms();
+        for (index, limit) in self.limits.iter().enumerate() {
+            limit.step.store(terms.step[index], Relaxed);
+            limit.quota.store(terms.quota[index], Relaxed);
+            limit.end.store(terms.end[index], Relaxed);
+            limit.told.store(false, Relaxed);
         }
-        for direction in Direction::ALL {
-            self.mark(direction, counters);
+        for (mark, past) in next(counters).into_iter().zip(next(past)) {
+            mark.store(past.load(Relaxed), Relaxed);
         }
-        let is_used_up = Direction::ALL.iter().any(|way| !self.allow(*way, counters));
-        self.told.store(is_used_up, Relaxed);
-        is_used_up
+        self.adopt((step, quota), false, counters)
     }
 
     /// Returns true if any limit is on the sum.
     fn sums(&self) -> bool {
-        let Limit { step, quota } = &self.limits[TOTAL];
-        step.load(Relaxed) != NEVER || quota.load(Relaxed) != NEVER
+        let Limit { step, end, .. } = &self.limits[TOTAL];
+        step.load(Relaxed) != NEVER || end.load(Relaxed) != NEVER
     }
 
     /// Updates from when on the limits have to be checked; the caller holds the lock.
     fn mark(&self, direction: Direction, counters: Counters<'_>) {
-        let quota = &self.limits[direction as usize].quota;
-        let closer = counters[direction as usize].next.load(Relaxed).min(quota.load(Relaxed));
+        let end = &self.limits[direction as usize].end;
+        let closer = counters[direction as usize].next.load(Relaxed).min(end.load(Relaxed));
         counters[direction as usize].closer.store(if self.sums() { 0 } else { closer }, Relaxed);
     }
 
@@ -210,25 +284,33 @@ impl Limits {
     #[cold]
     pub(crate) fn allow(&self, direction: Direction, counters: Counters<'_>) -> bool {
         let counted = octets(counters);
-        let left = |index: usize| counted[index] < self.limits[index].quota.load(Relaxed);
-        left(direction as usize) && left(TOTAL)
+        [direction as usize, TOTAL].iter().all(|of| !self.limits[*of].is_used_up(counted[*of]))
     }
 
     /// Returns the report that is due after a packet was counted.
     #[cold]
     pub(crate) fn due(&self, direction: Direction, counters: Counters<'_>) -> Due {
-        let counted = octets(counters);
-        let marks = next(counters);
-        let passed = |index: usize| self.limits[index].is_passed(marks[index], counted[index]);
-        let passed = passed(direction as usize) | passed(TOTAL);
+        let due = self.passed(&[direction as usize, TOTAL], counters);
         if !self.sums() {
             let _marks = lock(&self.marks);
             self.mark(direction, counters);
         }
-        match (self.allow(direction, counters), passed) {
-            (false, _) if !self.told.swap(true, Relaxed) => Due::Quota,
-            (true, true) => Due::Threshold,
-            _ => Due::Nothing,
+        due
+    }
+
+    /// Returns the report that is due because of some of the limits.
+    fn passed(&self, which: &[usize], counters: Counters<'_>) -> Due {
+        let (counted, marks) = (octets(counters), next(counters));
+        let [mut is_passed, mut is_used_up] = [false; 2];
+        for of in which {
+            let limit = &self.limits[*of];
+            is_passed |= limit.is_passed(marks[*of], counted[*of]);
+            is_used_up |= limit.must_tell(counted[*of]);
+        }
+        match (is_used_up, is_passed) {
+            (true, _) => Due::Quota,
+            (false, true) => Due::Threshold,
+            (false, false) => Due::Nothing,
         }
     }
 }
@@ -257,8 +339,13 @@ mod tests {
 
         fn new(threshold: Volume, quota: Volume) -> Self {
             let usage = Self::unlimited();
-            usage.limits.set(&Urr { id: 1, threshold, quota }, usage.both());
+            usage.limits.set(&Urr { id: 1, threshold, quota }, false, usage.both());
             usage
+        }
+
+        /// Changes the rule, or gives it again with a session that is the same.
+        fn change(&self, threshold: Volume, quota: Volume, is_given_again: bool) -> Due {
+            self.limits.set(&Urr { id: 1, threshold, quota }, is_given_again, self.both())
         }
 
         fn both(&self) -> Counters<'_> {
@@ -317,17 +404,110 @@ mod tests {
         let resumed = |past: &Usage| {
             let usage = Usage::new(threshold, quota);
             usage.both().iter().zip(past.both()).for_each(|(counter, past)| counter.resume(past));
-            let is_used_up = usage.limits.resume(usage.both(), past.both());
+            let due = usage.limits.resume(&past.limits.terms(), usage.both(), past.both());
             assert_eq!(Counted::from(usage.both()), Counted::from(past.both()));
-            (usage, is_used_up)
+            (usage, due)
         };
         // The second report is due at 550, as before.
-        let (usage, is_used_up) = resumed(&past);
-        assert!(!is_used_up);
+        let (usage, due) = resumed(&past);
+        assert_eq!(due, Nothing);
         assert_eq!([usage.count(Downlink, 149), usage.count(Downlink, 1)], [Nothing, Threshold]);
         assert_eq!(usage.count(Uplink, 100), Quota);
-        let (usage, is_used_up) = resumed(&usage);
-        assert!(is_used_up && !usage.allows(Uplink) && usage.allows(Downlink));
+        let (usage, due) = resumed(&usage);
+        assert!(due == Quota && !usage.allows(Uplink) && usage.allows(Downlink));
+        // A second grant ends where it would have.
+        assert_eq!(usage.change(threshold, Volume { uplink: Some(150), ..none }, false), Nothing);
+        assert_eq!(usage.count(Uplink, 100), Nothing);
+        let after = Usage::new(threshold, Volume { uplink: Some(150), ..none });
+        after.both().iter().zip(usage.both()).for_each(|(counter, past)| counter.resume(past));
+        assert_eq!(after.limits.resume(&usage.limits.terms(), after.both(), usage.both()), Nothing);
+        assert_eq!(after.count(Uplink, 50), Quota);
+    }
+
+    #[test]
+    fn rule_changed_between_processes_is_a_grant_from_then() {
+        let none = Volume::default();
+        let past = Usage::new(none, Volume { total: Some(100), ..none });
+        assert_eq!(past.count(Uplink, 100), Quota);
+        for (terms, expected) in [(past.limits.terms(), Nothing), (Terms::NONE, Nothing)] {
+            let usage = Usage::new(none, Volume { total: Some(60), ..none });
+            usage.both().iter().zip(past.both()).for_each(|(counter, past)| counter.resume(past));
+            assert_eq!(usage.limits.resume(&terms, usage.both(), past.both()), expected);
+            assert!(usage.allows(Downlink));
+            assert_eq!(usage.count(Downlink, 60), Quota);
+        }
+    }
+
+    #[test]
+    fn modification_that_leaves_rule_alone_changes_nothing() {
+        let none = Volume::default();
+        let (threshold, quota) =
+            (Volume { total: Some(100), ..none }, Volume { uplink: Some(200), ..none });
+        let usage = Usage::new(threshold, quota);
+        for _ in 0..10 {
+            assert_eq!(usage.count(Uplink, 9), Nothing);
+            assert_eq!(usage.change(threshold, quota, true), Nothing);
+        }
+        assert_eq!(usage.count(Uplink, 10), Threshold);
+        assert_eq!(usage.count(Uplink, 99), Nothing);
+        assert_eq!(usage.change(threshold, quota, false), Nothing);
+        assert_eq!(usage.count(Uplink, 1), Quota);
+        // Other rules of the session change.
+        assert_eq!(usage.change(threshold, quota, false), Nothing);
+        assert!(!usage.allows(Uplink) && usage.allows(Downlink));
+    }
+
+    #[test]
+    fn changed_threshold_counts_from_last_report() {
+        let of = |total| Volume { total: Some(total), ..Volume::default() };
+        let none = Volume::default();
+        let usage = Usage::new(of(100), none);
+        assert_eq!([usage.count(Uplink, 100), usage.count(Downlink, 60)], [Threshold, Nothing]);
+        assert_eq!(usage.change(of(200), none, false), Nothing);
+        assert_eq!([usage.count(Uplink, 139), usage.count(Uplink, 1)], [Nothing, Threshold]);
+        assert_eq!(usage.count(Uplink, 60), Nothing);
+        assert_eq!(usage.change(of(50), none, false), Threshold, "already passed");
+        assert_eq!([usage.count(Uplink, 49), usage.count(Uplink, 1)], [Nothing, Threshold]);
+    }
+
+    #[test]
+    fn quota_is_a_grant_from_now() {
+        let none = Volume::default();
+        let of = |total| Volume { total: Some(total), ..none };
+        let usage = Usage::new(none, of(100));
+        assert_eq!([usage.count(Uplink, 60), usage.count(Downlink, 60)], [Nothing, Quota]);
+        for (quota, is_given_again) in [(100, true), (50, false), (100, false)] {
+            assert!(!usage.allows(Uplink) && !usage.allows(Downlink));
+            assert_eq!(usage.change(none, of(quota), is_given_again), Nothing);
+            assert!(usage.allows(Uplink) && usage.allows(Downlink));
+            assert_eq!(usage.count(Uplink, quota as usize - 1), Nothing);
+            assert_eq!(usage.count(Downlink, 1), Quota);
+        }
+        // Of several limits, all are granted anew.
+        let both = Volume { uplink: Some(100), downlink: Some(10), ..none };
+        assert_eq!(usage.change(none, both, false), Nothing);
+        assert_eq!([usage.count(Uplink, 100), usage.count(Downlink, 10)], [Quota, Quota]);
+        assert_eq!(usage.change(none, Volume { downlink: Some(20), ..both }, false), Nothing);
+        assert!(usage.allows(Uplink) && usage.allows(Downlink));
+        // No quota, and one again.
+        assert_eq!(usage.count(Uplink, 1000), Quota);
+        assert_eq!(usage.change(none, none, false), Nothing);
+        assert!(usage.allows(Uplink));
+        assert_eq!(usage.change(none, both, false), Nothing);
+        assert!(usage.allows(Uplink));
+    }
+
+    #[test]
+    fn quota_without_volume_is_reported_when_given() {
+        let none = Volume::default();
+        let usage = Usage::new(none, Volume { total: Some(1000), ..none });
+        assert_eq!(usage.count(Uplink, 120), Nothing);
+        let zero = Volume { total: Some(0), ..none };
+        assert_eq!(usage.change(none, zero, false), Quota);
+        assert!(!usage.allows(Uplink) && !usage.allows(Downlink));
+        assert_eq!(usage.change(none, zero, false), Nothing, "it is reported once");
+        assert_eq!(usage.change(none, Volume { total: Some(10), ..none }, false), Nothing);
+        assert!(usage.allows(Downlink));
     }
 
     #[test]
@@ -335,13 +515,10 @@ mod tests {
         let usage = Usage::unlimited();
         assert_eq!(usage.count(Uplink, 1000), Nothing);
         let threshold = Volume { uplink: Some(10), ..Volume::default() };
-        usage.limits.set(&Urr { id: 1, threshold, quota: Volume::default() }, usage.both());
+        usage.change(threshold, Volume::default(), false);
         assert_eq!(usage.count(Uplink, 9), Nothing);
         assert_eq!(usage.count(Uplink, 1), Threshold);
-        usage.limits.set(
-            &Urr { id: 1, threshold: Volume::default(), quota: Volume::default() },
-            usage.both(),
-        );
+        usage.change(Volume::default(), Volume::default(), false);
         assert_eq!(usage.count(Uplink, 1000), Nothing);
     }
 }

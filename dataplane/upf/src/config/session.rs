@@ -177,7 +177,8 @@ pub struct Urr {
     /// Volume from one report to the next.
     #[serde(default)]
     pub threshold: Volume,
-    /// Volume after which a report is sent and further packets are dropped.
+    /// Volume, counted since it was granted, after which a report is sent and further packets are
+    /// dropped.
     #[serde(default)]
     pub quota: Volume,
 }

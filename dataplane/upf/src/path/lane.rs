@@ -16,11 +16,10 @@ use super::head::{Head, LOOK, PACKET, ROOM};
 use super::held::Held;
 use super::sessions::{Changes, Sessions};
 use crate::counters::{Counters, DropReason, Ledger, account};
-use crate::event::{Event, Teller};
+use crate::event::Teller;
 use crate::interface::Interface;
 use crate::meter::{OwnMeter, Sharing};
 use crate::session::{Counting, Report, Rule};
-use crate::usage::Due;
 /// Number of packets that go through the passes together: what is prefetched for the last of them
 /// is still in the first-level cache when it is used.
 pub(super) const CHUNK: usize = 32;
@@ -324,8 +323,7 @@ impl Lane {
 
 #[cold]
 fn tell(teller: &Teller, seid: u64, report: &Report) {
-    let Report { urr, due, counted } = *report;
-    teller.tell(Event::Usage { seid, urr, quota: due == Due::Quota, counted });
+    teller.tell(report.of(seid));
 }
 
 /// Why a packet was not parsed.

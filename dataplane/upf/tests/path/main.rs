@@ -13,6 +13,7 @@ mod packets;
 mod router;
 mod rules;
 mod told;
+mod usage;
 mod waiting;
 
 use dray_upf::Counters;

@@ -25,6 +25,8 @@ dray_datapath::counters! {
         /// A neighbour's reply without an open question, or with an Ethernet address other than the
         /// configured one or the known one that still replies.
         NeighbourRefused = "neighbour_refused",
+        /// N3: a copy of a fragment that has arrived already.
+        FragmentCopy = "fragment_copy",
         /// N3: the remaining fragments of the outer packet did not arrive in time.
         FragmentTimeout = "fragment_timeout",
         /// N3: too many incomplete outer packets, from this source or in total.

@@ -5,14 +5,18 @@
 //!                      ^ the frame, once it is complete
 //! ```
 //!
+//! A copy of a fragment that has arrived already is ignored (RFC 791, section 3.2; RFC 8200, section 4.5):
+//! it begins and ends where that one does, and has the same bytes. Any other overlap drops the packet.
+//!
 //! A worker reassembles packets from its own queues. Ports that distribute packets by a hash use
 //! only the addresses of fragments, so all fragments of a packet arrive on the same queue.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::time::Duration;
 
-use dray_port::{FRAME_LIMIT, Frame, clock};
+use dray_port::{FRAME_LIMIT, Frame, Scratch, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 use dray_wire::fragment::FragmentHeader;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
@@ -37,6 +41,20 @@ const PAYLOAD_MAX: usize = (FRAME_LIMIT - PAYLOAD) & !7;
 const UNIT: usize = 8;
 const WORDS: usize = (PAYLOAD_MAX / UNIT).div_ceil(64);
 
+/// A bit for each unit of a payload.
+#[derive(Clone, Copy, Debug)]
+struct Units([u64; WORDS]);
+
+impl Units {
+    fn has(&self, unit: usize) -> bool {
+        self.0.get(unit / 64).is_some_and(|word| word >> (unit % 64) & 1 != 0)
+    }
+
+    fn add(&mut self, unit: usize) {
+        self.0[unit / 64] |= 1 << (unit % 64);
+    }
+}
+
 /// The headers of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -59,9 +77,11 @@ struct Entry {
     len: Option<usize>,
     /// End of the fragment that reaches furthest.
     furthest: usize,
-    /// Number of units received, and a bit for each.
+    /// Number of units received.
     units: usize,
-    there: [u64; WORDS],
+    there: Units,
+    /// Those that a fragment begins with.
+    starts: Units,
     /// A bit for each ECN codepoint of its fragments.
     ecn: u8,
     first: Option<(Ethernet, Packet)>,
@@ -78,11 +98,20 @@ impl Entry {
         len: None,
         furthest: 0,
         units: 0,
-        there: [0; WORDS],
+        there: Units([0; WORDS]),
+        starts: Units([0; WORDS]),
         ecn: 0,
         first: None,
         wrong: false,
     };
+
+    /// Returns true if one of its fragments consists of exactly these units and ends at `end`.
+    fn has_fragment(&self, units: Range<usize>, end: usize, more: bool) -> bool {
+        let next = units.end;
+        let is_one = |unit| self.there.has(unit) && self.starts.has(unit) == (unit == units.start);
+        let ends_there = !self.there.has(next) || self.starts.has(next);
+        units.clone().all(is_one) && ends_there && (self.len == Some(end)) != more
+    }
 }
 
 /// Incomplete packets, and at most one complete packet that has not been taken.
@@ -96,7 +125,7 @@ pub(super) struct Reassembly {
     hasher: RandomState,
     /// No entry expires before this tick.
     next_due: u64,
-    complete: Option<(usize, std::ops::Range<usize>)>,
+    complete: Option<(usize, Range<usize>)>,
 }
 
 impl Reassembly {
@@ -114,7 +143,13 @@ impl Reassembly {
     }
 
     /// Adds the fragment in `frame`; drops it while a complete packet has not been taken.
-    pub(super) fn take(&mut self, part: &Part, frame: &Frame<'_>, now: u64, drops: &mut Drops) {
+    pub(super) fn take(
+        &mut self,
+        (part, frame): (&Part, &Frame<'_>),
+        now: u64,
+        scratch: &mut Scratch,
+        drops: &mut Drops,
+    ) {
         let FragmentHeader { ident, offset, more, protocol, header_len } = part.header;
         if self.complete.is_some() {
             return drops.add(DropReason::FragmentFull, 1);
@@ -133,9 +168,16 @@ impl Reassembly {
         }
         let index = self.entry((part.packet.src, part.packet.dst, ident), now, drops);
         let entry = &mut self.entries[index];
-        entry.fragments += 1;
+        let room = &mut self.bytes[index * FRAME_LIMIT..][..FRAME_LIMIT];
         let (end, units) = (offset + len, offset / UNIT..(offset + len).div_ceil(UNIT));
-        let overlaps = units.clone().any(|unit| entry.there[unit / 64] >> (unit % 64) & 1 != 0);
+        if !entry.wrong && entry.has_fragment(units.clone(), end, more) {
+            let bytes = &frame.bytes(scratch)[ETHERNET_LEN + header_len..][..len];
+            if *bytes == room[PAYLOAD + offset..PAYLOAD + end] {
+                return drops.add(DropReason::FragmentCopy, 1);
+            }
+        }
+        entry.fragments += 1;
+        let overlaps = units.clone().any(|unit| entry.there.has(unit));
         let is_end_wrong = match entry.len {
             Some(known) => end > known || !more,
             None => !more && entry.furthest > end,
@@ -145,7 +187,8 @@ impl Reassembly {
             drops.add(DropReason::OuterFragment, std::mem::take(&mut entry.fragments).into());
             return;
         }
-        units.clone().for_each(|unit| entry.there[unit / 64] |= 1 << (unit % 64));
+        units.clone().for_each(|unit| entry.there.add(unit));
+        entry.starts.add(units.start);
         entry.units += units.len();
         entry.furthest = entry.furthest.max(end);
         entry.ecn |= 1 << (part.packet.tos & ecn::MASK);
@@ -155,7 +198,6 @@ impl Reassembly {
         if offset == 0 {
             entry.first = Some((part.ethernet, part.packet));
         }
-        let room = &mut self.bytes[index * FRAME_LIMIT..][..FRAME_LIMIT];
         frame.copy_from(ETHERNET_LEN + header_len, &mut room[PAYLOAD + offset..PAYLOAD + end]);
         if entry.len.is_some_and(|len| entry.units == len.div_ceil(UNIT)) {
             match finish(entry, room) {
@@ -266,7 +308,7 @@ impl Reassembly {
 /// A complete frame, within the memory of all frames.
 pub(super) struct Whole {
     bytes: Box<[u8]>,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
 }
 
 impl Whole {
@@ -276,7 +318,7 @@ impl Whole {
 }
 
 /// Writes the headers of a complete packet, and returns the range of its frame.
-fn finish(entry: &Entry, room: &mut [u8]) -> Result<std::ops::Range<usize>, DropReason> {
+fn finish(entry: &Entry, room: &mut [u8]) -> Result<Range<usize>, DropReason> {
     let wrong = DropReason::OuterFragment;
     let (first, len) = (entry.first.as_ref().ok_or(wrong)?, entry.len.ok_or(wrong)?);
     let (ethernet, packet) = first;
@@ -324,7 +366,7 @@ mod tests {
 
     const LEN: usize = 2000;
 
-    fn part(src: u8, ident: u32, units: std::ops::Range<usize>, end: usize) -> (Part, Vec<u8>) {
+    fn part(src: u8, ident: u32, units: Range<usize>, end: usize) -> (Part, Vec<u8>) {
         let (offset, end) = (units.start * UNIT, (units.end * UNIT).min(end));
         let packet = Packet {
             version: ip::Version::V4,
@@ -361,32 +403,67 @@ mod tests {
         now: u64,
         drops: &mut Drops,
     ) -> Option<Vec<u8>> {
-        reassembly.take(part, &Frame::from(&frame[..]), now, drops);
+        let mut scratch = dray_port::scratch();
+        reassembly.take((part, &Frame::from(&frame[..])), now, &mut scratch, drops);
         let whole = reassembly.complete()?;
         let frame = whole.frame().to_vec();
         reassembly.give_back(whole);
         Some(frame)
     }
 
+    /// What is done to the first packet of a test, with a fragment that ends in it.
+    #[derive(Clone, Copy, Debug)]
+    enum Fault {
+        /// These units arrive once more, with the right bytes.
+        Again(usize, usize),
+        /// A fragment arrives once more, with another byte.
+        Changed(usize),
+    }
+
+    fn fault() -> impl Strategy<Value = Option<Fault>> {
+        prop::option::of(prop_oneof![
+            (0usize..250, 1usize..9).prop_map(|(start, len)| Fault::Again(start, len)),
+            any::<usize>().prop_map(Fault::Changed),
+        ])
+    }
+
     proptest! {
-        /// Fragments of several packets, in any order: each packet completes exactly when all its
-        /// fragments have arrived, or never if two of them overlap.
+        /// Fragments of several packets, some of them twice or three times, in any order: each packet
+        /// completes when all its fragments have arrived, or never if two of them overlap that are
+        /// not copies.
         #[test]
-        fn packets_are_reassembled_exactly_once(
+        fn packets_are_reassembled_unless_fragments_overlap(
             cuts in prop::collection::vec(prop::collection::btree_set(1usize..250, 0..6), 1..5),
-            overlap in prop::option::of((0usize..250, 1usize..9)), seed: u64,
+            copies in prop::collection::vec(1usize..4, 24), fault in fault(), seed: u64,
         ) {
             let mut parts = Vec::new();
             let whole = |number: usize| part(number as u8, 7, 0..250, LEN).1[ETHERNET_LEN + IPV4_LEN..].to_vec();
+            let mut bounds = Vec::new();
             for (number, cuts) in cuts.iter().enumerate() {
                 let ends: Vec<usize> = [0].into_iter().chain(cuts.iter().copied()).chain([250]).collect();
                 if ends.len() > 2 {
-                    parts.extend(ends.windows(2).map(|it| (number, part(number as u8, 7, it[0]..it[1], LEN))));
+                    bounds.extend(ends.windows(2).map(|it| (number, it[0]..it[1])));
                 }
             }
-            let is_wrong = overlap.is_some() && !cuts[0].is_empty();
-            if let (Some((start, len)), true) = (overlap, is_wrong) {
-                parts.push((0, part(0, 7, start..(start + len).min(250), LEN)));
+            for ((number, units), copies) in bounds.iter().zip(copies) {
+                let piece = part(*number as u8, 7, units.clone(), LEN);
+                parts.extend(std::iter::repeat_n((*number, piece), copies));
+            }
+            let first: Vec<_> = bounds.iter().filter(|(number, _)| *number == 0).collect();
+            let mut is_wrong = false;
+            match fault {
+                Some(Fault::Again(start, len)) if !first.is_empty() => {
+                    let units = start..(start + len).min(250);
+                    is_wrong = !first.iter().any(|(_, known)| *known == units);
+                    parts.push((0, part(0, 7, units, LEN)));
+                }
+                Some(Fault::Changed(which)) if !first.is_empty() => {
+                    let mut piece = part(0, 7, first[which % first.len()].1.clone(), LEN);
+                    *piece.1.last_mut().unwrap() ^= 1;
+                    is_wrong = true;
+                    parts.push((0, piece));
+                }
+                _ => {}
             }
             let mut state = seed;
             for index in (1..parts.len()).rev() {
@@ -399,19 +476,63 @@ mod tests {
                 if let Some(frame) = take(&mut reassembly, it, 1, &mut drops) {
                     let packet = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN).unwrap();
                     prop_assert_eq!((packet.fragment, packet.len), (ip::Fragment::Whole, LEN + IPV4_LEN));
-                    prop_assert_eq!(&frame[ETHERNET_LEN + IPV4_LEN..], &whole(*number)[..]);
+                    // A wrong copy may come first, or when the packet is complete already: there is no
+                    // checksum that would tell.
+                    if !(is_wrong && *number == 0) {
+                        prop_assert_eq!(&frame[ETHERNET_LEN + IPV4_LEN..], &whole(*number)[..]);
+                    }
                     seen[*number] += 1;
                 }
             }
             for (number, cuts) in cuts.iter().enumerate().skip(usize::from(is_wrong)) {
-                prop_assert_eq!(seen[number], usize::from(!cuts.is_empty()));
+                // If all fragments come more than once, the packet may do so as well.
+                prop_assert_eq!(seen[number] > 0, !cuts.is_empty());
             }
+            let rest: u64 = reassembly.entries.iter().zip(reassembly.tags.iter())
+                .filter(|(_, tag)| **tag != 0).map(|(entry, _)| u64::from(entry.fragments)).sum();
             if !is_wrong {
-                prop_assert_eq!(drops.total(), 0);
-                prop_assert!(reassembly.tags.iter().all(|tag| *tag == 0));
-                prop_assert!(reassembly.buckets.iter().all(|count| *count == 0));
+                prop_assert_eq!(drops.total(), drops.get(DropReason::FragmentCopy));
+                let of_packets: usize = cuts.iter().zip(&seen).map(|(cuts, seen)| (cuts.len() + 1) * seen).sum();
+                prop_assert_eq!(of_packets as u64 + rest + drops.total(), parts.len() as u64);
             }
         }
+    }
+
+    /// Any overlap that is not a copy drops the packet, whichever of the two comes first.
+    #[test]
+    fn overlap_that_is_not_a_copy_drops_the_packet() {
+        let copy = |units: Range<usize>| part(1, 7, units, LEN);
+        let mut changed = copy(10..20);
+        changed.1[ETHERNET_LEN + IPV4_LEN + 3] ^= 1;
+        let others = [changed, copy(10..19), copy(11..20), copy(9..20), copy(10..21), copy(9..21)];
+        let others =
+            others.into_iter().chain([copy(12..15), copy(0..20), copy(0..30), copy(10..250)]);
+        for (number, other) in others.enumerate() {
+            for other_first in [false, true] {
+                let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
+                let mut pair = [copy(10..20), other.clone()];
+                pair.rotate_left(usize::from(other_first));
+                let [one, two] = pair;
+                let all = [one, two, copy(0..10), copy(20..250)];
+                let whole = all.iter().filter_map(|it| take(&mut reassembly, it, 1, &mut drops));
+                assert_eq!(whole.count(), 0, "{number} {other_first}");
+                assert_eq!(drops.get(DropReason::OuterFragment), 4, "{number} {other_first}");
+            }
+        }
+    }
+
+    /// Neighbouring fragments, one after the other, are not one fragment.
+    #[test]
+    fn copy_has_the_bounds_of_one_fragment() {
+        let (mut reassembly, mut drops) = (Reassembly::new(), Drops::default());
+        let mut take = |units: Range<usize>| {
+            take(&mut reassembly, &part(1, 7, units, LEN), 1, &mut drops).is_some()
+        };
+        assert!(!take(0..10) && !take(10..20) && !take(10..20) && !take(0..10));
+        assert!(!take(240..250) && !take(240..250), "the last one twice");
+        assert!(take(20..240));
+        assert_eq!(drops.get(DropReason::FragmentCopy), 3);
+        assert_eq!(drops.total(), 3);
     }
 
     #[test]

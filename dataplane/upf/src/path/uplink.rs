@@ -363,7 +363,8 @@ impl Uplink {
 
     #[cold]
     fn keep_fragment(&mut self, lane: &mut Lane, part: &Part, frame: &Frame<'_>) -> Option<Item> {
-        self.fragments.take(part, frame, clock::ticks(), &mut lane.counters.drops);
+        let Lane { scratch, counters, .. } = lane;
+        self.fragments.take((part, frame), clock::ticks(), scratch, &mut counters.drops);
         None
     }
 

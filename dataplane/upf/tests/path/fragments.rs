@@ -82,25 +82,66 @@ fn reassembled_packets_keep_their_place_in_the_flow() {
     assert_eq!(ends.up(frames), expected);
 }
 
+/// Each fragment twice, one after the other, and all again in reverse before the last.
+#[test]
+fn copies_of_fragments_are_ignored() {
+    let mut ends = Ends::new(&plain_session(1));
+    let packet = up_packet(&[7; 1472]);
+    let mut copies = 0;
+    for (number, src) in ["10.0.3.2", "fd00:3::2"].iter().enumerate() {
+        let whole = from_address(src, 1, &packet);
+        for at in [0, 1] {
+            let mut pieces = divided(&whole, (10 * number + at) as u16, 704);
+            pieces.insert(1, pieces[at].clone());
+            assert_eq!(ends.up(pieces), [to_dn(&packet)], "{src}");
+            copies += 1;
+        }
+        let mut pieces = divided(&whole, (10 * number + 2) as u16, 104);
+        let last = pieces.remove(number * 3);
+        let again: Vec<_> = pieces.iter().rev().cloned().collect();
+        copies += again.len() as u64;
+        let all = pieces.into_iter().chain(again).chain([last]);
+        assert_eq!(ends.up(all), [to_dn(&packet)], "{src}");
+    }
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::FragmentCopy, copies)]);
+    assert_eq!(ends.upf.uplink().reassembled, 6);
+}
+
 #[test]
 fn overlapping_fragments_drop_the_whole_packet() {
     let mut ends = Ends::new(&plain_session(1));
-    let whole = from_gnb(1, None, &up_packet(&[7; 1472]));
-    for at in [0, 1] {
-        let mut pieces = divided(&whole, at as u16, 704);
-        pieces.insert(1, pieces[at].clone());
-        assert_eq!(ends.up(pieces), NOTHING);
-        assert_eq!(ends.upf.uplink().drops.get(DropReason::OuterFragment), 4 * (at as u64 + 1));
+    let packet = up_packet(&[7; 1472]);
+    for (number, src) in ["10.0.3.2", "fd00:3::2"].iter().enumerate() {
+        let whole = from_address(src, 1, &packet);
+        let ident = |case: usize| (10 * number + case) as u16;
+        for at in [0, 1, 2] {
+            // The same place with another byte.
+            let mut pieces = divided(&whole, ident(at), 704);
+            let piece = pieces.remove(at);
+            let mut other = piece.clone();
+            *other.last_mut().unwrap() ^= 1;
+            pieces.splice(..0, [other, piece]);
+            assert_eq!(ends.up(pieces), NOTHING);
+            let dropped = 4 * (3 * number + at + 1) as u64;
+            ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterFragment, dropped)]);
+        }
     }
+    let dropped = ends.upf.uplink().drops.get(DropReason::OuterFragment);
+    let whole = from_address("10.0.3.2", 1, &packet);
+    // A part of a fragment that has arrived, with the same bytes.
+    let mut pieces = divided(&whole, 40, 704);
+    pieces.insert(2, divided(&whole, 40, 352).remove(3));
+    assert_eq!(ends.up(pieces), NOTHING);
+    ends.assert_drops(&ends.upf.uplink(), &[(DropReason::OuterFragment, dropped + 4)]);
     // A fragment beyond the end arrives before and after the last fragment.
     for last_first in [false, true] {
-        let mut pieces = divided(&whole, 9 + u16::from(last_first), 704);
-        let beyond = divided(&whole, 9 + u16::from(last_first), 8).remove(200 - 20);
+        let mut pieces = divided(&whole, 50 + u16::from(last_first), 704);
+        let beyond = divided(&whole, 50 + u16::from(last_first), 8).remove(200 - 20);
         pieces.remove(1);
         pieces.insert(if last_first { 2 } else { 1 }, beyond);
         ends.up(pieces);
     }
-    let mut other = divided(&whole, 20, 704);
+    let mut other = divided(&whole, 60, 704);
     other.swap(0, 2);
     assert_eq!(ends.up(other).len(), 1, "another packet is reassembled");
 }

@@ -4,6 +4,7 @@
 
 use dray_wire::offload::{
     Accept, Finish, HEADERS_MAX, Layout, Offload, Offloads, SEGMENTS_MAX, VirtioNet, complete,
+    complete_sctp,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -12,17 +13,18 @@ fuzz_target!(|bytes: &[u8]| {
     let header = VirtioNet::read(*header);
     assert_eq!(VirtioNet::read(header.bytes()), header);
     let mut frame = frame.to_vec();
+    // As from a kernel, which need not say that a checksum is partial.
+    let header = header.with_partial_checksum(&mut frame);
     match header.check(&frame, frame.len(), Offloads::ALL) {
         Ok(Accept::Complete { start, at }) => complete(&mut frame, start, at),
+        Ok(Accept::CompleteSctp { start, end }) => complete_sctp(&mut frame[..end], start),
         Ok(Accept::Carry(offload)) => finish(&frame, offload),
         Err(_) => {}
     }
     // The peer may change the frame after it was checked.
-    for offload in [Offload::Checksum, segments(header.gso_size, Offload::Tcp)]
-        .into_iter()
-        .chain([segments(header.gso_size, Offload::Udp)])
-    {
-        finish(&frame, offload);
+    finish(&frame, Offload::Checksum);
+    for kind in [Offload::Tcp, Offload::TcpEcn, Offload::Udp] {
+        finish(&frame, segments(header.gso_size, kind));
     }
 });
 

@@ -99,7 +99,7 @@ pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<(String, TapFormat)> {
 pub enum TapOffloads {
     /// None, nor that of TCP, nor checksums.
     Nothing,
-    /// Checksums, and segmentation of TCP.
+    /// Checksums, and segmentation of TCP, with ECN too.
     Tcp,
     /// The same, and segmentation of UDP (Linux 6.2).
     TcpAndUdp,
@@ -107,7 +107,7 @@ pub enum TapOffloads {
 
 /// Sets what the kernel leaves to the reader of an attached device, which has a header.
 pub fn set_tap_offloads(device: BorrowedFd<'_>, offloads: TapOffloads) -> io::Result<()> {
-    const TCP: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    const TCP: u32 = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let bits: u32 = match offloads {
         TapOffloads::Nothing => 0,
         TapOffloads::Tcp => TCP,

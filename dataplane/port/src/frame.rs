@@ -73,7 +73,8 @@ const SHARED: u8 = 1;
 const CHECKSUM: u8 = 2;
 const TCP: u8 = 4;
 const UDP: u8 = 6;
-const OFFLOAD: u8 = 6;
+const TCP_ECN: u8 = 8;
+const OFFLOAD: u8 = 14;
 
 /// Length of the longest head that a frame can be given, in bytes.
 pub const HEAD_MAX: usize = u8::MAX as usize;
@@ -135,6 +136,7 @@ impl<'a> Frame<'a> {
             Offload::None => (0, 0),
             Offload::Checksum => (CHECKSUM, 0),
             Offload::Tcp(len) => (TCP, len.get()),
+            Offload::TcpEcn(len) => (TCP_ECN, len.get()),
             Offload::Udp(len) => (UDP, len.get()),
         };
         self.flags = self.flags & !OFFLOAD | kind;
@@ -149,6 +151,7 @@ impl<'a> Frame<'a> {
         match (self.flags & OFFLOAD, NonZeroU16::new(self.segment)) {
             (CHECKSUM, _) => Offload::Checksum,
             (TCP, Some(len)) => Offload::Tcp(len),
+            (TCP_ECN, Some(len)) => Offload::TcpEcn(len),
             (UDP, Some(len)) => Offload::Udp(len),
             _ => Offload::None,
         }

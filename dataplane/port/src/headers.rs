@@ -7,55 +7,57 @@ use dray_wire::offload::{
     self, Accept, HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet,
 };
 use virtio_bindings::virtio_net::{
-    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_TSO4, VIRTIO_NET_F_GUEST_TSO6,
-    VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6, VIRTIO_NET_F_HOST_TSO4,
-    VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
+    VIRTIO_NET_F_CSUM, VIRTIO_NET_F_GUEST_CSUM, VIRTIO_NET_F_GUEST_ECN, VIRTIO_NET_F_GUEST_TSO4,
+    VIRTIO_NET_F_GUEST_TSO6, VIRTIO_NET_F_GUEST_USO4, VIRTIO_NET_F_GUEST_USO6,
+    VIRTIO_NET_F_HOST_ECN, VIRTIO_NET_F_HOST_TSO4, VIRTIO_NET_F_HOST_TSO6, VIRTIO_NET_F_HOST_USO,
 };
 
 use crate::frame::{FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 
 /// Features by which a driver leaves work on its frames to the device: their numbers, and their names
 /// for people. The others need the first one.
-pub(crate) const TO_DEVICE: [(u32, &str); 4] = [
+pub(crate) const TO_DEVICE: [(u32, &str); 5] = [
     (VIRTIO_NET_F_CSUM, "csum"),
     (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),
     (VIRTIO_NET_F_HOST_TSO6, "host_tso6"),
+    (VIRTIO_NET_F_HOST_ECN, "host_ecn"),
     (VIRTIO_NET_F_HOST_USO, "host_uso"),
 ];
 /// The same for work that a device leaves to the driver.
-pub(crate) const TO_DRIVER: [(u32, &str); 5] = [
+pub(crate) const TO_DRIVER: [(u32, &str); 6] = [
     (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
     (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),
     (VIRTIO_NET_F_GUEST_TSO6, "guest_tso6"),
+    (VIRTIO_NET_F_GUEST_ECN, "guest_ecn"),
     (VIRTIO_NET_F_GUEST_USO4, "guest_uso4"),
     (VIRTIO_NET_F_GUEST_USO6, "guest_uso6"),
 ];
 
 /// Returns the offloads that the driver leaves to the device with these features.
 pub(crate) fn to_device(features: u64) -> Offloads {
-    let [checksum, tcp4, tcp6, udp] = TO_DEVICE.map(|(number, _)| features & 1 << number != 0);
-    Offloads { checksum, tcp4, tcp6, udp4: udp, udp6: udp }
+    let [checksum, tcp4, tcp6, ecn, udp] = TO_DEVICE.map(|(number, _)| features & 1 << number != 0);
+    Offloads { checksum, tcp4, tcp6, ecn, udp4: udp, udp6: udp }
 }
 
 /// Returns the offloads that the device leaves to the driver with these features.
 pub(crate) fn to_driver(features: u64) -> Offloads {
-    let [checksum, tcp4, tcp6, udp4, udp6] =
+    let [checksum, tcp4, tcp6, ecn, udp4, udp6] =
         TO_DRIVER.map(|(number, _)| features & 1 << number != 0);
-    Offloads { checksum, tcp4, tcp6, udp4, udp6 }
+    Offloads { checksum, tcp4, tcp6, ecn, udp4, udp6 }
 }
 
 /// Returns what is left to do on a frame that was copied to `frame`, with its header `header`. A
 /// checksum that only this port can complete is completed. `None` if the frame cannot be passed on:
 /// the header is invalid, or asks for more than `offloads`, or the frame is too long.
-pub(crate) fn accept(
-    header: [u8; VIRTIO_NET_LEN],
-    frame: &mut [u8],
-    offloads: Offloads,
-) -> Option<Offload> {
-    let offload = match VirtioNet::read(header).check(frame, frame.len(), offloads).ok()? {
+pub(crate) fn accept(header: VirtioNet, frame: &mut [u8], offloads: Offloads) -> Option<Offload> {
+    let offload = match header.check(frame, frame.len(), offloads).ok()? {
         Accept::Carry(offload) => offload,
         Accept::Complete { start, at } => {
             offload::complete(frame, start, at);
+            Offload::None
+        }
+        Accept::CompleteSctp { start, end } => {
+            offload::complete_sctp(&mut frame[..end], start);
             Offload::None
         }
     };
@@ -76,7 +78,7 @@ pub(crate) struct Headers {
 
 impl Headers {
     /// Returns what is left to do on the frame of `len` bytes at `start`, whose header is `header`.
-    /// `None` if it must be copied first, because its checksum is completed here, or if the header
+    /// `None` if it must be copied first, because its checksum is written here, or if the header
     /// is invalid.
     ///
     /// # Safety
@@ -93,7 +95,7 @@ impl Headers {
         let count = frame.copy_from(0, &mut head);
         match VirtioNet::read(header).check(&head[..count], frame.len(), self.offloads) {
             Ok(Accept::Carry(offload)) => Some(offload),
-            Ok(Accept::Complete { .. }) | Err(_) => None,
+            Ok(_) | Err(_) => None,
         }
     }
 

@@ -10,7 +10,8 @@ use crate::{Frame, headers};
 /// left to do on it. `None` if the frame cannot be passed on.
 pub(crate) fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(usize, Offload)> {
     let (header, frame) = read.get_mut(..len)?.split_first_chunk_mut()?;
-    let offload = headers::accept(*header, frame, offloads)?;
+    let header = VirtioNet::read(*header).with_partial_checksum(frame);
+    let offload = headers::accept(header, frame, offloads)?;
     Some((frame.len(), offload))
 }
 
@@ -38,8 +39,11 @@ pub(crate) fn header(
 /// headers are [read](header). `offloads` is `None` if frames have no header.
 pub(crate) fn accepts(frame: &Frame<'_>, offloads: Option<Offloads>, frame_max: usize) -> bool {
     let is_short = match frame.offload().segment() {
-        Some(_) => offloads.is_some(),
-        None => frame.fits(frame_max) && (offloads.is_some() || !frame.has_offload()),
+        Some(_) => offloads.is_some_and(|offloads| offloads.checksum),
+        None => {
+            let takes = offloads.is_some_and(|offloads| offloads.checksum);
+            frame.fits(frame_max) && (takes || !frame.has_offload())
+        }
     };
     frame.len() >= ETHERNET_LEN && is_short
 }

@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071).
+//! The Internet checksum (RFC 1071), and that of SCTP.
 
 /// Returns the ones' complement of the ones' complement sum of `bytes` as big-endian 16-bit words;
 /// an odd last byte is padded with zero.
@@ -53,6 +53,29 @@ impl Sum {
     }
 }
 
+/// Returns the CRC32c of `bytes` (RFC 9260, appendix A), which SCTP sends in little-endian order.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let next = |crc: u32, byte: &u8| CRC32C[usize::from(crc as u8 ^ byte)] ^ crc >> 8;
+    !bytes.iter().fold(!0, next)
+}
+
+/// Remainders of each byte, bits in reverse order.
+const CRC32C: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = byte as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = crc >> 1 ^ if crc & 1 != 0 { 0x82f6_3b78 } else { 0 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
 /// Like [`fold`], for a sum of fewer than 65,536 words of 32 bits, without a loop.
 #[inline(always)]
 fn fold_words(sum: u64) -> u16 {
@@ -75,6 +98,14 @@ fn fold(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn crc32c_of_known_vectors() {
+        // RFC 3720, section B.4.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
 
     proptest! {
         #[test]

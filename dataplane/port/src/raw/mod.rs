@@ -1,12 +1,13 @@
-//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames. If the port's
-//! user handles offloads, each has a virtio-net header, and may be a packet of 64 KiB that is not
-//! segmented yet.
+//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames. A local kernel
+//! leaves checksums and segmentation to the reader of such a socket, and says so in the virtio-net
+//! header in front of each frame. The port finishes frames, unless its user handles offloads.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
+use dray_wire::offload::Offloads;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_netdev::privilege::{Capability, NET_RAW};
@@ -109,22 +110,15 @@ impl RawUri {
     fn port(&self, sockets: Vec<(OwnedFd, usize)>, offloads: bool) -> Result<Port, Failed> {
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         for (socket, frame_max) in sockets {
-            let offloads = match offloads {
-                false => None,
-                true => {
-                    let offloads = calls::leave_offloads(socket.as_fd());
-                    Some(offloads.map_err(|error| ("PACKET_VNET_HDR", error))?)
-                }
-            };
+            let left = calls::leave_offloads(socket.as_fd());
+            let left = left.map_err(|error| ("PACKET_VNET_HDR", error))?;
+            let taken = if offloads { left } else { Offloads::NONE };
             let socket = Arc::new(socket);
             let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
-            let mut rx = SocketReceive::new(socket.clone(), self.options, restore);
-            let mut tx = SocketTransmit::new(socket, self.options, false, frame_max);
-            if let Some(offloads) = offloads {
-                (rx, tx) = (rx.with_offloads(offloads), tx.with_offloads(offloads));
-            }
-            port.rx.push(Box::new(rx));
-            port.tx.push(Box::new(tx));
+            let rx = SocketReceive::new(socket.clone(), self.options, restore);
+            let tx = SocketTransmit::new(socket, self.options, false, frame_max);
+            port.rx.push(Box::new(rx.with_offloads(left, !offloads)));
+            port.tx.push(Box::new(tx.with_offloads(taken)));
         }
         Ok(port)
     }

@@ -86,13 +86,8 @@ impl Messages {
         let most = heads.map_or(usize::MAX, <[Head]>::len);
         let messages = self.headers.iter_mut().zip(&mut self.buffers);
         for ((header, buffers), parts) in messages.zip(parts).take(most) {
-            let [first, second] = vectors(parts);
-            let (buffers_of, len) = match heads {
-                Some(heads) => ([head(&heads[count as usize]), first, second], 3),
-                None => ([first, second, NO_BYTES], 2),
-            };
-            *buffers = buffers_of;
-            header.msg_hdr.msg_iovlen = len;
+            (*buffers, header.msg_hdr.msg_iovlen) =
+                buffers_of(heads.map(|heads| &heads[count as usize]), parts);
             count += 1;
         }
         let (headers, flags) = (self.headers.as_mut_ptr(), flags.bits().cast_signed());
@@ -184,8 +179,12 @@ impl Messages {
 /// `CMSG_LEN` of a note.
 const NOTE_LEN: usize = size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>();
 
-fn head(head: &Head) -> libc::iovec {
-    libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() }
+/// Returns the buffers of a frame in `parts`, behind `head` if there is one, and their number.
+fn buffers_of(head: Option<&Head>, parts: [Part<'_>; 2]) -> ([libc::iovec; 3], usize) {
+    let [first, second] = vectors(parts);
+    let Some(head) = head else { return ([first, second, NO_BYTES], 2) };
+    let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
+    ([head, first, second], 3)
 }
 
 /// Converts the parts to the kernel's format; one of them may be empty.
@@ -193,17 +192,18 @@ pub(crate) fn vectors(parts: [Part<'_>; 2]) -> [libc::iovec; 2] {
     parts.map(|part| libc::iovec { iov_base: part.start.as_ptr().cast(), iov_len: part.len })
 }
 
-/// `sendmsg` of a frame in `parts`.
+/// `sendmsg` of a frame in `parts`, behind `head` if there is one.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
+    head: Option<&Head>,
     parts: [Part<'_>; 2],
     flags: SendFlags,
 ) -> io::Result<()> {
-    let mut buffers = vectors(parts);
+    let (mut buffers, count) = buffers_of(head, parts);
     // SAFETY: an all-zero msghdr is a valid value: null pointers and zero lengths.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = buffers.as_mut_ptr();
-    header.msg_iovlen = 2;
+    header.msg_iovlen = count;
     // SAFETY: the bytes stay mapped for longer than the call, and the kernel only reads them.
     let sent =
         unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags.bits().cast_signed()) };

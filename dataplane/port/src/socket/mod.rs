@@ -2,6 +2,7 @@
 //! (`recv`, `send`) or in batches (`recvmmsg`, `sendmmsg`).
 
 mod calls;
+mod cutter;
 mod receive;
 mod transmit;
 

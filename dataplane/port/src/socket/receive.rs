@@ -7,12 +7,13 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dray_wire::ethernet::TAG_LEN;
 use dray_wire::flow::{self, Flow, HEADERS_LEN};
-use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN};
+use dray_wire::offload::{self, Offload, Offloads, VIRTIO_NET_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::SocketOptions;
 use super::calls::{self, Messages, Tag};
+use super::cutter::{Cutter, ROOM_LEN};
 use super::transmit::is_of_frame;
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vnet};
@@ -22,7 +23,7 @@ use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vn
 pub(crate) const SLOT_LEN: usize = slot_len(FRAME_LIMIT);
 /// The same for frames with an offload.
 const LONG_SLOT_LEN: usize = slot_len(OFFLOADED_LIMIT);
-const LINE: usize = 64;
+pub(super) const LINE: usize = 64;
 
 const fn slot_len(longest: usize) -> usize {
     let lines = (LINE + longest + 1).div_ceil(LINE);
@@ -72,14 +73,22 @@ pub(crate) struct SocketReceive {
     slots: Box<[u8]>,
     /// Length of a slot.
     stride: usize,
-    /// Offloads that the kernel may leave to the reader; `None` if frames have no virtio-net header.
+    /// Offloads that the kernel may leave to the port; `None` if frames have no virtio-net header.
     offloads: Option<Offloads>,
+    /// Cuts packets whose offloads are not left to the reader. The room for segments is behind the
+    /// slots.
+    cutter: Option<Cutter>,
     messages: Messages,
     fill: Fill,
     batch: usize,
     wait: Wait,
     /// With [`Wait::Poll`]: tick before which no system call is made.
     rest_until: u64,
+    /// True if no system call is made.
+    is_draining: bool,
+    /// Number of messages in the slots, and of those that were read.
+    count: usize,
+    read: usize,
     filled: ArrayVec<Filled, BATCH_MAX>,
     /// Number of those that were taken.
     taken: usize,
@@ -87,11 +96,11 @@ pub(crate) struct SocketReceive {
     refused: u64,
 }
 
-/// A received frame.
-struct Filled {
-    start: usize,
-    len: usize,
-    offload: Offload,
+/// A frame in the slots, or a segment behind them.
+pub(super) struct Filled {
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) offload: Offload,
 }
 
 impl SocketReceive {
@@ -109,22 +118,29 @@ impl SocketReceive {
             slots: vec![0; batch * SLOT_LEN].into_boxed_slice(),
             stride: SLOT_LEN,
             offloads: None,
+            cutter: None,
             messages,
             fill,
             batch,
             wait: options.wait,
             rest_until: 0,
+            is_draining: false,
+            count: 0,
+            read: 0,
             filled: ArrayVec::new(),
             taken: 0,
             refused: 0,
         }
     }
 
-    /// For a packet socket that puts a virtio-net header in front of each frame.
-    pub(crate) fn with_offloads(self, offloads: Offloads) -> Self {
+    /// For a packet socket that puts a virtio-net header in front of each frame. The offloads that
+    /// the kernel leaves are left to the reader in turn, or `finish` makes frames without any.
+    pub(crate) fn with_offloads(self, offloads: Offloads, finish: bool) -> Self {
         // Only memory that frames reach is ever used.
-        let slots = vec![0; self.batch * LONG_SLOT_LEN].into_boxed_slice();
-        Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), ..self }
+        let room = if finish { ROOM_LEN } else { 0 };
+        let slots = vec![0; self.batch * LONG_SLOT_LEN + room].into_boxed_slice();
+        let cutter = finish.then(Cutter::default);
+        Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), cutter, ..self }
     }
 
     /// Returns the offset of the kernel's bytes in their slot.
@@ -178,6 +194,16 @@ impl Receive for SocketReceive {
         Some(self.socket.as_fd())
     }
 
+    fn drain(&mut self, on: bool) -> bool {
+        self.is_draining = on;
+        self.arm(on)
+    }
+
+    fn arm(&mut self, _: bool) -> bool {
+        // The descriptor knows nothing of frames that were received but not taken yet.
+        self.taken < self.filled.len() || self.has_rest()
+    }
+
     fn devices(&self) -> Vec<BorrowedFd<'_>> {
         vec![self.socket.as_fd()]
     }
@@ -188,17 +214,60 @@ impl Receive for SocketReceive {
 }
 
 impl SocketReceive {
-    /// Receives into the slots, all of which are free.
+    /// Finds the next frames in the slots, and receives into them if none is left there.
     fn fill(&mut self) -> io::Result<()> {
         self.taken = 0;
         self.filled.clear();
+        if let Some(cutter) = &mut self.cutter {
+            cutter.clear();
+        }
+        if !self.has_rest() {
+            self.receive_messages()?;
+        }
+        loop {
+            if let Some(cutter) = &mut self.cutter
+                && cutter.is_busy()
+            {
+                let is_cut = cutter.cut(&mut self.slots, &mut self.filled);
+                self.refused += u64::from(!is_cut);
+                if cutter.is_busy() {
+                    return Ok(());
+                }
+            }
+            if self.read == self.count || self.filled.is_full() {
+                return Ok(());
+            }
+            let Some(frame) = self.message(self.read) else {
+                (self.refused, self.read) = (self.refused + 1, self.read + 1);
+                continue;
+            };
+            self.read += 1;
+            match &mut self.cutter {
+                Some(cutter) if frame.offload != Offload::None => cutter.begin(frame),
+                _ => self.filled.push(frame),
+            }
+        }
+    }
+
+    /// Returns true if there are messages in the slots from which no frames were made yet.
+    #[inline]
+    fn has_rest(&self) -> bool {
+        self.read < self.count || self.cutter.as_ref().is_some_and(Cutter::is_busy)
+    }
+
+    /// Receives into the slots, all of which are free.
+    fn receive_messages(&mut self) -> io::Result<()> {
+        (self.count, self.read) = (0, 0);
+        if self.is_draining {
+            return Ok(());
+        }
         if let Wait::Poll { pause_us } = self.wait
             && pause_us > 0
             && clock::ticks() < self.rest_until
         {
             return Ok(());
         }
-        let count = match self.call() {
+        self.count = match self.call() {
             Ok(count) => count,
             Err(error) if is_transient(&error) => 0,
             // The kernel has dropped a packet that the header cannot describe.
@@ -209,51 +278,49 @@ impl SocketReceive {
             Err(error) => return Err(error),
         };
         if let Wait::Poll { pause_us } = self.wait
-            && count <= self.batch / 2
+            && self.count <= self.batch / 2
             && pause_us > 0
         {
             let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
             self.rest_until = clock::ticks() + pause;
         }
-        let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
-        for (index, slot) in self.slots.chunks_exact_mut(self.stride).take(count).enumerate() {
-            let Some(mut len) = self.messages.len(index) else {
-                self.refused += 1;
-                continue;
-            };
-            let mut offload = Offload::None;
-            if let Some(offloads) = self.offloads {
-                let Some(checked) = vnet::check(&mut slot[at..], len, offloads) else {
-                    self.refused += 1;
-                    continue;
-                };
-                (len, offload) = checked;
-            }
-            let mut start = offset;
-            match &mut self.fill {
-                Fill::Frames => {}
-                Fill::Payloads { flow, written } => {
-                    (start, len) = (0, offset + len);
-                    if len <= FRAME_LIMIT && written[index] != len {
-                        let headers = slot.first_chunk_mut().expect("a slot holds the headers");
-                        flow::write(flow, len, headers);
-                        written[index] = len;
-                    }
-                }
-                Fill::Untagged => {
-                    if let Some(tag) = self.messages.tag(index) {
-                        (start, len) = (offset - TAG_LEN, len + TAG_LEN);
-                        put_tag(&mut slot[start..], tag);
-                    }
-                }
-            }
-            if len > if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT } {
-                self.refused += 1;
-                continue;
-            }
-            self.filled.push(Filled { start: index * self.stride + start, len, offload });
-        }
         Ok(())
+    }
+
+    /// Returns the frame of message `index`; `None` if it cannot be passed on.
+    #[inline]
+    fn message(&mut self, index: usize) -> Option<Filled> {
+        let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
+        let mut len = self.messages.len(index)?;
+        let slot = &mut self.slots[index * self.stride..][..self.stride];
+        let mut offload = Offload::None;
+        if let Some(offloads) = self.offloads {
+            (len, offload) = vnet::check(&mut slot[at..], len, offloads)?;
+            if offload == Offload::Checksum && self.cutter.is_some() {
+                offload::finish(&mut slot[offset..offset + len])?;
+                offload = Offload::None;
+            }
+        }
+        let mut start = offset;
+        match &mut self.fill {
+            Fill::Frames => {}
+            Fill::Payloads { flow, written } => {
+                (start, len) = (0, offset + len);
+                if len <= FRAME_LIMIT && written[index] != len {
+                    let headers = slot.first_chunk_mut().expect("a slot holds the headers");
+                    flow::write(flow, len, headers);
+                    written[index] = len;
+                }
+            }
+            Fill::Untagged => {
+                if let Some(tag) = self.messages.tag(index) {
+                    (start, len) = (offset - TAG_LEN, len + TAG_LEN);
+                    put_tag(&mut slot[start..], tag);
+                }
+            }
+        }
+        let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
+        (len <= limit).then_some(Filled { start: index * self.stride + start, len, offload })
     }
 }
 

@@ -61,7 +61,7 @@ impl SocketTransmit {
 
     /// Makes one `send` or `sendmmsg` call; returns how many of `frames` the kernel took.
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        if self.batch > 1 || self.offloads.is_some() {
+        if self.batch > 1 {
             let heads = match self.offloads {
                 None => None,
                 Some(offloads) => {
@@ -78,7 +78,15 @@ impl SocketTransmit {
             let parts = frames.iter().map(|frame| parts(frame, payload_only));
             return self.messages.send(self.socket.as_fd(), heads, parts, self.flags);
         }
-        calls::send(self.socket.as_fd(), parts(&frames[0], self.payload_only), self.flags)?;
+        let head = match self.offloads {
+            None => None,
+            Some(offloads) => {
+                let head = vnet::header(&frames[0], offloads, self.frame_max);
+                Some(head.ok_or(Errno::MSGSIZE)?)
+            }
+        };
+        let parts = parts(&frames[0], self.payload_only);
+        calls::send(self.socket.as_fd(), head.as_ref(), parts, self.flags)?;
         Ok(1)
     }
 }

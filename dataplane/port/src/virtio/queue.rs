@@ -548,7 +548,7 @@ fn gather<'m>(
     };
     // Only these copies are checked and used.
     compiler_fence(Ordering::SeqCst);
-    Ok(match headers::accept(header, to, headers.offloads) {
+    Ok(match headers::accept(VirtioNet::read(header), to, headers.offloads) {
         Some(offload) => Gather::Frame(Frame::with_offload(to, offload)),
         None => Gather::Malformed,
     })

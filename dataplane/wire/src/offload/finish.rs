@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::layout::{HEADERS_MAX, Layout, Transport};
+use super::layout::{HEADERS_MAX, Layout, SCTP_CHECKSUM, Transport};
 use super::{Offload, SEGMENTS_MAX};
 use crate::checksum::{self, Sum};
-use crate::ip::{IPV4_LEN, protocol};
+use crate::ip::IPV4_LEN;
 
 /// Completes a checksum: writes that of the bytes from `start` on, which include the partial sum in
 /// the field at `at`, into that field.
@@ -15,6 +15,35 @@ use crate::ip::{IPV4_LEN, protocol};
 pub fn complete(bytes: &mut [u8], start: usize, at: usize) {
     let sum = sent(checksum::internet(&bytes[start..]));
     bytes[at..at + 2].copy_from_slice(&sum);
+}
+
+/// Completes the partial checksum of a TCP or UDP packet. `None` if the frame is no such packet.
+pub fn finish(bytes: &mut [u8]) -> Option<()> {
+    let layout = Layout::of(bytes, bytes.len())?;
+    complete(bytes, layout.start, layout.checksum());
+    Some(())
+}
+
+/// Completes the checksum of SCTP, the CRC32c of the packet from `start` to the end of `bytes` with
+/// zeroes for the checksum itself (RFC 9260, section 6.8).
+///
+/// # Panics
+/// If SCTP's header is not in `bytes`.
+pub fn complete_sctp(bytes: &mut [u8], start: usize) {
+    bytes[start + SCTP_CHECKSUM..][..4].fill(0);
+    let sum = checksum::crc32c(&bytes[start..]);
+    bytes[start + SCTP_CHECKSUM..][..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Writes the sum of the pseudo-header into the checksum field of a TCP or UDP packet, as a sender
+/// does that leaves the rest to the device. `None` if the frame is no such packet.
+pub fn start(bytes: &mut [u8]) -> Option<Layout> {
+    let layout = Layout::of(bytes, bytes.len())?;
+    let mut sum = Sum::default();
+    layout.add_pseudo_header(bytes, layout.end - layout.start, &mut sum);
+    let at = layout.checksum();
+    bytes[at..at + 2].copy_from_slice(&(!sum.finish()).to_be_bytes());
+    Some(layout)
 }
 
 /// Returns a checksum as it is sent: zero has a second form, since UDP uses the first for none.
@@ -47,7 +76,7 @@ impl<'b> Finish<'b> {
             return Some(Self { bytes, layout, offload, segment: payload, count: 1 });
         };
         let fits = match offload {
-            Offload::Tcp(_) => layout.transport == Transport::Tcp,
+            Offload::Tcp(_) | Offload::TcpEcn(_) => layout.transport == Transport::Tcp,
             _ => layout.transport == Transport::Udp,
         };
         let segment = usize::from(segment.get());
@@ -133,18 +162,10 @@ impl<'b> Finish<'b> {
     /// Returns the checksum of an upper layer of `len` bytes: its header is in `head`, with zero for
     /// the checksum, and `payload` follows.
     fn sum(&self, head: &[u8], len: usize, payload: &[u8]) -> u16 {
-        let Layout { is_v6, network, start, transport, .. } = self.layout;
         let mut sum = Sum::default();
-        sum.add(if is_v6 {
-            &head[network + 8..network + 40]
-        } else {
-            &head[network + 12..network + 20]
-        });
-        sum.add(&(len as u32).to_be_bytes());
-        let number = if transport == Transport::Tcp { protocol::TCP } else { protocol::UDP };
-        sum.add(&[0, number]);
+        self.layout.add_pseudo_header(head, len, &mut sum);
         // The header's length is even.
-        sum.add(&head[start..]);
+        sum.add(&head[self.layout.start..]);
         sum.add(payload);
         sum.finish()
     }

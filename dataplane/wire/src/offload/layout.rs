@@ -1,17 +1,21 @@
 //! Offsets of the headers of a TCP or UDP packet in a frame.
 
+use crate::checksum::Sum;
 use crate::ethernet::{ETHERNET_LEN, SERVICE_TAG_TYPE, TAG_LEN, TAG_TYPE, ethertype};
 use crate::ip::{IPV4_LEN, IPV6_LEN, protocol};
 
-/// Maximum length of all headers of a frame with an offload, in bytes: two VLAN tags, the longest
+/// Maximum length of all headers of a frame with an offload, in bytes: four VLAN tags, the longest
 /// IPv4 and TCP headers, and some room for IPv6 extension headers. A frame with longer ones cannot
 /// be segmented.
 pub const HEADERS_MAX: usize = 192;
 
 /// Maximum number of VLAN tags.
-const TAGS_MAX: usize = 2;
+const TAGS_MAX: usize = 4;
 const TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
+const SCTP_LEN: usize = 12;
+/// Offset of the checksum in SCTP's header, in bytes.
+pub(super) const SCTP_CHECKSUM: usize = 8;
 
 /// Upper layer of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,21 +62,7 @@ impl Layout {
     #[inline]
     pub fn of(head: &[u8], len: usize) -> Option<Self> {
         let head = &head[..head.len().min(HEADERS_MAX).min(len)];
-        let mut network = ETHERNET_LEN;
-        let mut kind = two(head, network - 2)?;
-        for _ in 0..TAGS_MAX {
-            if kind != u16::from_be_bytes(TAG_TYPE) && kind != u16::from_be_bytes(SERVICE_TAG_TYPE)
-            {
-                break;
-            }
-            network += TAG_LEN;
-            kind = two(head, network - 2)?;
-        }
-        let (is_v6, number, start, end) = match kind {
-            ethertype::IPV4 => v4(head, network)?,
-            ethertype::IPV6 => v6(head, network)?,
-            _ => return None,
-        };
+        let Upper { is_v6, network, number, start, end } = Upper::of(head)?;
         let (transport, header_len) = match number {
             protocol::TCP => (Transport::Tcp, usize::from(head.get(start + 12)? >> 4) * 4),
             protocol::UDP => (Transport::Udp, UDP_LEN),
@@ -89,6 +79,57 @@ impl Layout {
     pub fn checksum(&self) -> usize {
         self.start + self.transport.checksum_at()
     }
+
+    /// Adds the pseudo-header of an upper layer of `len` bytes, by the addresses in `head`.
+    pub(super) fn add_pseudo_header(&self, head: &[u8], len: usize, sum: &mut Sum) {
+        let ip = self.network;
+        sum.add(if self.is_v6 { &head[ip + 8..ip + 40] } else { &head[ip + 12..ip + 20] });
+        sum.add(&(len as u32).to_be_bytes());
+        let number = if self.transport == Transport::Tcp { protocol::TCP } else { protocol::UDP };
+        sum.add(&[0, number]);
+    }
+}
+
+/// Returns the end of the SCTP packet whose header is at `start` in a frame of `len` bytes that
+/// begins with `head`; `None` if there is none.
+pub(super) fn sctp_end(head: &[u8], len: usize, start: usize) -> Option<usize> {
+    let head = &head[..head.len().min(HEADERS_MAX).min(len)];
+    let upper = Upper::of(head)?;
+    let is_there = upper.number == protocol::SCTP && upper.start == start;
+    (is_there && start + SCTP_LEN <= upper.end && upper.end <= len).then_some(upper.end)
+}
+
+/// Positions of an unfragmented IP packet of any upper layer, in bytes from the frame's start.
+struct Upper {
+    is_v6: bool,
+    network: usize,
+    /// Protocol of the upper layer.
+    number: u8,
+    /// Start of the upper layer's header.
+    start: usize,
+    /// End of the packet.
+    end: usize,
+}
+
+impl Upper {
+    #[inline]
+    fn of(head: &[u8]) -> Option<Self> {
+        let mut network = ETHERNET_LEN;
+        let mut kind = two(head, network - 2)?;
+        for _ in 0..TAGS_MAX {
+            if kind != u16::from_be_bytes(TAG_TYPE) && kind != u16::from_be_bytes(SERVICE_TAG_TYPE)
+            {
+                break;
+            }
+            network += TAG_LEN;
+            kind = two(head, network - 2)?;
+        }
+        match kind {
+            ethertype::IPV4 => v4(head, network),
+            ethertype::IPV6 => v6(head, network),
+            _ => None,
+        }
+    }
 }
 
 #[inline]
@@ -96,19 +137,19 @@ fn two(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
 }
 
-/// Returns, besides the version, protocol, start of the upper layer, and end of the packet.
 #[inline]
-fn v4(head: &[u8], network: usize) -> Option<(bool, u8, usize, usize)> {
+fn v4(head: &[u8], network: usize) -> Option<Upper> {
     let fixed: &[u8; IPV4_LEN] = head.get(network..)?.first_chunk()?;
     let header_len = usize::from(fixed[0] & 0xf) * 4;
     let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff;
     let right = fixed[0] >> 4 == 4 && header_len >= IPV4_LEN && fragment == 0;
     let end = network + usize::from(u16::from_be_bytes([fixed[2], fixed[3]]));
-    right.then_some((false, fixed[9], network + header_len, end))
+    let start = network + header_len;
+    right.then_some(Upper { is_v6: false, network, number: fixed[9], start, end })
 }
 
 #[inline]
-fn v6(head: &[u8], network: usize) -> Option<(bool, u8, usize, usize)> {
+fn v6(head: &[u8], network: usize) -> Option<Upper> {
     let fixed: &[u8; IPV6_LEN] = head.get(network..)?.first_chunk()?;
     if fixed[0] >> 4 != 6 {
         return None;
@@ -122,5 +163,5 @@ fn v6(head: &[u8], network: usize) -> Option<(bool, u8, usize, usize)> {
         number = next;
         start += (usize::from(length) + 1) * 8;
     }
-    Some((true, number, start, end))
+    Some(Upper { is_v6: true, network, number, start, end })
 }

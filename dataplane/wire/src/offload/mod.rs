@@ -16,14 +16,15 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-pub use finish::{Finish, complete};
+pub use finish::{Finish, complete, complete_sctp, finish, start};
 pub use header::{Accept, Invalid, VIRTIO_NET_LEN, VirtioNet};
 pub use layout::{HEADERS_MAX, Layout, Transport};
 
 use std::num::NonZeroU16;
 
-/// Maximum number of segments of one frame: 64 KiB in segments of 64 bytes.
-pub const SEGMENTS_MAX: usize = 1024;
+/// Maximum number of segments of one frame: 64 KiB in segments of 8 bytes, the shortest that Linux
+/// makes. The least MSS that it accepts is 48, of which TCP's options take up to 40.
+pub const SEGMENTS_MAX: usize = 8192;
 
 /// Work that is left to do on a frame before it can go over a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,10 @@ pub enum Offload {
     Checksum,
     /// The same, and the TCP payload is to be cut into segments of this many bytes.
     Tcp(NonZeroU16),
-    /// The same for UDP: each segment becomes a datagram.
+    /// The same, with the ECN flag of the virtio-net header: all segments but the first lose the flag
+    /// CWR (RFC 3168, section 6.1.2).
+    TcpEcn(NonZeroU16),
+    /// The same as [`Tcp`](Self::Tcp) for UDP: each segment becomes a datagram.
     Udp(NonZeroU16),
 }
 
@@ -45,7 +49,7 @@ impl Offload {
     pub fn segment(self) -> Option<NonZeroU16> {
         match self {
             Self::None | Self::Checksum => None,
-            Self::Tcp(len) | Self::Udp(len) => Some(len),
+            Self::Tcp(len) | Self::TcpEcn(len) | Self::Udp(len) => Some(len),
         }
     }
 }
@@ -59,6 +63,8 @@ pub struct Offloads {
     pub tcp4: bool,
     /// [`Offload::Tcp`] over IPv6.
     pub tcp6: bool,
+    /// [`Offload::TcpEcn`], over those of IPv4 and IPv6 for which [`Offload::Tcp`] is handled.
+    pub ecn: bool,
     /// [`Offload::Udp`] over IPv4.
     pub udp4: bool,
     /// [`Offload::Udp`] over IPv6.
@@ -68,9 +74,9 @@ pub struct Offloads {
 impl Offloads {
     /// No offload.
     pub const NONE: Self =
-        Self { checksum: false, tcp4: false, tcp6: false, udp4: false, udp6: false };
+        Self { checksum: false, tcp4: false, tcp6: false, ecn: false, udp4: false, udp6: false };
     /// All offloads except those of UDP, which are newer.
-    pub const TCP: Self = Self { checksum: true, tcp4: true, tcp6: true, ..Self::NONE };
+    pub const TCP: Self = Self { checksum: true, tcp4: true, tcp6: true, ecn: true, ..Self::NONE };
     /// All offloads.
     pub const ALL: Self = Self { udp4: true, udp6: true, ..Self::TCP };
 
@@ -81,6 +87,7 @@ impl Offloads {
             Offload::None => return true,
             Offload::Checksum => true,
             Offload::Tcp(_) => self.tcp4 && self.tcp6,
+            Offload::TcpEcn(_) => self.tcp4 && self.tcp6 && self.ecn,
             Offload::Udp(_) => self.udp4 && self.udp6,
         };
         self.checksum && segments
@@ -94,6 +101,8 @@ impl Offloads {
             (Offload::Checksum, _) => true,
             (Offload::Tcp(_), false) => self.tcp4,
             (Offload::Tcp(_), true) => self.tcp6,
+            (Offload::TcpEcn(_), false) => self.tcp4 && self.ecn,
+            (Offload::TcpEcn(_), true) => self.tcp6 && self.ecn,
             (Offload::Udp(_), false) => self.udp4,
             (Offload::Udp(_), true) => self.udp6,
         };

@@ -41,6 +41,9 @@ fn packet(is_v6: bool, is_tcp: bool, tags: usize, payload: &[u8]) -> Vec<u8> {
         1 => network!(builder.single_vlan(vlan(7))),
         _ => network!(builder.double_vlan(vlan(8), vlan(7))),
     }
+    for _ in 2..tags {
+        bytes.splice(12..12, [0x88, 0xa8, 0, 9]);
+    }
     bytes
 }
 
@@ -48,6 +51,7 @@ fn packet(is_v6: bool, is_tcp: bool, tags: usize, payload: &[u8]) -> Vec<u8> {
 /// the device does.
 fn make_partial(bytes: &mut [u8]) -> Layout {
     let layout = Layout::of(bytes, bytes.len()).expect("a packet");
+    let mut started = bytes.to_vec();
     let mut sum = checksum::Sum::default();
     let ip = layout.network;
     sum.add(if layout.is_v6 { &bytes[ip + 8..ip + 40] } else { &bytes[ip + 12..ip + 20] });
@@ -55,6 +59,8 @@ fn make_partial(bytes: &mut [u8]) -> Layout {
     sum.add(&[0, if layout.transport == Transport::Tcp { 6 } else { 17 }]);
     let at = layout.checksum();
     bytes[at..at + 2].copy_from_slice(&(!sum.finish()).to_be_bytes());
+    assert_eq!(start(&mut started), Some(layout));
+    assert_eq!(started, bytes);
     layout
 }
 
@@ -122,7 +128,7 @@ fn frames(bytes: &[u8], offload: Offload) -> Vec<Vec<u8>> {
 proptest! {
     #[test]
     fn segments_are_valid_packets(
-        is_v6: bool, is_tcp: bool, tags in 0usize..3,
+        is_v6: bool, is_tcp: bool, tags in 0usize..4,
         payload in prop::collection::vec(any::<u8>(), 1..9000),
         size in 16u16..3000,
     ) {
@@ -147,7 +153,7 @@ proptest! {
 
     #[test]
     fn partial_checksum_becomes_whole(
-        is_v6: bool, is_tcp: bool, tags in 0usize..3,
+        is_v6: bool, is_tcp: bool, tags in 0usize..5,
         payload in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         let whole = packet(is_v6, is_tcp, tags, &payload);
@@ -155,20 +161,27 @@ proptest! {
         let layout = make_partial(&mut partial);
         prop_assert_eq!(frames(&partial, Offload::None), vec![partial.clone()]);
         prop_assert_eq!(frames(&partial, Offload::Checksum), vec![whole.clone()]);
+        let mut finished = partial.clone();
         complete(&mut partial, layout.start, layout.checksum());
-        prop_assert_eq!(partial, whole);
+        prop_assert_eq!(&partial, &whole);
+        finish(&mut finished).unwrap();
+        prop_assert_eq!(finished, whole);
     }
 
     #[test]
     fn header_round_trips(
-        is_v6: bool, is_tcp: bool, tags in 0usize..3,
+        is_v6: bool, is_tcp: bool, tags in 0usize..5,
         payload in prop::collection::vec(any::<u8>(), 0..3000),
-        size in 64u16..2000,
+        size in 1u16..2000, ecn: bool,
     ) {
         let mut bytes = packet(is_v6, is_tcp, tags, &payload);
         let layout = make_partial(&mut bytes);
         let size = NonZeroU16::new(size).unwrap();
-        let segments = if is_tcp { Offload::Tcp(size) } else { Offload::Udp(size) };
+        let segments = match (is_tcp, ecn) {
+            (true, false) => Offload::Tcp(size),
+            (true, true) => Offload::TcpEcn(size),
+            (false, _) => Offload::Udp(size),
+        };
         for offload in [Offload::None, Offload::Checksum, segments] {
             let header = VirtioNet::of(offload, &layout, bytes.len()).unwrap();
             prop_assert_eq!(VirtioNet::read(header.bytes()), header);
@@ -176,13 +189,27 @@ proptest! {
             let expected = if whole { Offload::Checksum } else { offload };
             let accepted = header.check(&bytes, bytes.len(), Offloads::ALL);
             prop_assert_eq!(accepted, Ok(Accept::Carry(expected)));
+            // The checksum of merged packets need not be partial.
+            let merged = VirtioNet { flags: 2, ..header };
+            if offload.segment().is_some() {
+                let checked = merged.check(&bytes, bytes.len(), Offloads::ALL);
+                prop_assert_eq!(checked, Err(Invalid::GsoWithoutChecksum));
+                let mut frame = bytes.clone();
+                frame[layout.checksum()] ^= 0x55;
+                let flags = 3;
+                prop_assert_eq!(
+                    merged.with_partial_checksum(&mut frame),
+                    VirtioNet { flags, ..header }
+                );
+                prop_assert_eq!(&frame, &bytes);
+            }
         }
     }
 
     /// Whatever a peer writes, nothing panics, and what is accepted can be finished.
     #[test]
     fn any_header_and_bytes_are_checked(
-        header: [u8; VIRTIO_NET_LEN], is_v6: bool, is_tcp: bool, tags in 0usize..3,
+        header: [u8; VIRTIO_NET_LEN], is_v6: bool, is_tcp: bool, tags in 0usize..5,
         payload in prop::collection::vec(any::<u8>(), 0..200),
         changes in prop::collection::vec((0usize..300, any::<u8>()), 0..4),
         near: bool, cut in 0usize..300,
@@ -204,6 +231,7 @@ proptest! {
         bytes.truncate(bytes.len().saturating_sub(cut / 3));
         match header.check(&bytes, bytes.len(), Offloads::ALL) {
             Ok(Accept::Complete { start, at }) => complete(&mut bytes, start, at),
+            Ok(Accept::CompleteSctp { start, end }) => complete_sctp(&mut bytes[..end], start),
             Ok(Accept::Carry(offload)) if offload != Offload::None => {
                 prop_assert!(frames(&bytes, offload).len() <= SEGMENTS_MAX);
                 let layout = Layout::of(&bytes, bytes.len()).unwrap();
@@ -224,12 +252,13 @@ fn hostile_headers_are_refused_with_reason() {
     let good = VirtioNet::of(Offload::Tcp(size), &layout, bytes.len()).unwrap();
     let check = |header: VirtioNet| header.check(&bytes, bytes.len(), Offloads::ALL).unwrap_err();
     assert_eq!(check(VirtioNet { gso_size: 0, ..good }), Invalid::GsoSize(0));
-    assert_eq!(check(VirtioNet { gso_size: 3, ..good }), Invalid::GsoSize(3));
     assert_eq!(check(VirtioNet { gso_type: 4, ..good }), Invalid::Mismatch);
     assert_eq!(check(VirtioNet { gso_type: 5, ..good }), Invalid::Mismatch);
     assert_eq!(check(VirtioNet { gso_type: 3, ..good }), Invalid::GsoType(3));
-    assert_eq!(check(VirtioNet { gso_type: 0x81, ..good }), Invalid::GsoType(0x81));
+    assert_eq!(check(VirtioNet { gso_type: 0x83, ..good }), Invalid::GsoType(0x83));
+    assert_eq!(check(VirtioNet { gso_type: 0x21, ..good }), Invalid::GsoType(0x21));
     assert_eq!(check(VirtioNet { flags: 0, ..good }), Invalid::GsoWithoutChecksum);
+    assert_eq!(check(VirtioNet { gso_type: 0x84, ..good }), Invalid::Mismatch);
     assert_eq!(check(VirtioNet { hdr_len: 4500, ..good }), Invalid::HeaderLength(4500));
     for (start, offset) in [(35, 16), (34, 14), (4064, 16), (u16::MAX, u16::MAX), (0, 0)] {
         let header = VirtioNet { csum_start: start, csum_offset: offset, ..good };
@@ -261,11 +290,115 @@ fn other_checksum_is_completed_in_place() {
 }
 
 #[test]
+fn sctp_checksum_is_completed_with_crc32c() {
+    for (is_v6, tags) in [(false, 0), (true, 1)] {
+        let mut bytes = packet(is_v6, false, tags, &[7; 101]);
+        let start = Layout::of(&bytes, bytes.len()).unwrap().start;
+        let ip = 14 + 4 * tags;
+        bytes[if is_v6 { ip + 6 } else { ip + 9 }] = crate::ip::protocol::SCTP;
+        bytes[start + 8..start + 12].fill(0);
+        let sum = checksum::crc32c(&bytes[start..]);
+        let end = bytes.len();
+        bytes.extend([0; 3]);
+        let header = VirtioNet {
+            flags: 1,
+            csum_start: start as u16,
+            csum_offset: 8,
+            ..VirtioNet::default()
+        };
+        let accepted = header.check(&bytes, bytes.len(), Offloads::ALL);
+        assert_eq!(accepted, Ok(Accept::CompleteSctp { start, end }));
+        complete_sctp(&mut bytes[..end], start);
+        assert_eq!(bytes[start + 8..start + 12], sum.to_le_bytes());
+    }
+}
+
+#[test]
+fn checksum_at_odd_offset_is_completed() {
+    let mut bytes: Vec<u8> = (0..101).collect();
+    let header = VirtioNet { flags: 1, csum_start: 35, csum_offset: 3, ..VirtioNet::default() };
+    let accepted = header.check(&bytes, bytes.len(), Offloads::ALL);
+    assert_eq!(accepted, Ok(Accept::Complete { start: 35, at: 38 }));
+    let before = bytes[35..].to_vec();
+    complete(&mut bytes, 35, 38);
+    assert_eq!(bytes[38..40], checksum::internet(&before).to_be_bytes());
+}
+
+/// A packet as in `packet`, with a hop-by-hop and a destination options header.
+fn packet_with_extensions(is_tcp: bool, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = packet(true, is_tcp, 0, payload);
+    let number = std::mem::replace(&mut bytes[20], 0);
+    let options = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+    bytes.splice(54..54, [options(60), options(number)].concat());
+    let len = u16::from_be_bytes([bytes[18], bytes[19]]) + 16;
+    bytes[18..20].copy_from_slice(&len.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn packet_with_ipv6_extension_headers_is_cut() {
+    for is_tcp in [true, false] {
+        let mut bytes = packet_with_extensions(is_tcp, &[7; 2500]);
+        let layout = make_partial(&mut bytes);
+        let size = NonZeroU16::new(1000).unwrap();
+        let offload = if is_tcp { Offload::TcpEcn(size) } else { Offload::Udp(size) };
+        let header = VirtioNet::of(offload, &layout, bytes.len()).unwrap();
+        let accepted = header.check(&bytes, bytes.len(), Offloads::ALL);
+        assert_eq!(accepted, Ok(Accept::Carry(offload)));
+        let frames = frames(&bytes, offload);
+        let lens: Vec<_> = frames.iter().map(|frame| see(frame).payload.len()).collect();
+        assert_eq!(lens, [1000, 1000, 500]);
+    }
+}
+
+#[test]
+fn shortest_segments_of_linux_are_accepted() {
+    // An MSS of 48, less the longest options.
+    let mut bytes = packet(false, true, 0, &vec![7; 65_535 - 52]);
+    let layout = make_partial(&mut bytes);
+    let offload = Offload::Tcp(NonZeroU16::new(8).unwrap());
+    let header = VirtioNet::of(offload, &layout, bytes.len()).unwrap();
+    let accepted = header.check(&bytes, bytes.len(), Offloads::ALL);
+    assert_eq!(accepted, Ok(Accept::Carry(offload)));
+    assert_eq!(Finish::new(&bytes, offload).unwrap().count(), 8186);
+    let header = VirtioNet { gso_size: 7, ..header };
+    let refused = header.check(&bytes, bytes.len(), Offloads::ALL);
+    assert_eq!(refused, Err(Invalid::GsoSize(7)));
+}
+
+#[test]
+fn ecn_flag_is_apart_from_the_type() {
+    for (is_v6, kind) in [(false, 1), (true, 4)] {
+        let mut bytes = packet(is_v6, true, 1, &[7; 4000]);
+        let layout = make_partial(&mut bytes);
+        let size = NonZeroU16::new(1448).unwrap();
+        let plain = VirtioNet::of(Offload::Tcp(size), &layout, bytes.len()).unwrap();
+        let ecn = VirtioNet::of(Offload::TcpEcn(size), &layout, bytes.len()).unwrap();
+        assert_eq!((plain.gso_type, ecn.gso_type), (kind, kind | 0x80));
+        let without = Offloads { ecn: false, ..Offloads::ALL };
+        let check = |header: VirtioNet, takes| header.check(&bytes, bytes.len(), takes);
+        assert_eq!(check(ecn, Offloads::ALL), Ok(Accept::Carry(Offload::TcpEcn(size))));
+        assert_eq!(check(ecn, without), Err(Invalid::NotNegotiated));
+        assert_eq!(check(plain, without), Ok(Accept::Carry(Offload::Tcp(size))));
+        assert!(!without.handle(Offload::TcpEcn(size), &layout));
+        assert!(!without.always_handle(Offload::TcpEcn(size)));
+        // Without segmentation the flag has no meaning.
+        let alone = VirtioNet { flags: 0, gso_type: 0x80, ..ecn };
+        assert!(alone.is_plain());
+        let partial = VirtioNet { gso_type: 0x80, ..ecn };
+        assert_eq!(check(partial, without), Ok(Accept::Carry(Offload::Checksum)));
+    }
+}
+
+#[test]
 fn congestion_flag_is_in_the_first_segment_only() {
     let mut bytes = packet(false, true, 0, &[7; 100]);
     let layout = make_partial(&mut bytes);
     bytes[layout.start + 13] |= 0x80;
-    let frames = frames(&bytes, Offload::Tcp(NonZeroU16::new(40).unwrap()));
-    let flags: Vec<u8> = frames.iter().map(|frame| frame[layout.start + 13]).collect();
-    assert_eq!(flags, [0x90, 0x10, 0x19]);
+    let size = NonZeroU16::new(40).unwrap();
+    for offload in [Offload::Tcp(size), Offload::TcpEcn(size)] {
+        let frames = frames(&bytes, offload);
+        let flags: Vec<u8> = frames.iter().map(|frame| frame[layout.start + 13]).collect();
+        assert_eq!(flags, [0x90, 0x10, 0x19]);
+    }
 }

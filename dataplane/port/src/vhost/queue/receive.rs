@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use arrayvec::ArrayVec;
 use dray_ring::{Access, Chain, DeviceQueue, Lie, Segment};
 use dray_shm::GuestMemory;
-use dray_wire::offload::{Offload, VIRTIO_NET_LEN};
+use dray_wire::offload::{Offload, VIRTIO_NET_LEN, VirtioNet};
 
 use super::DESCRIPTORS_MAX;
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
@@ -157,7 +157,7 @@ fn gather<'m>(
     let Some(to) = room.take(len) else { return Gather::NoRoom };
     // SAFETY: as above, and `to` has room for all that follows the header.
     unsafe { copy_part(segments(), headers.len as usize, to) };
-    match headers::accept(header, to, headers.offloads) {
+    match headers::accept(VirtioNet::read(header), to, headers.offloads) {
         Some(offload) => Gather::Frame(Frame::with_offload(to, offload)),
         None => Gather::Malformed,
     }

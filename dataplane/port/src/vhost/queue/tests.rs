@@ -300,6 +300,7 @@ fn packets_of_64_kib_are_lent_whole() {
 fn hostile_headers_are_counted_and_dropped() {
     let (good, bytes) = packet(5000);
     let without_tcp = Headers { offloads: Offloads { tcp4: false, ..Offloads::ALL }, ..ALL };
+    let without_ecn = Headers { offloads: Offloads { ecn: false, ..Offloads::ALL }, ..ALL };
     for (header, headers) in [
         (VirtioNet { gso_size: 0, ..good }, ALL),
         (VirtioNet { hdr_len: u16::MAX, ..good }, ALL),
@@ -310,6 +311,7 @@ fn hostile_headers_are_counted_and_dropped() {
         (VirtioNet { gso_type: 3, ..good }, ALL),
         (VirtioNet { flags: 0, ..good }, ALL),
         (good, without_tcp),
+        (VirtioNet { gso_type: 0x81, ..good }, without_ecn),
     ] {
         for (len, apart) in [(100_000, false), (100_000, true), (1000, true), (11, false)] {
             let plain = (VirtioNet::default(), vec![7; 60]);

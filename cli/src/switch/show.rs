@@ -124,6 +124,13 @@ pub(super) fn stats(stats: &[PortStats]) -> String {
         if !reasons.is_empty() {
             text.push_str(&format!("{}: dropped: {}\n", port.name, reasons.join(", ")));
         }
+        let (from, to) = (port.counters.delayed_in, port.counters.delayed_out);
+        if from + to != 0 {
+            text.push_str(&format!(
+                "{}: waited for rate_in {from}, for rate_out {to}\n",
+                port.name
+            ));
+        }
         for (why, times) in &port.disconnects {
             let times = if *times == 1 { "once".to_owned() } else { format!("{times} times") };
             text.push_str(&format!("{}: disconnected {times}: {why}\n", port.name));

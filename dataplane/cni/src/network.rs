@@ -1,9 +1,10 @@
 //! The network configuration: keys of the specification, and the plugin's own.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use dray_switch::PortConfig;
-use dray_switch::config::{CONTROL, Keys, Name, Rate, VlanId};
+use dray_switch::config::{Burst, CONTROL, Keys, Name, Rate, VlanId};
 use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
@@ -127,8 +128,8 @@ impl Network {
             spoof_check: flag(keys, "spoofCheck", true)?,
             mtu: number(keys, "mtu", 68, 9000)?.map_or(MTU_USUAL, |mtu| mtu as usize),
             queues: number(keys, "queues", 1, 16)?.map_or(1, |queues| queues as u16),
-            rate_in: bits(bandwidth, "egressRate")?.or(rate),
-            rate_out: bits(bandwidth, "ingressRate")?.or(rate),
+            rate_in: limit(bandwidth, "egressRate", "egressBurst")?.or(rate),
+            rate_out: limit(bandwidth, "ingressRate", "ingressBurst")?.or(rate),
             ipam: ipam(keys.get("ipam").unwrap_or(&Value::Null))?,
             device_info: match &runtime["CNIDeviceInfoFile"] {
                 Value::Null => None,
@@ -304,24 +305,33 @@ fn mac(keys: &Map<String, Value>, runtime: &Value) -> Result<Option<MacAddr>, Cn
     mac.filter(|mac| mac.is_station()).map(Some).ok_or_else(|| invalid(key, value, what))
 }
 
-/// Parses a rate of the capability `bandwidth`, in bits per second; 0 means no limit.
-fn bits(bandwidth: &Value, key: &str) -> Result<Option<Rate>, CniError> {
-    let rate = match &bandwidth[key] {
-        Value::Null => return Ok(None),
-        value => value.as_u64(),
+/// Burst, in bits, from which on the runtime means that none was asked for: what Kubernetes, CRI-O and
+/// containerd give with each rate is the maximum of a 32-bit number.
+const BURST_NONE: u64 = i32::MAX as u64;
+
+/// Parses a limit of the capability `bandwidth`, in bits per second and bits; a rate of 0 means no
+/// limit, a burst of 0 the switch's own.
+fn limit(bandwidth: &Value, rate: &str, burst: &str) -> Result<Option<Rate>, CniError> {
+    let number = |key: &str, what| match &bandwidth[key] {
+        Value::Null => Ok(0),
+        value => {
+            let wrong = || invalid(&format!("runtimeConfig.bandwidth.{key}"), value, what);
+            value.as_u64().ok_or_else(wrong)
+        }
     };
-    let what = || {
-        let key = format!("runtimeConfig.bandwidth.{key}");
-        invalid(&key, &bandwidth[key.rsplit('.').next().unwrap_or_default()], RATES)
-    };
-    match rate {
-        Some(0) => Ok(None),
-        Some(rate) => format!("{rate}bit").parse().map(Some).map_err(|_| what()),
-        None => Err(what()),
+    let (bits, burst) = (number(rate, RATES)?, number(burst, BURSTS)?);
+    if bits == 0 {
+        return Ok(None);
     }
+    let wrong = |_| invalid(&format!("runtimeConfig.bandwidth.{rate}"), &bandwidth[rate], RATES);
+    let limit: Rate = format!("{bits}bit").parse().map_err(wrong)?;
+    let time = || Burst::nearest(Duration::from_micros(burst.saturating_mul(1_000_000) / bits));
+    let own = (1..BURST_NONE).contains(&burst).then(time);
+    Ok(Some(Rate { burst: own, ..limit }))
 }
 
 const RATES: &str = "give 1000 to 1000000000000 bits per second";
+const BURSTS: &str = "give a number of bits";
 
 fn ipam(section: &Value) -> Result<Option<String>, CniError> {
     match (section, &section["type"]) {
@@ -382,15 +392,39 @@ mod tests {
             "rate": "1Gbit",
             "runtimeConfig": {
                 "mac": "02:00:00:00:00:02",
-                "bandwidth": {"ingressRate": 5000, "ingressBurst": 1},
+                "bandwidth": {"ingressRate": 5000, "ingressBurst": 1000},
                 "CNIDeviceInfoFile": "/a/b",
             },
         }));
         let network = network.unwrap();
         assert_eq!(network.mac.unwrap().to_string(), "02:00:00:00:00:02");
         assert_eq!(network.rate_in.unwrap().to_string(), "1Gbit");
-        assert_eq!(network.rate_out.unwrap().to_string(), "5kbit");
+        assert_eq!(network.rate_out.unwrap().to_string(), "5kbit/200ms");
         assert_eq!(network.device_info, Some("/a/b".into()));
+    }
+
+    /// What runtimes give if nobody has asked for a burst must not let a pod exceed its rate for
+    /// long.
+    #[test]
+    fn burst_is_honoured_unless_runtime_made_it_up() {
+        for (rate, burst, expected) in [
+            (100_000_000_u64, 0, "100Mbit"),
+            (100_000_000, 1_000_000, "100Mbit/10ms"),
+            (100_000_000, 50_000_000, "100Mbit/500ms"),
+            (10_000_000_000, 1, "10Gbit/1us"),
+            (1000, 1_000_000_000, "1kbit/10s"),
+            (100_000_000, 2_147_483_647, "100Mbit"),
+            (10_000_000_000, u64::from(u32::MAX), "10Gbit"),
+            (1_000_000_000, u64::from(u32::MAX) * 8, "1Gbit"),
+        ] {
+            let both = json!({
+                "ingressRate": rate, "ingressBurst": burst, "egressRate": 2 * rate,
+                "egressBurst": 2 * burst,
+            });
+            let network = parse(&json!({"runtimeConfig": {"bandwidth": both}})).unwrap();
+            assert_eq!(network.rate_out.unwrap().to_string(), expected);
+            assert_eq!(network.rate_in.unwrap().burst, network.rate_out.unwrap().burst);
+        }
     }
 
     #[test]
@@ -428,6 +462,11 @@ mod tests {
                 json!({"runtimeConfig": {"bandwidth": {"egressRate": 1}}}),
                 7,
                 "runtimeConfig.bandwidth.egressRate: 1: give 1000 to",
+            ),
+            (
+                json!({"runtimeConfig": {"bandwidth": {"egressRate": 1000, "egressBurst": -1}}}),
+                7,
+                "runtimeConfig.bandwidth.egressBurst: -1: give a number of bits",
             ),
             (json!({"control": "a.sock"}), 7, "control: \"a.sock\": give the absolute path"),
             (json!({"ipam": {}, "name": ""}), 7, "name: \"\": give a text"),

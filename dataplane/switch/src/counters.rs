@@ -40,9 +40,10 @@ dray_datapath::counters! {
         Spoofed = "spoofed",
         /// rx: the frame would be flooded, but the port has reached its `storm` limit.
         Storm = "storm",
-        /// rx: beyond the rate that the port's peer may send.
+        /// rx: so far beyond the rate that the port's peer may send that it would wait for too long.
         PolicedIn = "policed_in",
-        /// tx: beyond the rate that the port's peer may be sent.
+        /// tx: so far beyond the rate that the port's peer may be sent that it would wait for too
+        /// long.
         PolicedOut = "policed_out",
     }
 
@@ -62,6 +63,11 @@ dray_datapath::counters! {
         /// Source addresses not learned because the port has reached its `storm` limit. Their
         /// frames were still forwarded.
         addresses_limited,
+        /// Frames received that waited for the rate that the port's peer may send.
+        delayed_in,
+        /// Frames that waited for the rate that the port's peer may be sent, before they were
+        /// transmitted.
+        delayed_out,
     }
 }
 

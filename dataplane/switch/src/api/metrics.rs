@@ -123,7 +123,7 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
     metrics.gauge("dray_switch_port_ring_used", help, used);
     let size = rings().map(|(labels, fill)| (labels, fill.size));
     metrics.gauge("dray_switch_port_ring_size", "Entries of the port's rings.", size);
-    let counters: [Counter; 6] = [
+    let counters: [Counter; 8] = [
         (
             "dray_switch_port_receive_frames",
             "Frames that the port's peer sent, including those dropped.",
@@ -144,6 +144,14 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
             "Source addresses not learned beyond the `storm` rate.",
             |c| c.addresses_limited,
         ),
+        (
+            "dray_switch_port_receive_delayed_frames",
+            "Frames that were received and waited for `rate_in`.",
+            |c| c.delayed_in,
+        ),
+        ("dray_switch_port_transmit_delayed_frames", "Frames that waited for `rate_out`.", |c| {
+            c.delayed_out
+        }),
     ];
     for (name, help, number) in counters {
         metrics.counter(name, help, named().map(|(of, port)| (of, number(&port.counters))));

@@ -100,14 +100,16 @@ keys! {
     mac: Vec<MacAddr> = "MACS", parse_macs;
     /// With pinned addresses: drop frames from any other source address, or not [default: true].
     spoof_check: bool = "BOOL", parse_bool;
-    /// Maximum rate at which the peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps.
+    /// Maximum rate at which the peer may send, such as 1Mpps, 10Gbit, or both as 10Gbit+1Mpps, and
+    /// a burst of its own as 10Gbit/50ms.
     rate_in: Rate = "RATE", Rate::from_str;
     /// Maximum rate at which frames are sent to the peer.
     rate_out: Rate = "RATE", Rate::from_str;
     /// Maximum rate at which the peer's frames are flooded and its addresses learned, such as
     /// 1kpps.
     storm: FrameRate = "RATE", FrameRate::from_str;
-    /// Time by which the port may be ahead of these rates [default: 10ms].
+    /// Time by which the port may be ahead of these rates: what they let pass in it may come at once
+    /// [default: 10ms].
     burst: Burst = "TIME", Burst::from_str;
 }
 

@@ -1,6 +1,7 @@
 //! Rates: frames and bits per second, and how far ahead of them a port may be.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -12,16 +13,20 @@ pub struct FrameRate(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitRate(u64);
 
-/// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`.
+/// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`. It may
+/// have a burst of its own: `10Gbit/50ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Maximum number of frames; at least one of the two limits is given.
     pub frames: Option<FrameRate>,
     /// Maximum number of bits.
     pub bits: Option<BitRate>,
+    /// How far the port may be ahead of the limit; `None`: as its key `burst` says.
+    pub burst: Option<Burst>,
 }
 
-/// Time that a port may exceed its rates after silence: 1us to 10s.
+/// Time that a port may be ahead of its rates after silence, 1us to 10s: the frames and bytes of this
+/// time may pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst(Duration);
 
@@ -49,6 +54,11 @@ impl BitRate {
 }
 
 impl Burst {
+    /// Creates a burst of the nearest allowed time.
+    pub fn nearest(time: Duration) -> Self {
+        Self(time.clamp(*BURSTS.start(), *BURSTS.end()))
+    }
+
     /// Returns the time.
     pub fn time(self) -> Duration {
         self.0
@@ -60,6 +70,8 @@ impl Default for Burst {
         Self(Duration::from_millis(10))
     }
 }
+
+const BURSTS: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
 
 const UNITS: [(char, u64); 3] = [('G', 1_000_000_000), ('M', 1_000_000), ('k', 1000)];
 
@@ -118,8 +130,12 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, RateError> {
         let wrong = |allowed| RateError { what: "rate", given: text.to_owned(), allowed };
-        let mut rate = Self::default();
-        for part in text.split('+') {
+        let (limits, burst) = match text.split_once('/') {
+            Some((limits, burst)) => (limits, Some(burst.parse()?)),
+            None => (text, None),
+        };
+        let mut rate = Self { burst, ..Self::default() };
+        for part in limits.split('+') {
             let twice = match part {
                 part if part.ends_with("pps") => rate.frames.replace(part.parse()?).is_some(),
                 part if part.ends_with("bit") => rate.bits.replace(part.parse()?).is_some(),
@@ -142,8 +158,7 @@ impl FromStr for Burst {
     type Err = RateError;
 
     fn from_str(text: &str) -> Result<Self, RateError> {
-        let allowed = Duration::from_micros(1)..=Duration::from_secs(10);
-        let time = humantime::parse_duration(text).ok().filter(|time| allowed.contains(time));
+        let time = humantime::parse_duration(text).ok().filter(|time| BURSTS.contains(time));
         time.map(Self).ok_or_else(|| RateError {
             what: "burst",
             given: text.to_owned(),
@@ -167,11 +182,12 @@ impl fmt::Display for BitRate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.bits, self.frames) {
-            (Some(bits), Some(frames)) => write!(f, "{bits}+{frames}"),
-            (Some(bits), None) => bits.fmt(f),
-            (None, Some(frames)) => frames.fmt(f),
-            (None, None) => Ok(()),
+            (Some(bits), Some(frames)) => write!(f, "{bits}+{frames}")?,
+            (Some(bits), None) => bits.fmt(f)?,
+            (None, Some(frames)) => frames.fmt(f)?,
+            (None, None) => {}
         }
+        self.burst.map_or(Ok(()), |burst| write!(f, "/{burst}"))
     }
 }
 
@@ -196,6 +212,8 @@ mod tests {
             ("10Gbit", "10Gbit"),
             ("1Mpps+10Gbit", "10Gbit+1Mpps"),
             ("1000Gbit+1Gpps", "1000Gbit+1Gpps"),
+            ("1000kbit/20ms", "1Mbit/20ms"),
+            ("1Mpps+10Gbit/1s500ms", "10Gbit+1Mpps/1s 500ms"),
         ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), again);
@@ -232,6 +250,10 @@ mod tests {
         ] {
             let message = wrong.parse::<Rate>().unwrap_err().to_string();
             assert!(message.starts_with("rate \"") && message.contains("give "), "{message}");
+        }
+        for wrong in ["1kpps/", "1kpps/0s", "1kpps/11s", "1kpps/10", "1kpps/1ms/1ms"] {
+            let message = wrong.parse::<Rate>().unwrap_err().to_string();
+            assert!(message.starts_with("burst \"") && message.contains("give "), "{message}");
         }
         for wrong in ["", "0s", "11s", "10", "100ns"] {
             assert!(wrong.parse::<Burst>().is_err(), "{wrong}");

@@ -47,15 +47,6 @@ impl Learner {
         tally: &mut Tally,
     ) {
         let now = setting.now.load(Ordering::Relaxed);
-        tally.received(from, frames);
-        let frames = match &from.rate_in {
-            None => frames,
-            Some(rate) => {
-                let passed = rate.pass(frames);
-                tally.dropped(from, DropReason::PolicedIn, &frames[passed..]);
-                &frames[..passed]
-            }
-        };
         // Between ports without VLANs, and where no address is pinned, the switch guarantees
         // nothing about a frame's head: no copy is needed.
         let plain = !from.vlans.is_aware() && view.pins.is_none();

@@ -5,6 +5,7 @@
 //! does not disturb the others.
 
 mod apply;
+mod bucket;
 mod bypass;
 mod head;
 mod inline;
@@ -12,13 +13,14 @@ mod learning;
 mod ledger;
 mod patch;
 mod pins;
-mod police;
 mod port;
 mod ready;
+mod shaper;
 mod switch;
 mod takeover;
 mod tally;
 mod vlans;
+mod waiting;
 mod worker;
 
 pub use inline::InlineSwitch;
@@ -62,6 +64,14 @@ struct View {
 impl View {
     fn port(&self, index: u16) -> Option<&Arc<OpenPort>> {
         self.ports.get(usize::from(index))?.as_ref()
+    }
+
+    /// Returns true if the port `index` is the same as in the view `before`.
+    fn has(&self, before: &Self, index: u16) -> bool {
+        match (before.port(index), self.port(index)) {
+            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+            _ => false,
+        }
     }
 
     fn partner(&self, index: u16) -> Option<&Arc<OpenPort>> {

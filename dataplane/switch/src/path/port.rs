@@ -12,11 +12,12 @@ use dray_port::{
     BypassEntry, FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Receive,
 };
 
+use super::bucket::Bucket;
 use super::ledger::{self, BEFORE, LOST};
-use super::police::{Bucket, Police};
+use super::shaper::{Released, Shaper, Step};
 use super::tally::Tally;
 use super::vlans::Vlans;
-use crate::config::{PortConfig, Rate};
+use crate::config::{Flow, PortConfig, Rate};
 use crate::counters::{Counters, DropReason, Ledger};
 
 /// An open port. Each receiving half belongs to one worker; the transmitting halves are shared, and
@@ -37,9 +38,9 @@ pub(super) struct OpenPort {
     /// True if frames from addresses that are not its own are dropped.
     pub(super) spoof_check: bool,
     /// Maximum rate that its peer may send.
-    pub(super) rate_in: Option<Police>,
+    pub(super) rate_in: Option<Shaper>,
     /// Maximum rate that its peer is sent.
-    rate_out: Option<Police>,
+    pub(super) rate_out: Option<Shaper>,
     /// Limit on flooding its peer's frames.
     pub(super) floods: Option<Bucket>,
     /// Limit on learning its peer's addresses.
@@ -128,13 +129,13 @@ impl OpenPort {
     /// Gives the port other keys; its URI stays.
     pub(super) fn configured(self, config: PortConfig) -> Self {
         let burst = config.burst.unwrap_or_default();
-        let police = |rate: Option<Rate>| rate.map(|rate| Police::new(rate, burst));
-        let storm = || config.storm.map(|rate| Bucket::of_frames(rate, burst));
+        let shaper = |rate: Option<Rate>, queues| rate.map(|rate| Shaper::new(rate, burst, queues));
+        let storm = || config.storm.map(|rate| Bucket::of_storm(rate, burst));
         Self {
             is_plain: self.frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
             spoof_check: config.spoof_check,
-            rate_in: police(config.rate_in),
-            rate_out: police(config.rate_out),
+            rate_in: shaper(config.rate_in, self.rx.len()),
+            rate_out: shaper(config.rate_out, self.finishing.len()),
             floods: storm(),
             learns: storm(),
             vlans: Vlans::new(&config.vlan),
@@ -149,18 +150,80 @@ impl OpenPort {
         if self.is_plain && !have_offloads(frames) {
             return self.transmit_all(worker, frames, tally);
         }
-        let Some(rate) = &self.rate_out else {
-            return self.transmit_short(worker, frames, tally);
-        };
-        let passed = rate.pass(frames);
-        let taken = self.transmit_short(worker, &frames[..passed], tally);
-        if taken < passed {
-            // The frames behind have not been tried yet.
-            rate.give_back(&frames[taken..passed]);
-            return taken;
+        match &self.rate_out {
+            None => self.transmit_short(worker, frames, tally),
+            Some(rate) => self.transmit_shaped(rate, worker, frames, tally),
         }
-        tally.dropped(self, DropReason::PolicedOut, &frames[passed..]);
-        frames.len()
+    }
+
+    /// Transmits the frames that may go now; the others wait, or are dropped.
+    fn transmit_shaped(
+        &self,
+        rate: &Shaper,
+        worker: usize,
+        frames: &[Frame<'_>],
+        tally: &mut Tally,
+    ) -> usize {
+        let done = rate.pass(worker, frames, |step| match step {
+            Step::Pass(frames) => self.transmit_short(worker, frames, tally),
+            Step::Wait(frames) => {
+                tally.of(self.index).delayed_out += frames.len() as u64;
+                frames.len()
+            }
+            Step::Drop(frames) => {
+                tally.dropped(self, DropReason::PolicedOut, frames);
+                frames.len()
+            }
+        });
+        if rate.list(worker) {
+            tally.backlog.push(self.index);
+        }
+        done
+    }
+
+    /// Passes those of `frames`, received on the queue `queue`, that may go on now to `forward`, which
+    /// returns how many are done with; the others wait, or are dropped. Returns how many of all are
+    /// done with.
+    #[inline(never)]
+    pub(super) fn shape_in(
+        &self,
+        rate: &Shaper,
+        queue: usize,
+        frames: &[Frame<'_>],
+        tally: &mut Tally,
+        mut forward: impl FnMut(&[Frame<'_>], &mut Tally) -> usize,
+    ) -> usize {
+        rate.pass(queue, frames, |step| match step {
+            Step::Pass(frames) => forward(frames, tally),
+            Step::Wait(frames) => {
+                tally.of(self.index).delayed_in += frames.len() as u64;
+                frames.len()
+            }
+            Step::Drop(frames) => {
+                tally.dropped(self, DropReason::PolicedIn, frames);
+                frames.len()
+            }
+        })
+    }
+
+    /// Transmits those of the worker's frames that have waited for their time by the tick `now`.
+    #[cold]
+    pub(super) fn release(
+        &self,
+        worker: usize,
+        now: u64,
+        flow: Flow,
+        tally: &mut Tally,
+    ) -> Released {
+        let Some(rate) = &self.rate_out else { return Released::NOTHING };
+        rate.release(worker, now, |frames| {
+            let taken = self.transmit_short(worker, frames, tally);
+            if taken < frames.len() && flow == Flow::Drop {
+                self.refused(worker, &frames[taken..], tally);
+                return frames.len();
+            }
+            taken
+        })
     }
 
     #[inline]

@@ -19,12 +19,15 @@ pub(super) struct Tally {
     worker: usize,
     tap: Arc<Tap>,
     mirrors: Mirrors,
+    /// Indices of the ports for which frames of the worker wait for the rate.
+    pub(super) backlog: Vec<u16>,
 }
 
 impl Tally {
     /// Creates counters of a worker for ports with indices below `ports`.
     pub(super) fn new(ports: usize, worker: usize, tap: Arc<Tap>) -> Self {
-        Self { counters: vec![Counters::default(); ports], worker, tap, mirrors: Vec::new() }
+        let counters = vec![Counters::default(); ports];
+        Self { counters, worker, tap, mirrors: Vec::new(), backlog: Vec::new() }
     }
 
     /// Returns the counters of the port `index`.

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use dray_capture::Tap;
 use dray_datapath::{self as datapath, Activity, Pace, Round, lock};
-use dray_port::clock;
+use dray_port::{Frame, clock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
+use super::port::OpenPort;
 use super::ready::{Mine, ReadySet};
+use super::shaper::Released;
 use super::tally::Tally;
 use super::{Setting, View, patch};
-use crate::config::{Idle, Mode};
-use crate::counters::Counters;
+use crate::config::{Flow, Idle, Mode};
+use crate::counters::{Counters, DropReason};
 
 /// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
@@ -114,8 +116,17 @@ pub(super) struct Worker<S> {
 #[derive(Default)]
 pub(super) struct Moved {
     frames: datapath::Moved,
+    /// True if frames that had waited for their rate went on.
+    released: bool,
     /// True if frames were held back because their receiver is full.
     held_back: bool,
+}
+
+impl Moved {
+    fn add(&mut self, released: Released) {
+        self.released |= released.frames > 0;
+        self.held_back |= released.is_blocked;
+    }
 }
 
 /// Runs a worker on the calling thread until it is told to stop.
@@ -162,8 +173,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let (mut now, mut moved) = (load_from, datapath::Moved::default());
         while !self.shared.stop.load(Ordering::Relaxed) {
             self.adopt();
-            let Moved { frames, held_back } = self.round(now);
-            let worked = frames.batches > 0;
+            let Moved { frames, released, held_back } = self.round(now);
+            let worked = frames.batches > 0 || released;
             let Round { now: end, length, publish, sleep } = pace.round(worked);
             now = end;
             if worked {
@@ -198,16 +209,14 @@ impl<S: Deref<Target = Shared>> Worker<S> {
 
     #[cold]
     fn adopt_new(&mut self, published: u64) {
+        let after = lock(&self.shared.view).clone();
+        self.flush(&after);
         self.tally.publish(self.view.all());
-        let before = std::mem::replace(&mut self.view, lock(&self.shared.view).clone());
+        let before = std::mem::replace(&mut self.view, after);
         // An index may be given to another port later, whose counters must begin at zero.
         self.tally.adopt(self.view.ports.len(), &self.view.mirrors);
         for index in 0..self.view.ports.len() as u16 {
-            let same = match (before.port(index), self.view.port(index)) {
-                (Some(before), Some(after)) => Arc::ptr_eq(before, after),
-                _ => false,
-            };
-            if !same {
+            if !self.view.has(&before, index) {
                 *self.tally.of(index) = Counters::default();
             }
         }
@@ -229,6 +238,9 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     #[inline]
     pub(super) fn round(&mut self, now: u64) -> Moved {
         let mut moved = Moved::default();
+        if !self.tally.backlog.is_empty() {
+            self.release(&mut moved);
+        }
         let mut ports = self.mine.busy();
         // A loop, so that the code that moves frames is there once.
         for are_silent in [false, true] {
@@ -249,6 +261,15 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let Self { shared, view, mine, tally, learner, .. } = self;
         let setting = &*shared.setting;
         for Mine { port, queue, has_frames } in mine.range(range) {
+            if let Some(rate) = &port.rate_in
+                && rate.is_waiting(*queue)
+            {
+                let (now, learner) = (clock::ticks(), &mut *learner);
+                moved.add(rate.release(*queue, now, |frames| {
+                    forward(view, setting, shared.number, port, frames, (learner, tally))
+                }));
+                *has_frames = true;
+            }
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
                 Err(TryLockError::Poisoned(rx)) => rx.into_inner(),
@@ -257,14 +278,30 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             };
             let result = match setting.mode {
                 Mode::Patch => rx.receive(&mut |frames| {
-                    let done =
-                        patch::forward(view, setting.flow, shared.number, port, frames, tally);
+                    let pass = |frames: &[Frame<'_>], tally: &mut Tally| {
+                        patch::forward(view, setting.flow, shared.number, port, frames, tally)
+                    };
+                    let done = match &port.rate_in {
+                        None => pass(frames, tally),
+                        Some(rate) => port.shape_in(rate, *queue, frames, tally, pass),
+                    };
+                    // Only now is it known how many frames are done with: a capture shows a frame
+                    // as sent before it shows it as received.
+                    tally.received(port, &frames[..done]);
                     moved.frames.add(done);
                     moved.held_back |= done == 0;
                     done
                 }),
                 Mode::Learning => rx.receive(&mut |frames| {
-                    learner.forward(view, setting, shared.number, port, frames, tally);
+                    tally.received(port, frames);
+                    let mut pass = |frames: &[Frame<'_>], tally: &mut Tally| {
+                        learner.forward(view, setting, shared.number, port, frames, tally);
+                        frames.len()
+                    };
+                    match &port.rate_in {
+                        None => pass(frames, tally),
+                        Some(rate) => port.shape_in(rate, *queue, frames, tally, pass),
+                    };
                     moved.frames.add(frames.len());
                     frames.len()
                 }),
@@ -280,24 +317,83 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         }
     }
 
-    /// Sleeps until a frame arrives or a control thread wakes the worker; only briefly while frames
-    /// are held back, because no event says when there is room for them again.
+    /// Lets the frames go on that have waited for the rate of the port that they go to.
+    #[cold]
+    fn release(&mut self, moved: &mut Moved) {
+        let Self { shared, view, tally, .. } = self;
+        let setting = &*shared.setting;
+        // In learning mode a receiver never holds up others.
+        let flow = if setting.mode == Mode::Patch { setting.flow } else { Flow::Drop };
+        let (mut at, now) = (0, clock::ticks());
+        while let Some(index) = tally.backlog.get(at) {
+            let released = match view.port(*index) {
+                Some(port) => port.release(shared.number, now, flow, tally),
+                None => Released::NOTHING,
+            };
+            moved.add(released);
+            if released.is_empty {
+                tally.backlog.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Lets the frames that wait at ports that are not in the view `after` go on early.
+    fn flush(&mut self, after: &View) {
+        let Self { shared, view, mine, tally, learner, .. } = self;
+        let (setting, number) = (&*shared.setting, shared.number);
+        let is_lost = |port: &OpenPort| !after.has(view, port.index);
+        for Mine { port, queue, .. } in mine.all().iter().filter(|mine| is_lost(&mine.port)) {
+            let Some(rate) = &port.rate_in else { continue };
+            rate.release(*queue, u64::MAX, |frames| {
+                let taken = forward(view, setting, number, port, frames, (learner, tally));
+                tally.dropped(port, DropReason::PolicedIn, &frames[taken..]);
+                frames.len()
+            });
+        }
+        for port in view.all().filter(|port| is_lost(port)) {
+            port.release(number, u64::MAX, Flow::Drop, tally);
+        }
+        let waits = |index: &u16| {
+            let rate = view.port(*index).and_then(|port| port.rate_out.as_ref());
+            rate.is_some_and(|rate| rate.is_waiting(number))
+        };
+        tally.backlog.retain(waits);
+    }
+
+    /// Returns the tick at which the next frame that waits may go on, if one waits for its time.
+    fn next_release(&self) -> Option<u64> {
+        let incoming =
+            self.mine.all().iter().filter_map(|mine| mine.port.rate_in.as_ref()?.next(mine.queue));
+        let to = |index: &u16| self.view.port(*index)?.rate_out.as_ref()?.next(self.shared.number);
+        incoming.chain(self.tally.backlog.iter().filter_map(to)).min()
+    }
+
+    /// Sleeps until a frame arrives, one that waits may go on, or a control thread wakes the worker;
+    /// only briefly while frames are held back, because no event says when there is room for them
+    /// again.
     #[cold]
     fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
         for Mine { port, queue, .. } in self.mine.all() {
             ready |= lock(&port.rx[*queue].port).arm(true);
         }
-        if !ready || held_back {
+        let until = |tick: u64| clock::to_duration(tick.saturating_sub(clock::ticks()));
+        let time = held_back.then_some(NAP).into_iter().chain(self.next_release().map(until)).min();
+        if (!ready || held_back) && time != Some(Duration::ZERO) {
             self.shared.activity.slept();
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held, so that control threads can access the ports meanwhile.
             let events =
                 self.mine.all().iter().filter_map(|mine| mine.port.rx[mine.queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
-            let nap = Timespec { tv_sec: 0, tv_nsec: NAP.as_nanos() as i64 };
+            let nap = time.map(|time| Timespec {
+                tv_sec: time.as_secs() as i64,
+                tv_nsec: time.subsec_nanos().into(),
+            });
             // Interrupted or not, the next round finds out what is ready.
-            let _ = poll(&mut fds, held_back.then_some(&nap));
+            let _ = poll(&mut fds, nap.as_ref());
             if fds.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::NVAL)) {
                 // A broken port that reports errors forever must not keep a CPU busy.
                 std::thread::sleep(NAP);
@@ -306,6 +402,24 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut [0; 8]);
         for Mine { port, queue, .. } in self.mine.all() {
             lock(&port.rx[*queue].port).arm(false);
+        }
+    }
+}
+
+/// Moves `frames`, received on port `from`; returns how many are done with.
+fn forward(
+    view: &View,
+    setting: &Setting,
+    worker: usize,
+    from: &OpenPort,
+    frames: &[Frame<'_>],
+    (learner, tally): (&mut Learner, &mut Tally),
+) -> usize {
+    match setting.mode {
+        Mode::Patch => patch::forward(view, setting.flow, worker, from, frames, tally),
+        Mode::Learning => {
+            learner.forward(view, setting, worker, from, frames, tally);
+            frames.len()
         }
     }
 }

@@ -157,12 +157,27 @@ impl Inline {
         self.config.ports.iter().position(|port| port.name == *name).unwrap()
     }
 
+    /// Hands `frames` over at a port.
+    pub fn offer(&mut self, from: usize, frames: Vec<Sent>) {
+        self.inputs[from].lock().unwrap().extend(frames);
+    }
+
     /// Hands `frames` over at a port and moves them; returns what each port's peer gets, by port.
     pub fn pass(&mut self, from: usize, frames: Vec<Sent>) -> Vec<Vec<Vec<u8>>> {
-        self.inputs[from].lock().unwrap().extend(frames);
+        self.offer(from, frames);
         while !self.inputs[from].lock().unwrap().is_empty() {
             self.switch.step();
         }
+        self.arrived()
+    }
+
+    /// Moves one batch of each port; returns what each port's peer gets, by port.
+    pub fn step(&mut self) -> Vec<Vec<Vec<u8>>> {
+        self.switch.step();
+        self.arrived()
+    }
+
+    fn arrived(&mut self) -> Vec<Vec<Vec<u8>>> {
         self.outputs.iter().map(|output| std::mem::take(&mut *output.lock().unwrap())).collect()
     }
 

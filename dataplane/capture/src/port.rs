@@ -42,8 +42,8 @@ impl Receive for Shown<Box<dyn Receive>> {
         })
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        self.half.dropped()
+    fn refused(&self) -> u64 {
+        self.half.refused()
     }
 
     fn missed(&self) -> io::Result<u64> {

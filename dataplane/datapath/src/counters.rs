@@ -200,6 +200,28 @@ macro_rules! counters {
                 counters.store(self.words(account));
             }
 
+            /// Adds to what an account has counted; several threads may do so at the same time.
+            pub fn add(&self, account: usize, counters: &Counters) {
+                self.merge(account, counters, std::sync::atomic::AtomicU64::fetch_add);
+            }
+
+            /// Publishes what an account has counted, which is never less than before: of several
+            /// threads, one may have read the numbers earlier, and publish them later.
+            pub fn raise(&self, account: usize, counters: &Counters) {
+                self.merge(account, counters, std::sync::atomic::AtomicU64::fetch_max);
+            }
+
+            fn merge(
+                &self,
+                account: usize,
+                counters: &Counters,
+                merge: fn(&std::sync::atomic::AtomicU64, u64, std::sync::atomic::Ordering) -> u64,
+            ) {
+                for (to, from) in self.words(account).iter().zip(counters.words()) {
+                    merge(to, from, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+
             /// Returns what an account has published last.
             pub fn get(&self, account: usize) -> Counters {
                 Counters::load(self.words(account))
@@ -264,6 +286,12 @@ mod tests {
         let sum = ledger.sum();
         drop(ledger);
         assert_eq!((sum.rx, Ledger::past(file).unwrap()), (2, sum));
+        let ledger = Ledger::new(1).unwrap();
+        ledger.raise(0, &Counters { rx: 5, ..Counters::default() });
+        ledger.raise(0, &Counters { rx: 4, tx: 1, ..Counters::default() });
+        ledger.add(0, &Counters { tx: 2, ..Counters::default() });
+        let Counters { rx, tx, .. } = ledger.sum();
+        assert_eq!((rx, tx), (5, 3));
         assert!(Ledger::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
     }
 

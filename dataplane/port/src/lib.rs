@@ -72,6 +72,7 @@ mod shared_listener;
 mod slot;
 mod socket;
 pub mod tap;
+mod total;
 pub mod udp;
 mod unix;
 pub mod unix_datagram;
@@ -127,15 +128,20 @@ pub trait Receive: Send {
     /// peer that disconnects or violates the protocol is no error; [`Port::link`] tells of it.
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize>;
 
-    /// Returns the number of frames lost at this port because they were not received in time or
-    /// were longer than [`FRAME_LIMIT`].
+    /// Returns the number of frames lost at this port: those [missed](Self::missed) and those
+    /// [refused](Self::refused). None of these numbers ever goes back.
     fn dropped(&self) -> io::Result<u64> {
+        Ok(self.missed()? + self.refused())
+    }
+
+    /// Returns the number of frames that were not received in time: the kernel had no room for more.
+    fn missed(&self) -> io::Result<u64> {
         Ok(0)
     }
 
-    /// Returns the number of those that were not received in time: the kernel had no room for more.
-    fn missed(&self) -> io::Result<u64> {
-        Ok(0)
+    /// Returns the number of frames that were invalid, or longer than [`FRAME_LIMIT`].
+    fn refused(&self) -> u64 {
+        0
     }
 
     /// Returns how full the ring is that the peer fills, if the port has one and a peer.

@@ -12,6 +12,7 @@ use super::ring::{Consumer, Fill};
 use super::socket::Socket;
 use crate::frame::{self, Frame};
 use crate::gathered::Gathered;
+use crate::total::Total;
 use crate::wait::sleep_on;
 use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait, clock};
 
@@ -26,6 +27,7 @@ pub(super) struct AfxdpReceive {
     patience_ticks: u64,
     absence: Absence,
     gathered: Gathered,
+    drops: Total,
     /// Number of frames that were longer than [`FRAME_LIMIT`](crate::FRAME_LIMIT).
     oversized: u64,
     /// True until it has begun to continue for another process.
@@ -53,6 +55,7 @@ impl AfxdpReceive {
         fill: Fill,
         wait: Wait,
     ) -> Self {
+        let drops = Total::new(&drops(&socket), u64::MAX);
         Self {
             socket,
             rx,
@@ -62,6 +65,7 @@ impl AfxdpReceive {
             patience_ticks: clock::to_ticks(PATIENCE),
             absence: Absence::default(),
             gathered: Gathered::new(),
+            drops,
             oversized: 0,
             is_new: true,
         }
@@ -172,6 +176,12 @@ impl AfxdpReceive {
     }
 }
 
+/// Returns the number of frames for which the socket had no chunk, or its ring no room.
+fn drops(socket: &Socket) -> io::Result<u64> {
+    let statistics = socket.statistics()?;
+    Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0))
+}
+
 impl Receive for AfxdpReceive {
     #[inline]
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
@@ -200,13 +210,12 @@ impl Receive for AfxdpReceive {
         Ok(lent)
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(self.missed()? + self.oversized)
+    fn missed(&self) -> io::Result<u64> {
+        Ok(self.drops.at(&drops(&self.socket)))
     }
 
-    fn missed(&self) -> io::Result<u64> {
-        let statistics = self.socket.statistics()?;
-        Ok(statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0))
+    fn refused(&self) -> u64 {
+        self.oversized
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

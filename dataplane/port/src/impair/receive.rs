@@ -86,9 +86,9 @@ impl Receive for Impaired {
         Ok(lent)
     }
 
-    fn dropped(&self) -> io::Result<u64> {
+    fn refused(&self) -> u64 {
         // Frames lost by the plan are not this end's fault.
-        self.port.dropped()
+        self.port.refused()
     }
 
     fn missed(&self) -> io::Result<u64> {

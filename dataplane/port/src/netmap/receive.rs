@@ -157,8 +157,8 @@ impl Receive for NetmapReceive {
         Ok(lent)
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(self.unusable)
+    fn refused(&self) -> u64 {
+        self.unusable
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

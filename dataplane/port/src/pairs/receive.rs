@@ -42,10 +42,10 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
         Ok(self.poll(take))
     }
 
-    fn dropped(&self) -> io::Result<u64> {
+    fn refused(&self) -> u64 {
         // One number for the whole port: the first queue reports it. Frames for which the peer's
         // queue has no room are dropped, and counted, by the peer.
-        Ok(if self.pair == 0 { self.shared.pairs.malformed() } else { 0 })
+        if self.pair == 0 { self.shared.pairs.malformed() } else { 0 }
     }
 
     fn fill(&self) -> Option<Fill> {

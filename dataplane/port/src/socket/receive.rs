@@ -16,6 +16,7 @@ use super::calls::{self, Messages, Tag};
 use super::cutter::{Cutter, ROOM_LEN};
 use super::transmit::is_of_frame;
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
+use crate::total::Total;
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vnet};
 
 /// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
@@ -70,6 +71,7 @@ impl Fill {
 
 pub(crate) struct SocketReceive {
     socket: Arc<OwnedFd>,
+    drops: Total,
     slots: Box<[u8]>,
     /// Length of a slot.
     stride: usize,
@@ -113,8 +115,10 @@ impl SocketReceive {
             }
             Restore::Tags => (Messages::with_notes(batch), Fill::Untagged),
         };
+        let drops = Total::new(&calls::dropped(socket.as_fd()), u32::MAX.into());
         Self {
             socket,
+            drops,
             slots: vec![0; batch * SLOT_LEN].into_boxed_slice(),
             stride: SLOT_LEN,
             offloads: None,
@@ -182,12 +186,12 @@ impl Receive for SocketReceive {
         Ok(batch.len())
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(self.missed()? + self.refused)
+    fn missed(&self) -> io::Result<u64> {
+        Ok(self.drops.at(&calls::dropped(self.socket.as_fd())))
     }
 
-    fn missed(&self) -> io::Result<u64> {
-        calls::dropped(self.socket.as_fd())
+    fn refused(&self) -> u64 {
+        self.refused
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

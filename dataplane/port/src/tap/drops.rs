@@ -4,15 +4,21 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Counter of an interface, relative to its creation.
+use crate::total::Total;
+
+/// Counter of an interface, relative to its creation. It stays when the interface has gone.
 pub(super) struct Drops {
     /// `/proc/net/dev` of the network namespace in which it was opened.
     file: File,
     interface: String,
     /// Index of the counter in the interface's line.
     field: usize,
-    before: u64,
+    total: Total,
 }
+
+/// Number of bytes that are read at a time, and in all: thousands of interfaces.
+const PIECE: usize = 1 << 16;
+const TEXT_MAX: usize = 1 << 24;
 
 /// Index of each counter in the line of an interface, after its name: dropped on receive and
 /// transmit.
@@ -25,25 +31,30 @@ impl Drops {
     pub(super) fn new(interface: &str, is_macvtap: bool) -> io::Result<Self> {
         let file = File::open("/proc/thread-self/net/dev")?;
         let field = if is_macvtap { RX_DROPPED } else { TX_DROPPED };
-        let mut drops = Self { file, interface: interface.to_owned(), field, before: 0 };
-        drops.before = drops.count()?;
-        Ok(drops)
+        let first = read(&file, interface, field);
+        let total = Total::new(&first, u64::MAX);
+        first.map(|_| Self { file, interface: interface.to_owned(), field, total })
     }
 
     /// Returns the number of dropped frames.
-    pub(super) fn count(&self) -> io::Result<u64> {
-        let mut text = vec![0; 1 << 16];
-        let mut len = 0;
-        while len < text.len() {
-            match self.file.read_at(&mut text[len..], len as u64)? {
-                0 => break,
-                more => len += more,
-            }
-        }
-        let text = String::from_utf8_lossy(&text[..len]);
-        let missing = || io::Error::new(io::ErrorKind::NotFound, "the interface was removed");
-        Ok(parse(&text, &self.interface, self.field).ok_or_else(missing)? - self.before)
+    pub(super) fn total(&self) -> u64 {
+        self.total.at(&read(&self.file, &self.interface, self.field))
     }
+}
+
+/// Returns the counter's present value.
+fn read(file: &File, interface: &str, field: usize) -> io::Result<u64> {
+    let (mut text, mut len) = (Vec::new(), 0);
+    while len < TEXT_MAX {
+        text.resize(len + PIECE, 0);
+        match file.read_at(&mut text[len..], len as u64)? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    let text = String::from_utf8_lossy(&text[..len]);
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "the interface was removed");
+    parse(&text, interface, field).ok_or_else(missing)
 }
 
 fn parse(text: &str, interface: &str, field: usize) -> Option<u64> {

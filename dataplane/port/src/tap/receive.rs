@@ -122,12 +122,12 @@ impl Receive for TapReceive {
         Ok(batch.len())
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(self.missed()? + self.dropped)
+    fn missed(&self) -> io::Result<u64> {
+        Ok(self.drops.as_ref().map_or(0, Drops::total))
     }
 
-    fn missed(&self) -> io::Result<u64> {
-        self.drops.as_ref().map_or(Ok(0), Drops::count)
+    fn refused(&self) -> u64 {
+        self.dropped
     }
 
     fn devices(&self) -> Vec<BorrowedFd<'_>> {

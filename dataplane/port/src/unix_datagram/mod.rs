@@ -166,8 +166,8 @@ impl Receive for UnixReceive {
         Ok(lent)
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        self.socket.dropped()
+    fn refused(&self) -> u64 {
+        self.socket.refused()
     }
 
     fn missed(&self) -> io::Result<u64> {

@@ -15,6 +15,7 @@ use super::seconds;
 use super::sockets::Sockets;
 use super::stations::Stations;
 use crate::socket::{dropped, is_transient};
+use crate::total::Total;
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
 
 /// Messages per system call. Each may be of many datagrams.
@@ -22,6 +23,7 @@ const MESSAGES: usize = 64;
 
 pub(super) struct VxlanReceive {
     sockets: Arc<Sockets>,
+    drops: Total,
     memory: Memory,
     header: [u8; VXLAN_LEN],
     incoming: Incoming,
@@ -54,8 +56,10 @@ impl VxlanReceive {
         sources: Sources,
         stations: Option<Arc<Stations>>,
     ) -> Self {
+        let drops = Total::new(&dropped(sockets.receiving.as_fd()), u32::MAX.into());
         Self {
             sockets,
+            drops,
             memory,
             header: vxlan::header(vni),
             incoming: Incoming::new(MESSAGES),
@@ -175,12 +179,12 @@ impl Receive for VxlanReceive {
         Ok(batch.len())
     }
 
-    fn dropped(&self) -> io::Result<u64> {
-        Ok(self.missed()? + self.refused)
+    fn missed(&self) -> io::Result<u64> {
+        Ok(self.drops.at(&dropped(self.sockets.receiving.as_fd())))
     }
 
-    fn missed(&self) -> io::Result<u64> {
-        dropped(self.sockets.receiving.as_fd())
+    fn refused(&self) -> u64 {
+        self.refused
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

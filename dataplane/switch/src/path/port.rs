@@ -382,8 +382,10 @@ impl OpenPort {
     /// of what they have counted.
     pub(super) fn count_from(&self, before: Option<Counters>) {
         let sum = before.unwrap_or_else(|| self.counted_here());
-        for ((_, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
-            before.store(frames, Relaxed);
+        let counted = self.ledger.get(LOST).drops;
+        for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
+            // A number that cannot be read any more is at least what was counted of it.
+            before.store(frames.max(before.load(Relaxed) + counted.get(reason)), Relaxed);
         }
         let workers = (0..self.finishing.len()).map(ledger::worker);
         workers.chain([LOST]).for_each(|of| self.ledger.set(of, &Counters::default()));
@@ -395,9 +397,8 @@ impl OpenPort {
         let (mut missed, mut malformed) = (0, 0);
         for half in &self.rx {
             let port = lock(&half.port);
-            let unread = port.missed().unwrap_or(0);
-            missed += unread;
-            malformed += port.dropped().map_or(0, |all| all.saturating_sub(unread));
+            missed += port.missed().unwrap_or(0);
+            malformed += port.refused();
         }
         [(DropReason::Missed, missed), (DropReason::Malformed, malformed)]
     }
@@ -459,7 +460,8 @@ impl OpenPort {
         for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
         }
-        self.ledger.set(LOST, &lost);
+        // A number that cannot be read any more stays as it was.
+        self.ledger.raise(LOST, &lost);
         self.ledger.sum()
     }
 }
@@ -582,20 +584,20 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
-    /// Port that lost five frames, three of them for lack of room.
-    struct Losing;
+    /// Port that refused two frames, and missed one less than this number. At 0 it cannot tell.
+    struct Losing(Arc<AtomicU64>);
 
     impl Receive for Losing {
         fn receive(&mut self, _: &mut Take<'_>) -> io::Result<usize> {
             Ok(0)
         }
 
-        fn dropped(&self) -> io::Result<u64> {
-            Ok(5)
+        fn missed(&self) -> io::Result<u64> {
+            self.0.load(Relaxed).checked_sub(1).ok_or_else(|| io::ErrorKind::NotFound.into())
         }
 
-        fn missed(&self) -> io::Result<u64> {
-            Ok(3)
+        fn refused(&self) -> u64 {
+            2
         }
 
         fn event(&self) -> Option<BorrowedFd<'_>> {
@@ -604,11 +606,23 @@ mod tests {
     }
 
     #[test]
-    fn frames_missed_are_not_malformed() {
-        let port = dray_port::Port { rx: vec![Box::new(Losing)], tx: Vec::new(), link: None };
+    fn frames_missed_are_not_malformed_and_stay_counted() {
+        let missed = Arc::new(AtomicU64::new(4));
+        let rx: Vec<Box<dyn Receive>> = vec![Box::new(Losing(missed.clone()))];
+        let port = dray_port::Port { rx, tx: Vec::new(), link: None };
         let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[0], 1).unwrap();
-        let drops = port.counted().drops;
-        assert_eq!((drops.get(DropReason::Missed), drops.get(DropReason::Malformed)), (3, 2));
+        let drops = || {
+            let drops = port.counted().drops;
+            [DropReason::Missed, DropReason::Malformed].map(|reason| drops.get(reason))
+        };
+        assert_eq!(drops(), [3, 2]);
+        // The interface is removed.
+        missed.store(0, Relaxed);
+        assert_eq!(drops(), [3, 2]);
+        // Other keys do not change what was counted.
+        port.count_from(None);
+        missed.store(4, Relaxed);
+        assert_eq!(drops(), [3, 2]);
     }
 
     #[test]

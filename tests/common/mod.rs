@@ -24,6 +24,7 @@ use rustix::process::{
 pub mod endpoints;
 pub mod guests;
 pub mod hosts;
+pub mod kernels;
 pub mod manager;
 pub mod takeover;
 pub mod veths;

@@ -29,9 +29,14 @@ impl Veths {
     }
 
     pub fn ip(&self, arguments: &str) {
-        let mut ip = Command::new("ip");
-        ip.args(arguments.split(' '));
-        assert!(self.0.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
+        self.run(&format!("ip {arguments}"));
+    }
+
+    pub fn run(&self, command: &str) {
+        let mut words = command.split(' ');
+        let mut program = Command::new(words.next().unwrap());
+        program.args(words);
+        assert!(self.0.enter(|| program.status()).unwrap().success(), "{command}");
     }
 
     pub fn try_open(&self, uri: &str) -> Result<Port, String> {

@@ -2,19 +2,20 @@
 //! ports that carry them, finished by the switch for others; and the kernel accepts all of them.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dray_lab::NetworkNamespace;
 use dray_switch::{DropReason, Switch};
 use dray_testvm::{RunningVm, VhostUser, Vm};
 use dray_wire::MacAddr;
 
+use crate::common::kernels;
 use crate::common::veths::Veths;
-use crate::common::{self, DRAY, alone};
+use crate::common::{self, DRAY, Started, alone};
 use crate::ends::{self, counters, switch};
 
 /// Two network namespaces, each with an interface that leads to a port of a switch.
@@ -22,8 +23,8 @@ struct Hosts {
     /// One for both, or one for each, which are joined.
     switches: Vec<Switch>,
     names: [NetworkNamespace; 2],
-    /// The other ends of veth pairs, where `raw:` ports are.
-    _veths: Veths,
+    /// The other ends of veth pairs, `v1` and `v2`, where `raw:` ports are.
+    veths: Veths,
 }
 
 impl Hosts {
@@ -33,16 +34,15 @@ impl Hosts {
     }
 
     fn on(switches: Vec<Switch>, ports: [&str; 2]) -> Self {
-        let veths = Veths::new(1, &[]);
-        let names = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
+        let hosts = Self::without_ports(switches);
+        let Self { switches, names, veths } = &hosts;
         for (number, (name, port)) in (1..).zip(names.iter().zip(ports)) {
             let path = format!("/proc/{}/fd/{}", std::process::id(), name.as_fd().as_raw_fd());
             let (kind, keys) = port.split_once('?').unwrap_or((port, ""));
             let switch = switches.iter().take(number).next_back().unwrap();
             let add = |uri: &str| ends::add(switch, &format!("p{number}={uri}"));
             if kind == "raw" {
-                veths.ip(&format!("link add v{number} type veth peer name eth0 netns {path}"));
-                veths.ip(&format!("link set v{number} addrgenmode none up"));
+                hosts.wire(number);
                 let add = || {
                     add(&format!("raw:v{number}?{keys}"));
                     Ok(())
@@ -51,55 +51,64 @@ impl Hosts {
             } else {
                 add(&format!("tap:eth0?netns={path}&{keys}"));
             }
-            for arguments in [
-                "link set eth0 up".to_owned(),
-                format!("address add 10.0.0.{number}/24 dev eth0"),
-                format!("address add fd00::{number}/64 dev eth0 nodad"),
-            ] {
-                let mut ip = Command::new("ip");
-                ip.args(arguments.split(' '));
-                assert!(name.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
-            }
+            hosts.set_up(number);
         }
-        Self { switches, names, _veths: veths }
+        hosts
+    }
+
+    fn without_ports(switches: Vec<Switch>) -> Self {
+        let names = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
+        Self { switches, names, veths: Veths::new(1, &[]) }
+    }
+
+    /// Starts a program that is to forward frames between `v1` and `v2`, the other ends of the
+    /// interfaces.
+    fn joined_by(mut program: Command) -> (Self, Started) {
+        let hosts = Self::without_ports(Vec::new());
+        for number in [1, 2] {
+            hosts.wire(number);
+            hosts.set_up(number);
+        }
+        let program = hosts.veths.0.enter(|| program.spawn()).unwrap();
+        (hosts, Started(program))
+    }
+
+    fn names(&self) -> [&NetworkNamespace; 2] {
+        self.names.each_ref()
+    }
+
+    /// Joins the host with this number, from 1 on, by a veth pair.
+    fn wire(&self, number: usize) {
+        let name = self.names[number - 1].as_fd().as_raw_fd();
+        let path = format!("/proc/{}/fd/{name}", std::process::id());
+        self.veths.ip(&format!("link add v{number} type veth peer name eth0 netns {path}"));
+        self.veths.ip(&format!("link set v{number} addrgenmode none up"));
+    }
+
+    fn set_up(&self, number: usize) {
+        self.run(number, "ip link set eth0 up");
+        self.run(number, &format!("ip address add 10.0.0.{number}/24 dev eth0"));
+        self.run(number, &format!("ip address add fd00::{number}/64 dev eth0 nodad"));
+    }
+
+    /// Runs a command at the host with this number.
+    fn run(&self, number: usize, command: &str) {
+        let mut words = command.split(' ');
+        let mut program = Command::new(words.next().unwrap());
+        program.args(words);
+        let status = self.names[number - 1].enter(|| program.status()).unwrap();
+        assert!(status.success(), "{command}");
     }
 
     /// Sends `len` bytes by TCP from the first to the second, and checks each of them. Returns the
     /// mean length of the frames that leave the first.
     fn stream(&self, to: IpAddr, len: usize) -> u64 {
         let before = counters(&self.switches[0], "p1");
-        let [from, at] = &self.names;
-        let listener = at.enter(|| TcpListener::bind(SocketAddr::new(to, 9000))).unwrap();
-        let mut sender =
-            from.enter(|| TcpStream::connect_timeout(&SocketAddr::new(to, 9000), LIMIT)).unwrap();
-        let byte = |at: usize| (at / 3 + at / 65_536) as u8;
-        let sending = std::thread::spawn(move || {
-            let bytes: Vec<u8> = (0..len).map(byte).collect();
-            sender.write_all(&bytes).unwrap();
-        });
-        let (mut receiver, _) = listener.accept().unwrap();
-        receiver.set_read_timeout(Some(LIMIT)).unwrap();
-        let mut bytes = Vec::new();
-        receiver.read_to_end(&mut bytes).unwrap();
-        sending.join().unwrap();
-        assert_eq!(bytes.len(), len);
-        assert!(bytes.iter().enumerate().all(|(at, seen)| *seen == byte(at)));
-        assert_eq!(at.enter(|| Ok(checksum_errors())).unwrap(), 0);
+        kernels::transfer(self.names(), to, len);
         let after = counters(&self.switches[0], "p1");
         let frames = after.rx_frames - before.rx_frames;
         (after.rx_bytes - before.rx_bytes) / frames.max(1)
     }
-}
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Returns the number of TCP segments that the kernel has dropped for their checksum.
-fn checksum_errors() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
-    let mut tcp = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (names, numbers) = (tcp.next().unwrap(), tcp.next().unwrap());
-    let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
-    numbers.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -115,11 +124,14 @@ fn kernel_accepts_packets_with_and_without_offloads() {
         (["raw?batch=64&queues=2", "tap"], true),
         (["tap", "raw?batch=64&wait=poll"], true),
         (["raw", "tap?offload=0"], true),
+        (["raw?offload=0", "raw?offload=0"], false),
+        (["raw?offload=0&batch=64", "tap"], false),
     ] {
         let hosts = Hosts::new(ports);
         for to in ["10.0.0.2", "fd00::2"] {
             let mean = hosts.stream(to.parse().unwrap(), 20 << 20);
             assert_eq!(mean > 4000, is_long, "{ports:?} {to}: {mean} bytes per frame");
+            kernels::datagrams(hosts.names(), to.parse().unwrap(), 45);
         }
         // Sent frames are segments where the receiver takes no others.
         let [first, second] = ["p1", "p2"].map(|port| counters(&hosts.switches[0], port));
@@ -128,12 +140,100 @@ fn kernel_accepts_packets_with_and_without_offloads() {
     }
 }
 
+/// A packet socket gets packets as the kernel at the other end of the veth pair sends them: of up to
+/// 64 KiB, with partial checksums.
+#[test]
+fn readers_of_packet_sockets_get_finished_frames() {
+    let _alone = alone();
+    require_root!();
+    for [from, to] in [
+        ["raw:v1", "raw:v2"],
+        ["raw:v1?batch=64&wait=poll", "raw:v2?batch=64"],
+        ["raw:v1?queues=2", "raw:v2"],
+        ["impair:delay=10:raw:v1", "raw:v2"],
+        ["afxdp:v1", "raw:v2"],
+        ["afxdp:v1?xdp=generic", "afxdp:v2"],
+    ] {
+        let mut forward = common::command();
+        forward.args(["forward", "--from", from, "--to", to, "--both-ways"]);
+        forward.stdout(Stdio::null()).stderr(Stdio::null());
+        let (hosts, _forward) = Hosts::joined_by(forward);
+        let pings = || {
+            let mut ping = Command::new("ping");
+            ping.args(["-q", "-c", "1", "-W", "1", "10.0.0.2"]).stdout(Stdio::null());
+            hosts.names[0].enter(|| ping.status()).unwrap().success()
+        };
+        assert!(common::eventually(pings), "{from} {to}");
+        for to in ["10.0.0.2", "fd00::2"] {
+            kernels::transfer(hosts.names(), to.parse().unwrap(), 10 << 20);
+            kernels::datagrams(hosts.names(), to.parse().unwrap(), 45);
+            // One datagram: its checksum alone is partial.
+            kernels::datagrams(hosts.names(), to.parse().unwrap(), 1);
+        }
+    }
+}
+
+/// Bits per second of one stream of TCP in 4 s to a host behind a queue of 200 Mbit/s that drops what
+/// exceeds 100 ms.
+fn congested_rate(ports: [&str; 2], ecn: bool) -> (f64, u64) {
+    let hosts = Hosts::new(ports);
+    for number in [1, 2] {
+        let ecn = u8::from(ecn);
+        hosts.run(number, &format!("sysctl -q net.ipv4.tcp_ecn={ecn}"));
+    }
+    // The host's answers take the other way: the queue is at the port's end of the veth pair.
+    hosts.veths.run("tc qdisc add dev v2 root tbf rate 200mbit burst 100kb limit 400kb");
+    let listener = hosts.names[1].enter(|| TcpListener::bind("10.0.0.2:9000")).unwrap();
+    let mut sender = hosts.names[0].enter(|| TcpStream::connect("10.0.0.2:9000")).unwrap();
+    let (mut receiver, _) = listener.accept().unwrap();
+    let sending = std::thread::spawn(move || {
+        let bytes = vec![7; 1 << 16];
+        while sender.write_all(&bytes).is_ok() {}
+    });
+    let (begin, mut len, mut bytes) = (Instant::now(), 0, vec![0; 1 << 16]);
+    while begin.elapsed() < Duration::from_secs(4) {
+        len += receiver.read(&mut bytes).unwrap();
+    }
+    let rate = len as f64 * 8.0 / begin.elapsed().as_secs_f64();
+    drop(receiver);
+    sending.join().unwrap();
+    (rate, counters(&hosts.switches[0], "p1").drops.get(DropReason::Malformed))
+}
+
+/// After each loss, a sender with ECN sets the flag CWR. A packet with it that is lost in turn costs
+/// the flow most of its rate.
+#[test]
+fn ecn_costs_no_throughput_behind_a_full_queue() {
+    let _alone = alone();
+    require_root!();
+    for ports in [["raw", "raw"], ["tap", "raw"]] {
+        // The best of three: a busy machine delays any of them.
+        let is_right = |_| {
+            let [(with, malformed), (without, _)] =
+                [true, false].map(|ecn| congested_rate(ports, ecn));
+            println!("{ports:?}: {with:.3e} bit/s with ECN, {without:.3e} without");
+            assert_eq!(malformed, 0, "{ports:?}");
+            with >= 0.95 * without
+        };
+        assert!((0..3).any(is_right), "{ports:?}");
+    }
+}
+
 #[test]
 fn joined_switches_carry_packets_whole() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
-    let features = ["csum", "host_tso4", "host_tso6", "guest_csum", "guest_tso4", "guest_tso6"];
+    let features = [
+        "csum",
+        "host_tso4",
+        "host_tso6",
+        "host_ecn",
+        "guest_csum",
+        "guest_tso4",
+        "guest_tso6",
+        "guest_ecn",
+    ];
     for (number, keys, is_long) in [
         (0, "", true),
         (1, "packed=1&queues=2", true),

@@ -10,6 +10,7 @@ mod crash;
 mod fixture;
 mod forwarding;
 mod hostile;
+mod kernels;
 mod neighbours;
 mod peers;
 mod program;

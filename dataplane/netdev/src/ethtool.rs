@@ -5,6 +5,7 @@ use std::ptr;
 
 use crate::Interface;
 
+const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_SFLAGS: u32 = 0x26;
@@ -31,7 +32,24 @@ struct Channels {
     combined: u32,
 }
 
+/// `struct ethtool_drvinfo`
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u32; 40],
+}
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+
 impl Interface {
+    /// Returns the name of the interface's driver, if it reports one.
+    pub fn driver(&self) -> Option<String> {
+        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 40] };
+        self.ethtool(&mut info).ok()?;
+        let name = info.driver.split(|byte| *byte == 0).next()?;
+        String::from_utf8(name.to_vec()).ok()
+    }
+
     /// Returns the number of queues of the interface, if its driver reports it.
     pub fn queues(&self) -> Option<u32> {
         let mut channels = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };

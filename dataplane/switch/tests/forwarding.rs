@@ -1,5 +1,8 @@
 //! The switch against a model.
 
+mod bench;
+#[path = "forwarding/checksums.rs"]
+mod checksums;
 mod inline;
 #[path = "forwarding/model.rs"]
 mod model;
@@ -12,6 +15,15 @@ proptest! {
     #[test]
     fn forwarding_agrees_with_the_model(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         model::run(&bytes);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn no_checksum_leaves_worse_than_it_came(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        checksums::run(&bytes);
     }
 }
 

@@ -1,100 +1,14 @@
 //! Frames with offloads: whole to ports that take them over, finished for others.
 
-use std::collections::VecDeque;
-use std::io;
-use std::num::NonZeroU16;
-use std::sync::{Arc, Mutex};
+mod bench;
 
-use dray_port::{Batch, Frame, Port, Receive, Take, Transmit};
-use dray_switch::{DropReason, InlineSwitch, SwitchConfig};
+use std::num::NonZeroU16;
+
+use dray_switch::DropReason;
 use dray_wire::ip::upper_checksum;
 use dray_wire::offload::{Layout, Offload, Offloads};
 
-type Frames = Arc<Mutex<VecDeque<(Vec<u8>, Offload)>>>;
-
-struct Source(Frames);
-
-impl Receive for Source {
-    fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        let frames: Vec<_> = self.0.lock().unwrap().iter().cloned().collect();
-        let lend = |(bytes, offload): &'_ (Vec<u8>, Offload)| (bytes.clone(), *offload);
-        let lent: Vec<_> = frames.iter().map(lend).collect();
-        let batch: Batch<'_> =
-            lent.iter().map(|(bytes, offload)| Frame::with_offload(bytes, *offload)).collect();
-        let taken = if batch.is_empty() { 0 } else { take(&batch) };
-        self.0.lock().unwrap().drain(..taken);
-        Ok(batch.len())
-    }
-}
-
-struct Sink {
-    seen: Frames,
-    offloads: Offloads,
-    frame_max: usize,
-    /// Number of frames taken per call.
-    room: usize,
-}
-
-impl Transmit for Sink {
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        let taken = frames.len().min(self.room);
-        for frame in &frames[..taken] {
-            assert!(frame.has_offload() || frame.len() <= self.frame_max + 4);
-            let mut bytes = vec![0; frame.len()];
-            frame.copy_into(&mut bytes);
-            self.seen.lock().unwrap().push_back((bytes, frame.offload()));
-        }
-        Ok(taken)
-    }
-
-    fn frame_max(&self) -> usize {
-        self.frame_max
-    }
-
-    fn offloads(&self) -> Offloads {
-        self.offloads
-    }
-}
-
-/// A switch between a port that sends frames and others, each with what it takes over, the length
-/// of its frames, and its room.
-struct Bench {
-    switch: InlineSwitch,
-    sent: Frames,
-    seen: Vec<Frames>,
-}
-
-impl Bench {
-    fn new(settings: &str, ports: &[(&str, Offloads, usize, usize)]) -> Self {
-        let text = ports.iter().map(|(keys, ..)| format!("[[ports]]\nuri = 'null:'\n{keys}\n"));
-        let text = format!("{settings}\n{}", text.collect::<String>());
-        let config = SwitchConfig::from_toml(&text).unwrap();
-        let sent = Frames::default();
-        let seen: Vec<_> = ports.iter().map(|_| Frames::default()).collect();
-        let opened = ports.iter().enumerate().map(|(index, &(_, offloads, frame_max, room))| {
-            let input = if index == 0 { sent.clone() } else { Frames::default() };
-            let sink = Sink { seen: seen[index].clone(), offloads, frame_max, room };
-            Port { rx: vec![Box::new(Source(input))], tx: vec![Box::new(sink)], link: None }
-        });
-        let switch = InlineSwitch::new(&config, opened.collect()).unwrap();
-        Self { switch, sent, seen }
-    }
-
-    fn send(&mut self, bytes: Vec<u8>, offload: Offload) {
-        self.sent.lock().unwrap().push_back((bytes, offload));
-        for _ in 0..1000 {
-            self.switch.step();
-            if self.sent.lock().unwrap().is_empty() {
-                return;
-            }
-        }
-        panic!("the switch does not take the frame");
-    }
-
-    fn seen(&self, port: usize) -> Vec<(Vec<u8>, Offload)> {
-        self.seen[port].lock().unwrap().drain(..).collect()
-    }
-}
+use bench::Bench;
 
 /// Headers of a TCP packet over IPv4 without options, with tags in front.
 fn tcp(tags: &[u16], payload: usize) -> Vec<u8> {
@@ -165,6 +79,28 @@ fn each_port_gets_what_it_can_take() {
         assert_eq!(seen[0], plain);
         assert_eq!(together(&seen[1..]), short[54..]);
     }
+}
+
+/// A driver that has not negotiated ECN gets segments, of which the first alone has the flag CWR.
+#[test]
+fn ecn_flag_goes_to_ports_that_take_it() {
+    let without = Offloads { ecn: false, ..Offloads::ALL };
+    let ports = [
+        ("name = 'a'", Offloads::ALL, 1514, 256),
+        ("name = 'ecn'", Offloads::ALL, 1514, 256),
+        ("name = 'plain'", without, 1514, 256),
+    ];
+    let mut bench = Bench::new("mode = 'learning'", &ports);
+    let mut sent = tcp(&[], 4000);
+    sent[47] |= 0x80;
+    let size = NonZeroU16::new(1448).unwrap();
+    bench.send(sent.clone(), Offload::TcpEcn(size));
+    assert_eq!(bench.seen(1), [(sent.clone(), Offload::TcpEcn(size))]);
+    let seen = bench.seen(2);
+    assert_eq!(seen.iter().map(|(bytes, _)| bytes[47]).collect::<Vec<_>>(), [0x90, 0x10, 0x10]);
+    assert_eq!(together(&seen), sent[54..]);
+    bench.send(sent.clone(), Offload::Tcp(size));
+    assert_eq!(bench.seen(2), [(sent, Offload::Tcp(size))]);
 }
 
 #[test]

@@ -119,6 +119,9 @@ impl AfxdpUri {
         features.extend(self.wakeup.then(|| "need wakeup".to_owned()));
         features.extend(self.busy_poll.map(|time| format!("busy polling for {time} us")));
         features.extend(self.defer.map(|time| format!("interrupts deferred by {time} us")));
+        if program.carries_partial_checksums() {
+            features.push("checksums of local kernels completed".to_owned());
+        }
         if program.interface().takes_vlan_tags_off().unwrap_or(false) {
             features.push("VLAN tags taken off".to_owned());
         }

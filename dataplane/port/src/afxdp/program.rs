@@ -195,6 +195,12 @@ impl Program {
         self.program.mode()
     }
 
+    /// Returns true if frames of local kernels reach the interface with checksums that are left to
+    /// hardware: a veth pair has none, and a generic program gets frames as the kernel has them.
+    pub(super) fn carries_partial_checksums(&self) -> bool {
+        self.mode() == Mode::Generic || self.interface.driver().as_deref() == Some("veth")
+    }
+
     /// Delivers frames that arrive at `queue` to `socket`.
     pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
         self.program.give(queue, socket.as_fd()).map_err(io::Error::other)?;

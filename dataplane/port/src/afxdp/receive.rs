@@ -2,15 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use dray_wire::offload::{self, HEADERS_MAX};
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 
 use super::absence::Absence;
 use super::ring::{Consumer, Fill};
 use super::socket::Socket;
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, Scratch, scratch};
 use crate::gathered::Gathered;
 use crate::total::Total;
 use crate::wait::sleep_on;
@@ -30,6 +32,8 @@ pub(super) struct AfxdpReceive {
     drops: Total,
     /// Number of frames that were longer than [`FRAME_LIMIT`](crate::FRAME_LIMIT).
     oversized: u64,
+    /// Completes checksums, on an interface that frames of local kernels reach.
+    repair: Option<Repair>,
     /// True until it has begun to continue for another process.
     is_new: bool,
 }
@@ -56,7 +60,9 @@ impl AfxdpReceive {
         wait: Wait,
     ) -> Self {
         let drops = Total::new(&drops(&socket), u64::MAX);
+        let repair = socket.program().carries_partial_checksums().then(Repair::default);
         Self {
+            repair,
             socket,
             rx,
             fill,
@@ -120,7 +126,9 @@ impl AfxdpReceive {
         let mut room = self.gathered.rooms();
         let mut next = 0;
         while next < available && !batch.is_full() {
-            let Some(read) = read(&self.socket, &self.rx, next, available, &mut room)? else {
+            let repair = self.repair.as_mut();
+            let read = read(&self.socket, &self.rx, next, available, &mut room, repair)?;
+            let Some(read) = read else {
                 break;
             };
             let Some(frame) = read.frame else {
@@ -235,6 +243,41 @@ impl Receive for AfxdpReceive {
     }
 }
 
+/// Completes the partial checksums of frames that a local kernel has sent. AF_XDP does not say that
+/// they are partial, but a packet whose checksum is both wrong and that of its pseudo-header has no other
+/// receiver than one who completes it.
+struct Repair {
+    /// Copy of a frame, of which only the checksum is written back.
+    scratch: Scratch,
+}
+
+impl Default for Repair {
+    fn default() -> Self {
+        Self { scratch: scratch() }
+    }
+}
+
+impl Repair {
+    /// Completes the checksum of the frame of `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// The frame must be mapped, and writable.
+    #[inline]
+    unsafe fn frame(&mut self, start: NonNull<u8>, len: u32) {
+        // SAFETY: by the contract.
+        let frame = unsafe { Frame::shared(start, len) };
+        let mut head = [0; HEADERS_MAX];
+        let count = frame.copy_from(0, &mut head);
+        if !offload::is_suspect(&head[..count], frame.len()) {
+            return;
+        }
+        if let Some((at, sum)) = offload::missing_checksum(frame.bytes(&mut self.scratch)) {
+            // SAFETY: by the contract; both bytes are in the frame.
+            unsafe { start.add(at).cast::<[u8; 2]>().write_unaligned(sum) };
+        }
+    }
+}
+
 /// A frame and the end of its descriptors; `frame` is `None` if the frame is too long.
 struct Descriptors<'a> {
     frame: Option<Frame<'a>>,
@@ -250,12 +293,17 @@ fn read<'a>(
     first: u32,
     available: u32,
     room: &mut impl Iterator<Item = &'a mut [u8]>,
+    repair: Option<&mut Repair>,
 ) -> io::Result<Option<Descriptors<'a>>> {
     let umem = socket.umem();
     let outside = || io::Error::other("the kernel returned a descriptor outside the UMEM");
     let entry = rx.get(first);
     let start = umem.find(entry.addr, entry.len).ok_or_else(outside)?;
     if !entry.options.contains(XdpDescOptions::XDP_PKT_CONTD) {
+        if let Some(repair) = repair {
+            // SAFETY: as below; nothing else uses the chunk.
+            unsafe { repair.frame(start, entry.len) };
+        }
         // SAFETY: the chunk is ours until the descriptor is released, and stays mapped for longer.
         let frame = unsafe { Frame::shared(start, entry.len) };
         return Ok(Some(Descriptors { frame: Some(frame), end: first + 1 }));
@@ -277,5 +325,11 @@ fn read<'a>(
         unsafe { frame::copy(start.as_ptr(), to.as_mut_ptr(), to.len()) };
         len += entry.len as usize;
     }
-    Ok(Some(Descriptors { frame: Some(Frame::from(&to[..len])), end: end + 1 }))
+    let to = &mut to[..len];
+    if repair.is_some()
+        && let Some((at, sum)) = offload::missing_checksum(to)
+    {
+        to[at..at + 2].copy_from_slice(&sum);
+    }
+    Ok(Some(Descriptors { frame: Some(Frame::from(&*to)), end: end + 1 }))
 }

@@ -46,6 +46,31 @@ pub fn start(bytes: &mut [u8]) -> Option<Layout> {
     Some(layout)
 }
 
+/// Returns true if the checksum field of a TCP or UDP packet holds the sum of its pseudo-header, as
+/// that of one packet in 65,536 does by chance, and a partial checksum always. `head` is the beginning
+/// of a frame of `len` bytes.
+#[inline]
+pub fn is_suspect(head: &[u8], len: usize) -> bool {
+    Layout::of(head, len).is_some_and(|layout| {
+        let mut sum = Sum::default();
+        layout.add_pseudo_header(head, layout.end - layout.start, &mut sum);
+        let at = layout.checksum();
+        head[at..at + 2] == (!sum.finish()).to_be_bytes()
+    })
+}
+
+/// Returns the checksum of a packet without a virtio-net header that [is suspect](is_suspect), and its
+/// position. `None` if the present checksum is right.
+pub fn missing_checksum(bytes: &[u8]) -> Option<(usize, [u8; 2])> {
+    let layout = Layout::of(bytes, bytes.len()).filter(|_| is_suspect(bytes, bytes.len()))?;
+    let upper = &bytes[layout.start..layout.end];
+    let mut sum = Sum::default();
+    layout.add_pseudo_header(bytes, upper.len(), &mut sum);
+    sum.add(upper);
+    let is_right = sum.finish() == 0;
+    (!is_right).then(|| (layout.checksum(), sent(checksum::internet(upper))))
+}
+
 /// Returns a checksum as it is sent: zero has a second form, since UDP uses the first for none.
 fn sent(sum: u16) -> [u8; 2] {
     if sum == 0 { 0xffff } else { sum }.to_be_bytes()

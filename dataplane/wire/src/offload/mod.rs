@@ -16,7 +16,7 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-pub use finish::{Finish, complete, complete_sctp, finish, start};
+pub use finish::{Finish, complete, complete_sctp, finish, is_suspect, missing_checksum, start};
 pub use header::{Accept, Invalid, VIRTIO_NET_LEN, VirtioNet};
 pub use layout::{HEADERS_MAX, Layout, Transport};
 

@@ -169,6 +169,39 @@ proptest! {
     }
 
     #[test]
+    fn partial_checksum_is_recognized(
+        is_v6: bool, is_tcp: bool, tags in 0usize..5, padding in 0usize..4,
+        mut payload in prop::collection::vec(any::<u8>(), 2..300),
+    ) {
+        let mut whole = packet(is_v6, is_tcp, tags, &payload);
+        let mut partial = whole.clone();
+        let layout = make_partial(&mut partial);
+        let at = layout.checksum();
+        partial.extend(&[7; 4][..padding]);
+        prop_assert!(is_suspect(&partial, partial.len()));
+        let right = [whole[at], whole[at + 1]];
+        if right != partial[at..at + 2] {
+            prop_assert_eq!(missing_checksum(&partial), Some((at, right)));
+            prop_assert!(!is_suspect(&whole, whole.len()));
+        }
+        // A packet whose right checksum is the sum of its pseudo-header is left alone.
+        let (field, start) = (partial[at..at + 2].to_vec(), layout.payload - layout.start);
+        payload[..2].fill(0);
+        whole = packet(is_v6, is_tcp, tags, &payload);
+        let now = u16::from_be_bytes([whole[at], whole[at + 1]]);
+        let wanted = u16::from_be_bytes([field[0], field[1]]);
+        let mut sum = checksum::Sum::default();
+        sum.add(&now.to_be_bytes());
+        sum.add(&(!wanted).to_be_bytes());
+        let fill = !sum.finish();
+        prop_assert!(start % 2 == 0);
+        whole[layout.payload..layout.payload + 2].copy_from_slice(&fill.to_be_bytes());
+        whole[at..at + 2].copy_from_slice(&field);
+        prop_assert!(is_suspect(&whole, whole.len()));
+        prop_assert_eq!(missing_checksum(&whole), None);
+    }
+
+    #[test]
     fn header_round_trips(
         is_v6: bool, is_tcp: bool, tags in 0usize..5,
         payload in prop::collection::vec(any::<u8>(), 0..3000),

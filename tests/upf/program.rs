@@ -16,14 +16,14 @@ fn load_without_replies_says_what_it_waits_for_and_fails() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let load = files.command("upf-load", "null:", "null:", &["--duration", "0.1"]).spawn();
     let load = Started(load.unwrap());
-    let waiting = "waiting for the user plane function, at most 10 s: it has not asked on N3 for \
-                   10.0.3.2, 10.0.3.3, and it has not asked on N6 for 10.0.6.2, fd00:6::2\n";
+    let waiting = "waiting for the user plane function, at most 10 s: no reply on N3 from \
+                   10.0.3.1, and no reply on N6 from 10.0.6.1, fd00:6::1\n";
     assert!(eventually(|| files.said().contains(waiting)), "{}", files.said());
     let (text, status) = finished(load);
     let said = files.said();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("uplink: no packet came back; downlink: no packet came back"), "{said}");
-    assert!(text.contains("has not asked for 10.0.3.2,"), "{text}");
+    assert!(text.contains("no reply came from 10.0.3.1,"), "{text}");
 }
 
 /// Sessions that are added, changed and removed by command.

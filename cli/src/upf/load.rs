@@ -21,8 +21,8 @@ use crate::role::describe::{arrived, percentiles};
 /// Send users' packets through a user plane function, and check every one that comes back.
 ///
 /// It acts as gNBs and data network in one, for the sessions that the section `generate` of the
-/// user plane function's own configuration creates. It answers ARP and neighbour discovery for
-/// both.
+/// user plane function's own configuration creates. It announces
+/// both, and answers ARP and neighbour discovery for them.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -120,8 +120,8 @@ impl Watch for Watcher {
 struct Directions {
     uplink: DirectionReport,
     downlink: DirectionReport,
-    /// Addresses that the user plane function has not asked for.
-    unresolved: Vec<IpAddr>,
+    /// Addresses of the user plane function that did not reply before the load.
+    silent: Vec<IpAddr>,
 }
 
 /// Results of one direction.
@@ -139,12 +139,12 @@ struct DirectionReport {
 
 impl Directions {
     fn new(report: &LoadReport, watcher: &Watcher) -> Self {
-        let LoadReport { uplink, downlink, unresolved } = report;
+        let LoadReport { uplink, downlink, silent } = report;
         let [up, down] = &watcher.latency;
         Self {
             uplink: DirectionReport::new(uplink, up),
             downlink: DirectionReport::new(downlink, down),
-            unresolved: unresolved.clone(),
+            silent: silent.clone(),
         }
     }
 
@@ -160,11 +160,11 @@ impl Directions {
             text += &report.describe(name, latency);
         }
         let is_lost = self.each().iter().any(|(_, report)| report.outcome.lost > 0);
-        if is_lost && !self.unresolved.is_empty() {
-            let addresses: Vec<_> = self.unresolved.iter().map(ToString::to_string).collect();
+        if is_lost && !self.silent.is_empty() {
+            let addresses: Vec<_> = self.silent.iter().map(ToString::to_string).collect();
             text += &wrapped(&format!(
-                "The user plane function has not asked for {}: either it knew them already, or it \
-                 does not run on these ports.",
+                "Before the load, no reply came from {}: the user plane function does not run, or \
+                 not at the other end of the load's ports.",
                 addresses.join(", ")
             ));
         }
@@ -273,8 +273,8 @@ mod tests {
     fn directions(uplink: Outcome) -> (Directions, Watcher) {
         let mut watcher = Watcher::default();
         (1..=uplink.received).for_each(|us| watcher.latency(Direction::Uplink, us * 1000));
-        let unresolved = vec!["10.0.3.2".parse().unwrap()];
-        let report = LoadReport { uplink, downlink: Outcome::default(), unresolved };
+        let silent = vec!["10.0.3.1".parse().unwrap()];
+        let report = LoadReport { uplink, downlink: Outcome::default(), silent };
         (Directions::new(&report, &watcher), watcher)
     }
 
@@ -301,7 +301,7 @@ mod tests {
             "lost 5,",
             "\n  2 lost at the load's own port, which was read too late\n",
             "\n  3 error indications came: no session has a packet's TEID\n",
-            "has not asked for 10.0.3.2:",
+            "no reply came from 10.0.3.1:",
             "dray upf stats\n",
         ] {
             assert!(text.contains(part), "{part:?}: {text}");

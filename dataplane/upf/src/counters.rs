@@ -93,7 +93,8 @@ dray_datapath::counters! {
         TooBig = "too_big",
         /// There is no route to the destination.
         NoRoute = "no_route",
-        /// The Ethernet address of the next hop is not known.
+        /// The packet waited for the Ethernet address of the next hop for too long, or made room for
+        /// newer ones.
         NoNeighbour = "no_neighbour",
         /// The egress port did not take the packet.
         PortFull = "port_full",
@@ -112,7 +113,8 @@ dray_datapath::counters! {
         /// Control messages received and processed: ARP, neighbour discovery, echo requests, end
         /// markers, error indications.
         control,
-        /// Packets buffered; each is counted again when it is forwarded or dropped.
+        /// Packets that have waited for their session, or for the Ethernet address of their next hop;
+        /// each is counted again when it is forwarded or dropped.
         buffered,
         /// Outer packets reassembled from fragments.
         reassembled,

@@ -246,6 +246,31 @@ impl Interface {
         questions.filter_map(|(address, mac)| self.question(address, mac)).collect()
     }
 
+    /// Returns the frame to send at once when a packet has to wait for a hop, if there is one.
+    pub(crate) fn question_for(&self, hop: u16) -> Option<Vec<u8>> {
+        let (address, mac) = self.neighbours.question_for(hop)?;
+        self.question(address, mac)
+    }
+
+    /// Notes a frame that has arrived: if it is an IP packet from a silent neighbour's address, the
+    /// neighbour is asked soon. `frame` is its beginning. Returns true if it may be from one.
+    pub(crate) fn note_source(&self, frame: &[u8]) -> bool {
+        let Some(ethernet) = Ethernet::parse(frame) else { return false };
+        let bytes = &frame[ETHERNET_LEN..];
+        let source = match ethernet.ethertype {
+            ethertype::IPV4 => {
+                bytes.get(12..16).and_then(<[u8]>::first_chunk::<4>).map(|ip| IpAddr::from(*ip))
+            }
+            ethertype::IPV6 => {
+                bytes.get(8..24).and_then(<[u8]>::first_chunk::<16>).map(|ip| IpAddr::from(*ip))
+            }
+            _ => None,
+        };
+        let source = source
+            .filter(|source| ethernet.dst == self.mac && self.neighbours.may_be_silent(*source));
+        source.inspect(|source| self.neighbours.heard_of(*source)).is_some()
+    }
+
     /// Announces the interface's own addresses as soon as a peer is connected, and has it asked for all
     /// neighbours that have not replied. A learning switch would otherwise flood all frames to an
     /// address that has only ever received. Returns true if a peer has connected since the last call.

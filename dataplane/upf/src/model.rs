@@ -345,7 +345,7 @@ impl Model {
     pub(crate) fn commit(
         &mut self,
         draft: Draft,
-        end_marker: impl Fn(&Peer) -> Option<Vec<u8>>,
+        end_marker: impl Fn(&Peer) -> Option<(u16, Vec<u8>)>,
         made: impl Fn() -> u64,
         mut send: impl FnMut([Change; 2]),
         tell: impl Fn(u64, &Report),
@@ -384,7 +384,7 @@ impl Model {
         &mut self,
         step: Step,
         slot: u32,
-        marker: &impl Fn(&Peer) -> Option<Vec<u8>>,
+        marker: &impl Fn(&Peer) -> Option<(u16, Vec<u8>)>,
         tell: &impl Fn(u64, &Report),
     ) -> [Change; 2] {
         let Step { seid, compiled, end_marker } = step;

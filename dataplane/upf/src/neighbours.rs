@@ -9,9 +9,10 @@
 //!   for as long as it replies. When another station claims the IP address, the claim is counted as
 //!   refused, and the known station is asked soon: another one is believed only if the known one is
 //!   silent.
-//! * A question without a reply is repeated soon. A silent neighbour is asked less and less often, and
-//!   soon when it is heard of.
-//! * A neighbour that no route and no tunnel leads to is forgotten.
+//! * A question without a reply is repeated soon. A silent neighbour is asked less and less often, but
+//!   at once when it is heard of or a packet has to wait for it, and twice a second while packets wait.
+//! * A message or packet only makes it be asked; its Ethernet address is taken from replies alone.
+//! * A neighbour that no route and no tunnel leads to is forgotten, once no packet waits for it.
 //!
 //! Their Ethernet addresses are in memory that outlives the process: the next one sends to them at
 //! once, and asks whether they are still right.
@@ -26,7 +27,8 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use dray_shm::SharedWords;
@@ -40,7 +42,7 @@ pub(crate) const HOPS_MAX: usize = 16_384;
 /// Interval between rounds of questions, and from a neighbour's first question to the next one.
 pub(crate) const ROUND: Duration = Duration::from_millis(50);
 /// Rounds in half a second, the interval between questions after the first few. Messages from the
-/// network cause no more questions than one in this time.
+/// network, and packets that wait, cause no more questions than one in this time for each neighbour.
 const HALF_SECOND: u64 = 10;
 /// Number of unanswered questions after which a neighbour counts as absent: 3.25 seconds (at least
 /// three, as in RFC 4861, section 10).
@@ -49,9 +51,14 @@ const QUESTIONS: u32 = 9;
 const CONFIRM: u64 = 60 * HALF_SECOND;
 /// Maximum interval between questions to a silent neighbour, in half seconds, as a power of two.
 const PAUSE_BITS: u32 = 6;
+/// Maximum number of questions in a round for silent neighbours of an interface: packets to many
+/// absent ones must not flood the link.
+const SILENT_PER_ROUND: usize = 32;
 
 /// In place of the Ethernet address of a neighbour that has not replied to repeated questions.
 const SILENT: u64 = 1 << 48;
+/// Words of the filter of silent neighbours, a bit for each hash of an address.
+const FILTER: usize = 64;
 /// Words of the addresses of all neighbours.
 const WORDS: usize = 3 * HOPS_MAX;
 
@@ -60,6 +67,14 @@ const WORDS: usize = 3 * HOPS_MAX;
 pub(crate) struct Neighbours {
     words: SharedWords,
     state: Mutex<State>,
+    /// Number of times that an Ethernet address has become known.
+    learned: AtomicU64,
+    /// Number of packets that wait for each neighbour, and those for all that are not our own messages.
+    waiting: Box<[AtomicU32]>,
+    all_waiting: AtomicUsize,
+    /// Number of silent neighbours, and their [bits](filter_bit), as of the last round.
+    silent: AtomicUsize,
+    filter: [AtomicU64; FILTER],
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +86,8 @@ struct State {
     /// Numbers of forgotten neighbours.
     free: Vec<u16>,
     round: u64,
+    /// Number of questions for silent neighbours since the round began.
+    silent_asked: usize,
 }
 
 #[derive(Debug)]
@@ -84,14 +101,21 @@ struct Neighbour {
     left: u64,
     /// Number of questions since its last reply.
     asked: u32,
+    /// Round of the last question, if there was one.
+    last: Option<u64>,
     /// Round of the next question.
     next: u64,
 }
 
 impl Neighbour {
-    /// Has it asked at the next full half second, unless it is due sooner.
+    /// Returns the first round in which a packet or message may cause a question.
+    fn soonest(&self) -> u64 {
+        self.last.map_or(0, |last| last + HALF_SECOND)
+    }
+
+    /// Has it asked in the next round, or half a second after the last question.
     fn ask_soon(&mut self, round: u64) {
-        self.next = self.next.min((round + 1).next_multiple_of(HALF_SECOND));
+        self.next = self.next.min(self.soonest().max(round + 1));
     }
 }
 
@@ -116,7 +140,15 @@ pub(crate) type Question = (IpAddr, Option<MacAddr>);
 impl Neighbours {
     pub(crate) fn new() -> io::Result<Self> {
         let words = SharedWords::create("dray-neighbours", WORDS)?;
-        Ok(Self { words, state: Mutex::default() })
+        Ok(Self {
+            words,
+            state: Mutex::default(),
+            learned: AtomicU64::new(0),
+            waiting: (0..HOPS_MAX).map(|_| AtomicU32::new(0)).collect(),
+            all_waiting: AtomicUsize::new(0),
+            silent: AtomicUsize::new(0),
+            filter: [const { AtomicU64::new(0) }; FILTER],
+        })
     }
 
     /// Opens the addresses that another process has written.
@@ -149,7 +181,8 @@ impl Neighbours {
             return Some(*number);
         }
         let next = state.round;
-        let new = Neighbour { address, is_configured: false, users: 0, left: 0, asked: 0, next };
+        let (is_configured, last) = (false, None);
+        let new = Neighbour { address, is_configured, users: 0, left: 0, asked: 0, last, next };
         let number = match state.free.pop() {
             Some(number) => {
                 state.neighbours[usize::from(number)] = new;
@@ -192,14 +225,15 @@ impl Neighbours {
         neighbour.left = changes;
     }
 
-    /// Forgets neighbours that nothing leads to any more. All data threads must have `made` this
+    /// Forgets neighbours that nothing leads to and no packet waits for any more. All data threads must have `made` this
     /// many changes, and no change may be in preparation.
     pub(crate) fn forget(&self, made: u64) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, free, .. } = &mut *state;
         numbers.retain(|_, number| {
             let neighbour = &neighbours[usize::from(*number)];
-            let stays = neighbour.is_configured || neighbour.users > 0 || neighbour.left > made;
+            let is_used = neighbour.users > 0 || neighbour.left > made;
+            let stays = neighbour.is_configured || is_used || self.is_awaited(*number);
             if !stays {
                 self.set(*number, None);
                 free.push(*number);
@@ -219,10 +253,42 @@ impl Neighbours {
         self.words.words()[usize::from(hop)].load(Relaxed) == SILENT
     }
 
+    /// Returns the number of times that an Ethernet address has become known: unless it has changed, no
+    /// packet that waits may leave.
+    #[inline(always)]
+    pub(crate) fn learned(&self) -> u64 {
+        self.learned.load(Acquire)
+    }
+
+    /// Returns the number of packets that wait for neighbours, without our own messages.
+    pub(crate) fn waiting(&self) -> usize {
+        self.all_waiting.load(Relaxed)
+    }
+
+    /// Counts a packet that begins to wait for a hop, and may be our own message.
+    pub(crate) fn wait(&self, hop: u16, is_own: bool) {
+        self.waiting[usize::from(hop)].fetch_add(1, Release);
+        self.all_waiting.fetch_add(usize::from(!is_own), Relaxed);
+    }
+
+    /// Counts packets, or our own messages, that do not wait for a hop any more.
+    pub(crate) fn leave(&self, hop: u16, count: u16, are_own: bool) {
+        self.waiting[usize::from(hop)].fetch_sub(count.into(), Release);
+        self.all_waiting.fetch_sub(if are_own { 0 } else { count.into() }, Relaxed);
+    }
+
+    fn is_awaited(&self, hop: u16) -> bool {
+        self.waiting[usize::from(hop)].load(Acquire) > 0
+    }
+
     fn set(&self, hop: u16, mac: Option<MacAddr>) {
+        let is_known = mac.is_some();
         let MacAddr([a, b, c, d, e, f]) = mac.unwrap_or(MacAddr([0; 6]));
         let word = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-        self.words.words()[usize::from(hop)].store(word, Relaxed);
+        let before = self.words.words()[usize::from(hop)].swap(word, Relaxed);
+        if is_known && before != word {
+            self.learned.fetch_add(1, Release);
+        }
     }
 
     /// Processes a reply in which a station claims `address`: accepts or refuses it.
@@ -246,8 +312,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet mentions the
-    /// address but is not a reply to a question.
+    /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet is from the
+    /// address or mentions it, but is not a reply to a question.
     pub(crate) fn heard_of(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
@@ -260,34 +326,106 @@ impl Neighbours {
         }
     }
 
+    /// Returns true if some neighbours were silent in the last round.
+    #[inline(always)]
+    pub(crate) fn has_silent(&self) -> bool {
+        self.silent.load(Relaxed) > 0
+    }
+
+    /// Returns false if the address is certainly not that of a silent neighbour.
+    pub(crate) fn may_be_silent(&self, address: IpAddr) -> bool {
+        let (word, bit) = filter_bit(address);
+        self.filter[word].load(Relaxed) & bit != 0
+    }
+
+    /// Returns the question to ask at once, if there is one, when a packet has to wait for a hop. Later
+    /// ones come in [rounds](Self::questions).
+    pub(crate) fn question_for(&self, hop: u16) -> Option<Question> {
+        // A data thread does not wait for the lock: the question comes in the next round.
+        let mut state = self.state.try_lock().ok()?;
+        let State { neighbours, round, silent_asked, .. } = &mut *state;
+        let neighbour = &mut neighbours[usize::from(hop)];
+        if self.mac_of(hop).is_some() || neighbour.soonest() > *round {
+            return None;
+        }
+        if self.is_silent(hop) {
+            (*silent_asked < SILENT_PER_ROUND).then_some(())?;
+            *silent_asked += 1;
+        }
+        Some(self.ask(hop, neighbour, *round))
+    }
+
+    /// Counts a question and returns it.
+    fn ask(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Question {
+        neighbour.asked = neighbour.asked.saturating_add(1);
+        neighbour.last = Some(round);
+        neighbour.next = round + pause(neighbour.asked);
+        if neighbour.asked > QUESTIONS {
+            self.words.words()[usize::from(number)].store(SILENT, Relaxed);
+        }
+        (neighbour.address, self.mac_of(number))
+    }
+
     /// Has all questions without a reply asked in the next round, as if they were new: a peer has
     /// connected, which has not received them.
     pub(crate) fn begin_again(&self) {
         let mut state = lock(&self.state);
         let open = state.neighbours.iter_mut().filter(|neighbour| neighbour.asked > 0);
-        open.for_each(|neighbour| (neighbour.asked, neighbour.next) = (0, 0));
+        open.for_each(|neighbour| {
+            (neighbour.asked, neighbour.last, neighbour.next) = (0, None, 0);
+        });
     }
 
-    /// Starts a round and returns its questions.
+    /// Starts a round and returns its questions. Of the silent neighbours, those are asked first whose
+    /// last question is longest ago.
     pub(crate) fn questions(&self) -> Vec<Question> {
         let mut state = lock(&self.state);
         state.round += 1;
-        let State { numbers, neighbours, round, .. } = &mut *state;
-        let mut questions = Vec::new();
-        for number in numbers.values() {
-            let neighbour = &mut neighbours[usize::from(*number)];
-            if neighbour.is_configured || neighbour.next > *round {
+        let State { numbers, neighbours, round, silent_asked, .. } = &mut *state;
+        let (mut questions, mut silent, mut silent_due) = (Vec::new(), 0, Vec::new());
+        let mut filter = [0; FILTER];
+        for number in numbers.values().copied() {
+            let neighbour = &mut neighbours[usize::from(number)];
+            let is_silent = self.is_silent(number);
+            if is_silent {
+                let (word, bit) = filter_bit(neighbour.address);
+                filter[word] |= bit;
+                silent += 1;
+            }
+            let is_wanted = self.is_awaited(number)
+                && self.mac_of(number).is_none()
+                && neighbour.soonest() <= *round;
+            if neighbour.is_configured || neighbour.next > *round && !is_wanted {
                 continue;
             }
-            neighbour.asked = neighbour.asked.saturating_add(1);
-            neighbour.next = *round + pause(neighbour.asked);
-            if neighbour.asked > QUESTIONS {
-                self.words.words()[usize::from(*number)].store(SILENT, Relaxed);
+            match is_silent {
+                true => silent_due.push((neighbour.last, number)),
+                false => questions.push(self.ask(number, neighbour, *round)),
             }
-            questions.push((neighbour.address, self.mac_of(*number)));
         }
+        silent_due.sort_unstable();
+        silent_due.truncate(SILENT_PER_ROUND);
+        *silent_asked = silent_due.len();
+        questions.extend(
+            silent_due
+                .into_iter()
+                .map(|(_, number)| self.ask(number, &mut neighbours[usize::from(number)], *round)),
+        );
+        self.silent.store(silent, Relaxed);
+        self.filter.iter().zip(filter).for_each(|(word, bits)| word.store(bits, Relaxed));
         questions
     }
+}
+
+/// Returns the bit of an address in the filter of silent neighbours: its word, and a mask.
+fn filter_bit(address: IpAddr) -> (usize, u64) {
+    let number = match address {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64 ^ address.to_bits() as u64,
+    };
+    // The highest bits of a product depend on all bits of its factors.
+    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - 12);
+    ((hash >> 6) as usize % FILTER, 1 << (hash & 63))
 }
 
 impl AsFd for Neighbours {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
 use dray_port::{Frame, LinkState, LinkStatus, Port, Receive, clock};
+use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
 use dray_wire::gtpu::Direction;
@@ -23,7 +24,9 @@ use crate::interface::Interface;
 use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
-use crate::path::{Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Uplink, Waiting};
+use crate::path::{
+    Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Unresolved, Uplink, Waiting,
+};
 use crate::recorder::{Pages, PortRecorder};
 use crate::session::{Peer, Report};
 use crate::succession::Succession;
@@ -217,7 +220,9 @@ impl Upf {
             let published = counters[direction as usize].clone();
             let of = (worker, sharing);
             let (sessions, teller) = ((sessions, changes), teller.clone());
-            let mut lane = Lane::new(direction, of, ends, sessions, published, teller);
+            let frame_max = ETHERNET_LEN + ends.1.mtu;
+            let unresolved = Unresolved::new(config.buffer_packets, frame_max);
+            let mut lane = Lane::new(direction, of, ends, sessions, published, teller, unresolved);
             lane.tap = taps[direction as usize * workers + worker].clone();
             wires[direction as usize].push(wire);
             lane
@@ -234,8 +239,9 @@ impl Upf {
         let uplink = uplink.collect();
         let downlink = deal(n6_rx, workers).into_iter().zip(of_uplink).enumerate();
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
-            let store = Store::new(waiting.clone(), frame_max);
-            let downlink = Downlink { store, of_uplink, is_of_uplink: false };
+            let store = Store::new(config.buffer_packets, frame_max, lifetime);
+            let waiting = waiting.clone();
+            let downlink = Downlink { store, waiting, of_uplink, is_of_uplink: false };
             let lane = lane(Direction::Downlink, worker);
             Worker::new(rx, lane, State::Downlink(Box::new(downlink)))
         });
@@ -331,9 +337,12 @@ impl Upf {
         dray_datapath::check_alive(threads, wake)
     }
 
-    /// Returns the number of packets that are buffered now.
+    /// Returns the number of packets that are buffered now: that wait for their session, or for the
+    /// Ethernet address of their next hop.
     pub fn buffered(&self) -> usize {
-        self.waiting.total()
+        let interfaces = [&self.n3, &self.n6];
+        let unresolved = interfaces.map(|interface| interface.neighbours.waiting());
+        self.waiting.total() + unresolved.iter().sum::<usize>()
     }
 
     /// Returns the captures of its frames.
@@ -383,13 +392,14 @@ impl Upf {
         Ok(())
     }
 
-    /// Returns the frame with the last message into a tunnel.
-    fn end_marker(&self, peer: &Peer) -> Option<Vec<u8>> {
+    /// Returns the frame with the last message into a tunnel, and its next hop; the destination of the frame
+    /// is 0.
+    fn end_marker(&self, peer: &Peer) -> Option<(u16, Vec<u8>)> {
         let own = self.n3.address_for(peer.address)?;
         let message = gtpu::end_marker(peer.teid);
         let packet = packet::datagram(own, peer.address, gtpu::PORT, &message)?;
         let kind = if own.is_ipv4() { ethertype::IPV4 } else { ethertype::IPV6 };
-        Some(self.n3.frame(self.n3.mac_of(peer.hop)?, kind, &packet))
+        Some((peer.hop, self.n3.frame(MacAddr([0; 6]), kind, &packet)))
     }
 
     /// Returns the counters of the uplink, as published periodically.

@@ -138,6 +138,7 @@ pub(crate) fn run(
     }
     for worker in workers {
         worker.lane.give_up();
+        worker.lane.abandon();
         worker.publish();
     }
     Ok(())

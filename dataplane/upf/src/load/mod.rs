@@ -4,6 +4,7 @@
 mod check;
 mod notice;
 mod packet;
+mod stations;
 
 use std::collections::HashSet;
 use std::io;
@@ -14,11 +15,7 @@ use std::time::Duration;
 use dray_datapath::{ArrivalClock, Arrivals};
 use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
 use dray_wire::MacAddr;
-use dray_wire::arp::Arp;
-use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
-use dray_wire::icmp::Discovery;
-use dray_wire::ip::Packet;
 use serde::Serialize;
 
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
@@ -26,6 +23,7 @@ use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use check::{Checked, Checker};
 use notice::Notice;
 use packet::Packets;
+use stations::{Heard, Stations};
 
 pub use packet::{LEN_MAX, LEN_MIN};
 
@@ -33,13 +31,18 @@ pub use packet::{LEN_MAX, LEN_MIN};
 const BURST: usize = 32;
 /// Time without an arrival after which packets in flight count as lost.
 const DRAIN: Duration = Duration::from_millis(500);
-/// Maximum time to wait until the user plane function has resolved all its neighbours.
+/// Maximum time to wait until the user plane function has replied, and resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the user is told what the load waits for.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Time without a question after which the user plane function has received all replies. It repeats
 /// its first question after 50 ms, and the second after 100 ms.
 const ANSWER: Duration = Duration::from_millis(150);
+/// Time after a reply of the user plane function without a question: it knows its neighbours. It asks for
+/// one that it has heard of within half a second.
+const KNOWN: Duration = Duration::from_secs(1);
+/// Interval between announcements.
+const ANNOUNCE: Duration = Duration::from_millis(500);
 
 /// Settings of a load.
 #[derive(Clone, Copy, Debug)]
@@ -106,9 +109,8 @@ pub struct LoadReport {
     pub uplink: Outcome,
     /// From the data network to the users.
     pub downlink: Outcome,
-    /// Addresses of gNBs and routers that the user plane function has not resolved before the load:
-    /// it knew them already, or it does not receive what the load sends.
-    pub unresolved: Vec<IpAddr>,
+    /// Addresses of the user plane function that did not reply before the load.
+    pub silent: Vec<IpAddr>,
 }
 
 /// Receives what a load has to say while it runs.
@@ -127,13 +129,10 @@ struct Side {
     tx: Vec<(Box<dyn Transmit>, Packets)>,
     /// Index of the queue that sends next.
     turn: usize,
-    mac: MacAddr,
-    /// Addresses that the user plane function may resolve.
-    addresses: HashSet<IpAddr>,
-    /// Addresses that it has not resolved yet.
-    awaited: HashSet<IpAddr>,
-    /// Tick at which it was last sent a reply.
-    replied: u64,
+    /// The gNBs, or the routers.
+    stations: Stations,
+    /// Tick of the last announcement; 0: none.
+    announced: u64,
     /// Checks the packets that this side receives.
     checker: Checker,
     /// Length of the frames on N6 in bytes.
@@ -162,8 +161,6 @@ impl Side {
             Uplink => (&config.n3, Downlink),
             Downlink => (&config.n6, Uplink),
         };
-        let mut awaited = addresses.clone();
-        known.neighbours.iter().for_each(|neighbour| _ = awaited.remove(&neighbour.address));
         let mut rx = port.rx;
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
         let queues = port.tx.len();
@@ -178,10 +175,8 @@ impl Side {
             rx,
             tx,
             turn: 0,
-            mac,
-            addresses,
-            awaited,
-            replied: 0,
+            stations: Stations::new(mac, addresses, known),
+            announced: 0,
             checker,
             len: len as u64,
             outcome: Outcome::default(),
@@ -208,10 +203,36 @@ impl Side {
         if !self.tx[0].0.is_ready() {
             return Some(format!("nothing is connected at {name}"));
         }
-        let mut awaited: Vec<_> = self.awaited.iter().map(ToString::to_string).collect();
-        awaited.sort_unstable();
-        let what = format!("it has not asked on {name} for {}", awaited.join(", "));
-        (!awaited.is_empty()).then_some(what)
+        let mut silent: Vec<_> = self.stations.silent().map(|own| own.to_string()).collect();
+        silent.sort_unstable();
+        let what = format!("no reply on {name} from {}", silent.join(", "));
+        (!silent.is_empty()).then_some(what)
+    }
+
+    /// Announces the stations now and then, until the user plane function knows them.
+    fn announce(&mut self, now: u64) -> io::Result<()> {
+        let is_due = now.saturating_sub(self.announced) >= clock::to_ticks(ANNOUNCE);
+        let is_needed = self.announced == 0 || is_due && !self.is_settled(now);
+        if !is_needed || !self.tx[0].0.is_ready() {
+            return Ok(());
+        }
+        self.announced = now;
+        let frames = self.stations.announcements();
+        for chunk in frames.chunks(BURST) {
+            let batch: Batch<'_> = chunk.iter().map(|frame| Frame::from(&frame[..])).collect();
+            // Those that are not taken come the next time.
+            self.tx[0].0.transmit(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if the user plane function has received the Ethernet addresses of all stations, or
+    /// knew them.
+    fn is_settled(&self, now: u64) -> bool {
+        let silence = now.saturating_sub(self.stations.heard);
+        let has_replied = self.stations.silent().next().is_none();
+        let enough = if self.stations.are_known() { ANSWER } else { KNOWN };
+        has_replied && silence >= clock::to_ticks(enough)
     }
 
     /// Sends up to `count` packets on the next queue; returns how many were taken.
@@ -229,20 +250,7 @@ impl Side {
 
     /// Receives and checks frames, and replies to requests for our addresses.
     fn receive(&mut self, watch: &mut dyn Watch) -> io::Result<bool> {
-        let Self {
-            rx,
-            tx,
-            mac,
-            addresses,
-            awaited,
-            replied,
-            checker,
-            len,
-            outcome,
-            receiving,
-            notices,
-            ..
-        } = self;
+        let Self { rx, tx, stations, checker, len, outcome, receiving, notices, .. } = self;
         let mut scratch = scratch();
         let mut worked = false;
         for rx in rx {
@@ -258,15 +266,18 @@ impl Side {
                         Checked::Wrong => continue,
                         Checked::Foreign => {}
                     }
-                    if let Some((address, answer)) = answer(*mac, addresses, bytes) {
-                        // If the reply is lost, the UPF asks again, so only a reply that was sent
-                        // counts.
-                        let answer = [Frame::from(&answer[..])];
-                        if matches!(tx[0].0.transmit(&answer), Ok(1)) {
-                            awaited.remove(&address);
-                            *replied = now;
+                    match stations.hear(bytes) {
+                        Some(Heard::Question(address, answer)) => {
+                            // If the reply is lost, the UPF asks again, so only a reply that was
+                            // sent counts.
+                            let answer = [Frame::from(&answer[..])];
+                            if matches!(tx[0].0.transmit(&answer), Ok(1)) {
+                                stations.answered(address);
+                            }
+                            continue;
                         }
-                        continue;
+                        Some(Heard::Reply) => continue,
+                        None => {}
                     }
                     match Notice::read(bytes) {
                         Some(notice) => notices[notice as usize] += 1,
@@ -279,34 +290,6 @@ impl Side {
         }
         Ok(worked)
     }
-}
-
-/// Returns the reply to a request for one of `addresses`, which are all at `mac`, with that
-/// address.
-fn answer(mac: MacAddr, addresses: &HashSet<IpAddr>, frame: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
-    let asker = Ethernet::parse(frame)?;
-    let bytes = &frame[ETHERNET_LEN..];
-    let (address, packet) = match asker.ethertype {
-        ethertype::ARP => {
-            let arp = Arp::parse(bytes).filter(|arp| arp.is_request)?;
-            let target = arp.target.1;
-            let reply = Arp { is_request: false, sender: (mac, target), target: arp.sender };
-            (target.into(), reply.to_bytes().to_vec())
-        }
-        ethertype::IPV6 => {
-            let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            let Discovery::Solicitation { target, .. } = Discovery::parse(&packet, bytes)? else {
-                return None;
-            };
-            let reply = Discovery::Advertisement { target, mac };
-            (target.into(), reply.to_packet(target, packet.src.into()))
-        }
-        _ => return None,
-    };
-    addresses.contains(&address).then_some(())?;
-    let mut header = [0; ETHERNET_LEN];
-    Ethernet { dst: asker.src, src: mac, ethertype: asker.ethertype }.write(&mut header);
-    Some((address, [&header[..], &packet].concat()))
 }
 
 /// A load with its ports open.
@@ -398,41 +381,43 @@ impl Load {
                 ..outcome
             })
         };
-        let unresolved = self.gnbs.awaited.union(&self.network.awaited).copied();
-        let mut unresolved: Vec<_> = unresolved.collect();
-        unresolved.sort_unstable();
+        let silent = self.gnbs.stations.silent().chain(self.network.stations.silent());
+        let mut silent: Vec<_> = silent.collect();
+        silent.sort_unstable();
         Ok(LoadReport {
             uplink: finish(&self.gnbs, &self.network, sent[0], &sending[0])?,
             downlink: finish(&self.network, &self.gnbs, sent[1], &sending[1])?,
-            unresolved,
+            silent,
         })
     }
 
-    /// Replies until the user plane function has resolved all neighbours, so that no packet is lost
-    /// for an unknown address.
+    /// Announces the stations and replies until the user plane function has resolved all neighbours, so
+    /// that no packet has to wait for an unknown address.
     fn settle(&mut self, stop: &AtomicBool, watch: &mut dyn Watch) -> io::Result<()> {
         let start = clock::ticks();
-        let mut last = start;
         let mut silence = clock::to_ticks(SILENCE);
-        let (patience, answer) = (clock::to_ticks(PATIENCE), clock::to_ticks(ANSWER));
-        while clock::ticks() - last < answer && !stop.load(Ordering::Relaxed) {
-            self.gnbs.receive(watch)?;
-            self.network.receive(watch)?;
-            let asked = self.gnbs.awaited.is_empty() && self.network.awaited.is_empty();
-            let waited = clock::ticks() - start;
-            if !asked && waited < patience {
-                last = clock::ticks();
+        let patience = clock::to_ticks(PATIENCE);
+        while !stop.load(Ordering::Relaxed) {
+            let now = clock::ticks();
+            let waited = now - start;
+            let sides = [&mut self.gnbs, &mut self.network];
+            let mut is_settled = true;
+            for side in sides {
+                side.announce(now)?;
+                side.receive(watch)?;
+                is_settled &= side.is_settled(clock::ticks());
             }
-            last = last.max(self.gnbs.replied).max(self.network.replied);
-            if !asked && waited > silence {
+            if is_settled || waited > patience {
+                break;
+            }
+            if waited > silence {
                 silence = u64::MAX;
                 let obstacles = [self.gnbs.obstacle("N3"), self.network.obstacle("N6")];
                 let why: Vec<_> = obstacles.into_iter().flatten().collect();
-                let most = PATIENCE.as_secs();
-                watch.waiting(&format!(
-                    "the user plane function, at most {most} s: {}",
-                    why.join(", and ")
-                ));
+                if !why.is_empty() {
+                    let (most, why) = (PATIENCE.as_secs(), why.join(", and "));
+                    watch.waiting(&format!("the user plane function, at most {most} s: {why}"));
+                }
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,10 +1,12 @@
 //! Downlink: from N6 into the tunnels on N3.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use arrayvec::ArrayVec;
 use dray_port::{Frame, ahead, clock};
+use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::gtpu;
 use dray_wire::icmp::Problem;
@@ -16,12 +18,11 @@ use super::head::{LOOK, PACKET, ROOM};
 use super::lane::{self, CHUNK, DIVIDED_MAX, Lane, Leaving, Unread};
 use super::passes::{self, Passes, Stop};
 use super::sessions::Change;
-use super::store::Store;
+use super::store::{Store, Waiting};
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
-use crate::interface::Interface;
 use crate::matcher::{Probe, qfis};
 use crate::session::{Rule, Session};
 
@@ -29,6 +30,7 @@ mod tunnel;
 
 pub(crate) struct Downlink {
     pub(crate) store: Store,
+    pub(crate) waiting: Arc<Waiting>,
     pub(crate) of_uplink: Receiver<ForUser>,
     /// True while the frame in process comes from the uplink, and so is sent in our own name.
     pub(crate) is_of_uplink: bool,
@@ -148,10 +150,11 @@ impl Passes for Downlink {
         if packet.len + outer_len > to.mtu {
             return Err(too_long(&packet, to.mtu - outer_len));
         }
-        let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(to, peer.hop))?;
+        let mac = lane.mac_of(peer.hop);
         lane.admit(item.slot, &rule, packet.len, now)?;
         let Lane { heads, to, scratch, .. } = lane;
         let head = &mut heads[usize::from(item.frame)].0;
+        let dst = mac.unwrap_or_else(|| asker(head, self.is_of_uplink));
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         // Length of the parsed beginning of the packet, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
@@ -165,11 +168,15 @@ impl Passes for Downlink {
             let rest = &frame.bytes(scratch)[ETHERNET_LEN + checked..ETHERNET_LEN + packet.len];
             tunnel.write_checksum(&mut head[..PACKET + checked], rest);
         }
-        Ok(Leaving {
+        let leaving = Leaving {
             frame: item.frame,
             head: ((ROOM - outer_len) as u16, (PACKET + checked) as u16),
             body: ((ETHERNET_LEN + checked) as u16, (ETHERNET_LEN + packet.len) as u16),
-        })
+        };
+        match mac {
+            Some(_) => Ok(leaving),
+            None => Err(Stop::Wait(leaving, peer.hop)),
+        }
     }
 
     /// Sends the fragments into the packet's tunnel. The user's packet itself is fragmented, so
@@ -187,11 +194,12 @@ impl Passes for Downlink {
         let rule = *find(session, &packet).ok_or(DropReason::NoRule)?;
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let to = lane.to.clone();
-        let dst = to.mac_of(peer.hop).ok_or_else(|| no_neighbour(&to, peer.hop))?;
+        let mac = lane.mac_of(peer.hop);
         lane.admit(item.slot, &rule, packet.len, now)?;
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
         let head = &mut lane.heads[usize::from(item.frame)].0;
+        let dst = mac.unwrap_or_else(|| asker(head, self.is_of_uplink));
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
@@ -208,7 +216,8 @@ impl Passes for Downlink {
         };
         let mtu = to.mtu - outer_len;
         let whole = (frame, ETHERNET_LEN, &packet);
-        match lane.divide(whole, &copy[..checked], mtu, front) {
+        let hop = mac.is_none().then_some(peer.hop);
+        match lane.divide(whole, &copy[..checked], mtu, hop, front) {
             true => Ok(()),
             false => Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu as u16))),
         }
@@ -223,27 +232,38 @@ impl Passes for Downlink {
                 lane.dropped(reason, frame);
                 self.tell(lane, frame, problem);
             }
-            Stop::Divide | Stop::Copy => {}
+            Stop::Divide | Stop::Copy | Stop::Wait(..) => {}
         }
+    }
+
+    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
+        let from = lane.from.clone();
+        lane.tell(Problem::Unreachable, || {
+            let packet = tunnel::user_packet(frame).unwrap_or_default();
+            let (version, asker) = (packet.first().map_or(0, |byte| byte >> 4), &frame[..6]);
+            let kind = if version == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
+            [&from.mac.0[..], asker, &kind.to_be_bytes(), packet].concat()
+        });
     }
 
     /// Releases buffered packets that need not wait any more.
     fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         // Buffered packets are forwarded below, so the end markers have to be sent first.
-        for frame in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
-            lane.to.transmit(&lane.tap, lane.worker, &[Frame::from(&frame[..])]);
+        for (hop, frame) in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
+            lane.post(*hop, frame);
         }
         lane.sessions.apply(change);
         let session = &mut lane.sessions.slots[change.slot as usize];
         if !session.buffers() {
-            self.store.waiting.forget_report(change.slot);
+            self.waiting.forget_report(change.slot);
         }
         if session.waiting == 0 {
             return;
         }
         let mut waiting = std::mem::take(&mut session.waiting);
         if session.rules.is_empty() {
-            let gone = self.store.forget(change.slot, &mut waiting);
+            let gone = self.store.forget(&mut waiting);
+            self.waiting.remove(change.slot, gone);
             lane.counters.drops.add(DropReason::SessionGone, gone.into());
             return;
         }
@@ -255,7 +275,7 @@ impl Passes for Downlink {
         // in order.
         let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
         frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(lane, chunk, false));
-        store.forget(change.slot, &mut leaving);
+        self.waiting.remove(change.slot, store.forget(&mut leaving));
         self.store = store;
     }
 }
@@ -285,7 +305,7 @@ impl Downlink {
         prefix: u64,
         user: Ipv6Addr,
     ) -> Result<(), DropReason> {
-        let Lane { sessions, heads, from, to, .. } = lane;
+        let Lane { sessions, from, .. } = &*lane;
         let slot = sessions.table.find(prefix).ok_or(DropReason::NoSession)?;
         let session = &sessions.slots[slot as usize];
         let own = router::link_local(from.mac);
@@ -294,12 +314,13 @@ impl Downlink {
         let ends = Ends { protocol: protocol::ICMPV6, remote, local };
         let (teid, qfis) = (0, qfis(None));
         let probe = || Probe { teid, qfis, tos: 0, ends };
-        let rule = session.find(None, probe).ok_or(DropReason::NoRule)?;
+        let rule = *session.find(None, probe).ok_or(DropReason::NoRule)?;
         if rule.action != Action::Forward {
             return Err(DropReason::Rule);
         }
         let peer = session.tunnels[usize::from(rule.tunnel)];
-        let dst = to.mac_of(peer.hop).ok_or(DropReason::NoNeighbour)?;
+        let mac = lane.mac_of(peer.hop);
+        let Lane { heads, from, to, .. } = lane;
         let outer_len = Tunnel::headers_len(&peer, rule.qfi);
         // The user's own packets have to fit the MTU of N6 as well.
         let mtu = (to.mtu - outer_len).min(from.mtu);
@@ -307,6 +328,7 @@ impl Downlink {
         let packet = router::advertisement(own, user, prefix, mtu as u32);
         let packet = packet.ok_or(DropReason::TooBig)?;
         let flow = Flow { tos: 0, src_port: gtpu::PORT };
+        let dst = mac.unwrap_or(MacAddr([0; 6]));
         let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow };
         let head = &mut heads[0].0[..PACKET];
         tunnel.write(&mut head[ROOM - outer_len..], packet.len());
@@ -314,6 +336,12 @@ impl Downlink {
             tunnel.write_checksum(head, &packet);
         }
         let head = ((ROOM - outer_len) as u16, PACKET as u16);
+        if mac.is_none() {
+            let message = [&heads[0].0[ROOM - outer_len..PACKET], &packet].concat();
+            lane.post(peer.hop, &message);
+            lane.counters.router_advertisements += 1;
+            return Ok(());
+        }
         let leaving = Leaving { frame: 0, head, body: (0, packet.len() as u16) };
         lane.transmit(&[Frame::from(&packet[..])], &[leaving].into_iter().collect());
         lane.counters.router_advertisements += 1;
@@ -385,13 +413,18 @@ impl Downlink {
         now: u64,
     ) -> Stop {
         let session = &mut lane.sessions.slots[slot as usize];
-        if self.store.waiting.must_report(slot, now)
+        if self.waiting.must_report(slot, now)
             && !lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
         {
-            self.store.waiting.forget_report(slot);
+            self.waiting.forget_report(slot);
         }
-        match self.store.keep(slot, &mut session.waiting, frame, ETHERNET_LEN + len, now) {
-            Ok(()) => Stop::Kept,
+        let len = ETHERNET_LEN + len;
+        let room = self.store.check_room(len).and_then(|()| self.waiting.add(slot));
+        match room {
+            Ok(()) => {
+                self.store.keep(slot, &mut session.waiting, frame, len, now);
+                Stop::Kept
+            }
             Err(reason) => reason.into(),
         }
     }
@@ -410,7 +443,8 @@ impl Downlink {
         for _ in 0..CHUNK {
             let Some(slot) = self.store.expired(now) else { break };
             let session = &mut lane.sessions.slots[slot as usize];
-            self.store.forget_first(slot, &mut session.waiting);
+            self.store.forget_first(&mut session.waiting);
+            self.waiting.remove(slot, 1);
             lane.counters.drops.add(DropReason::BufferExpired, 1);
         }
     }
@@ -463,12 +497,12 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     })
 }
 
-/// Handles an unknown Ethernet address of the next hop. The sender is told only if the hop is
-/// silent, not while it is still being asked for.
+/// Returns the source of the frame whose beginning is in `head`, which is told if its packet waits for a
+/// next hop in vain; 0 for a packet of our own.
 #[cold]
-fn no_neighbour(to: &Interface, hop: u16) -> Stop {
-    match to.is_silent(hop) {
-        true => Stop::Tell(DropReason::NoNeighbour, Problem::Unreachable),
-        false => DropReason::NoNeighbour.into(),
-    }
+fn asker(head: &[u8], is_own: bool) -> MacAddr {
+    let Some(Ethernet { src, .. }) = Ethernet::parse(&head[ROOM..]).filter(|_| !is_own) else {
+        return MacAddr([0; 6]);
+    };
+    src
 }

@@ -6,19 +6,22 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use dray_capture::{Side, Tap};
 use dray_port::{Frame, Scratch, clock, scratch};
+use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::fragment::{Fragments, IPV4_HEADER_MAX};
 use dray_wire::gtpu::Direction;
 use dray_wire::icmp::{self, Problem};
-use dray_wire::ip::{PORTS_LEN, Packet, Version, protocol};
+use dray_wire::ip::{IPV6_LEN, PORTS_LEN, Packet, Version, protocol};
 
 use super::head::{Head, LOOK, PACKET, ROOM};
 use super::held::Held;
 use super::sessions::{Changes, Sessions};
+use super::unresolved::{self, Lost, Unresolved};
 use crate::counters::{Counters, DropReason, Ledger, account};
 use crate::event::Teller;
 use crate::interface::Interface;
 use crate::meter::{OwnMeter, Sharing};
+use crate::neighbours::HOPS_MAX;
 use crate::session::{Counting, Report, Rule};
 /// Number of packets that go through the passes together: what is prefetched for the last of them
 /// is still in the first-level cache when it is used.
@@ -52,10 +55,15 @@ pub(crate) struct Lane {
     pieces: Box<[Head]>,
     pub(super) scratch: Scratch,
     held: Held,
+    /// Packets that wait for the Ethernet address of their next hop.
+    pub(super) unresolved: Unresolved,
     /// Tick at which the egress port last took a packet.
     moved: u64,
     answers: OwnMeter,
 }
+
+/// Maximum number of silent neighbours looked up for a chunk of received frames.
+const NOTES: usize = 4;
 
 /// Maximum length of the beginning of a fragmented IPv4 packet: its header and ports.
 pub(super) const DIVIDED_MAX: usize = IPV4_HEADER_MAX + PORTS_LEN;
@@ -110,6 +118,7 @@ impl Lane {
         (sessions, changes): (Sessions, Changes),
         published: Arc<Ledger>,
         teller: Teller,
+        unresolved: Unresolved,
     ) -> Self {
         Self {
             direction,
@@ -127,6 +136,7 @@ impl Lane {
             pieces: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             scratch: scratch(),
             held: Held::new(),
+            unresolved,
             moved: 0,
             answers: OwnMeter::new(ANSWERS_KBPS),
         }
@@ -180,6 +190,109 @@ impl Lane {
         self.counters.drops.add(DropReason::PortFull, count as u64);
     }
 
+    /// See [`Unresolved::mac_of`].
+    #[inline(always)]
+    pub(super) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
+        self.unresolved.mac_of(&self.to, hop)
+    }
+
+    /// Returns true if packets wait for next hops.
+    #[inline(always)]
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.unresolved.is_empty()
+    }
+
+    /// Has a packet wait for a next hop. Returns another one that was dropped for it if its sender has to
+    /// be told.
+    #[cold]
+    pub(super) fn wait(
+        &mut self,
+        frame: &Frame<'_>,
+        leaving: &Leaving,
+        hop: u16,
+    ) -> Option<Vec<u8>> {
+        let Self { heads, to, worker, tap, unresolved, counters, .. } = self;
+        let frame = leaving.frame(frame, heads);
+        wait(&frame, hop, (to, *worker, tap), unresolved, counters)
+    }
+
+    /// Transmits a message of our own to a next hop, or has it wait. The destination in its Ethernet
+    /// header is 0.
+    #[cold]
+    pub(super) fn post(&mut self, hop: u16, message: &[u8]) {
+        let mac = self.mac_of(hop);
+        let Self { to, worker, tap, unresolved, counters, .. } = self;
+        let message = Frame::from(message);
+        match mac {
+            Some(MacAddr(mac)) => {
+                let message = message.with_head(&mac, mac.len()..message.len());
+                to.transmit(tap, *worker, &[message]);
+            }
+            // Nobody is told of a packet that had to make room.
+            None => _ = wait(&message, hop, (to, *worker, tap), unresolved, counters),
+        }
+    }
+
+    /// Transmits packets whose next hop has an Ethernet address now; returns true if there were any.
+    pub(super) fn release_resolved(&mut self) -> bool {
+        let learned = self.to.neighbours.learned();
+        if std::mem::replace(&mut self.unresolved.learned, learned) == learned {
+            return false;
+        }
+        let mut any = false;
+        for hop in 0..HOPS_MAX as u16 {
+            while self.unresolved.is_awaited(hop)
+                && let Some(mac) = self.to.mac_of(hop)
+            {
+                self.make_room(CHUNK);
+                let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
+                unresolved.release(hop, mac, |frames, are_own| {
+                    match are_own {
+                        true => _ = to.transmit(tap, *worker, frames),
+                        false => send(frames, (to, *worker, tap), held, counters, moved),
+                    }
+                    to.neighbours.leave(hop, frames.len() as u16, are_own);
+                });
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Drops a packet that has waited for its next hop for too long; `None` if there is none. Returns its
+    /// frame if its sender has to be told.
+    pub(super) fn expire(&mut self, now: u64) -> Option<Option<Vec<u8>>> {
+        let Self { to, tap, unresolved, counters, .. } = self;
+        let mut told = None;
+        let lost =
+            |lost: Lost<'_>| told = lose(&lost, to, tap, counters).then(|| lost.frame.to_vec());
+        unresolved.expire(now, lost).then_some(told)
+    }
+
+    /// Drops all packets that wait for next hops.
+    pub(crate) fn abandon(&mut self) {
+        while self.expire(u64::MAX).is_some() {}
+    }
+
+    /// Has neighbours that are silent asked soon if they have sent one of `frames`.
+    #[inline(always)]
+    pub(super) fn note_sources(&self, frames: &[Frame<'_>]) {
+        if self.from.neighbours.has_silent() {
+            self.note_silent(frames);
+        }
+    }
+
+    #[cold]
+    fn note_silent(&self, frames: &[Frame<'_>]) {
+        let mut beginning = [0; ETHERNET_LEN + IPV6_LEN];
+        let from_silent = frames.iter().filter(|frame| {
+            let len = frame.len().min(beginning.len());
+            frame.copy_from(0, &mut beginning[..len]);
+            self.from.note_source(&beginning[..len])
+        });
+        from_silent.take(NOTES).for_each(drop);
+    }
+
     /// Transmits the packets in `departures`.
     #[inline]
     pub(super) fn transmit(&mut self, frames: &[Frame<'_>], departures: &Departures) {
@@ -197,13 +310,15 @@ impl Lane {
     /// false if it must not be fragmented. `checked` are its first bytes as they are to be
     /// transmitted, at least its header. `front` writes what precedes a fragment. It gets memory
     /// that ends with the fragment's first bytes, which begin at [`PACKET`], and the remaining
-    /// bytes of the fragment; it returns the position where the frame begins.
+    /// bytes of the fragment; it returns the position where the frame begins. With a `hop`, fragments
+    /// wait for the Ethernet address of that next hop.
     #[cold]
     pub(super) fn divide(
         &mut self,
         (frame, at, packet): (&Frame<'_>, usize, &Packet),
         checked: &[u8],
         mtu: usize,
+        hop: Option<u16>,
         front: impl Fn(&mut [u8], &[u8]) -> usize,
     ) -> bool {
         let (header, ports) = checked.split_at(packet.header_len);
@@ -227,9 +342,16 @@ impl Lane {
         }
         self.counters.fragmented += 1;
         self.make_room(leaving.len());
-        let Self { pieces, to, worker, tap, held, counters, moved, .. } = self;
+        let Self { pieces, to, worker, tap, held, counters, moved, unresolved, .. } = self;
         let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
-        send(&batch, (to, *worker, tap), held, counters, moved);
+        let Some(hop) = hop else {
+            send(&batch, (to, *worker, tap), held, counters, moved);
+            return true;
+        };
+        for frame in &batch {
+            // Only senders of whole packets are told.
+            wait(frame, hop, (to, *worker, tap), unresolved, counters);
+        }
         true
     }
 
@@ -319,6 +441,53 @@ impl Lane {
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
         session.admit(rule, packet, |report| tell(teller, session.seid, &report))
     }
+}
+
+/// Has a frame wait for a next hop, which is asked for if it is the first. Returns another one that was
+/// dropped for it if its sender has to be told.
+#[cold]
+fn wait(
+    frame: &Frame<'_>,
+    hop: u16,
+    (to, worker, tap): (&Interface, usize, &Tap),
+    unresolved: &mut Unresolved,
+    counters: &mut Counters,
+) -> Option<Vec<u8>> {
+    if !unresolved.is_awaited(hop)
+        && let Some(question) = to.question_for(hop)
+    {
+        to.transmit(tap, worker, &[Frame::from(&question[..])]);
+    }
+    let mut destination = [0; 6];
+    frame.copy_from(0, &mut destination);
+    let is_own = unresolved::is_own(&destination);
+    counters.buffered += u64::from(!is_own);
+    let mut told = None;
+    unresolved.make_room(hop, |lost| {
+        let must_tell = lose(&lost, to, tap, counters) && to.is_silent(lost.hop);
+        told = must_tell.then(|| lost.frame.to_vec());
+    });
+    if unresolved.keep(hop, frame, clock::ticks()) {
+        to.neighbours.wait(hop, is_own);
+    } else {
+        counters.drops.add(DropReason::TooBig, u64::from(!is_own));
+    }
+    told
+}
+
+/// Counts a packet that has waited for its next hop in vain; returns true if it is not our own.
+fn lose(lost: &Lost<'_>, to: &Interface, tap: &Tap, counters: &mut Counters) -> bool {
+    let is_own = unresolved::is_own(lost.frame);
+    to.neighbours.leave(lost.hop, 1, is_own);
+    if !is_own {
+        let reason = DropReason::NoNeighbour;
+        counters.drops.add(reason, 1);
+        let unknown = [0; 6];
+        let frame = Frame::from(lost.frame);
+        let frame = frame.with_head(&unknown, unknown.len()..frame.len());
+        to.show(tap, Side::Out.dropped(reason as u8), &[frame]);
+    }
+    !is_own
 }
 
 #[cold]

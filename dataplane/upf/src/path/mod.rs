@@ -9,6 +9,7 @@ mod passes;
 mod reassembly;
 mod sessions;
 mod store;
+mod unresolved;
 mod uplink;
 
 use std::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ pub(crate) use downlink::Downlink;
 pub(crate) use lane::Lane;
 pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
 pub(crate) use store::{Store, Waiting};
+pub(crate) use unresolved::Unresolved;
 pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use passes::Passes;
@@ -39,13 +41,13 @@ impl State {
         }
     }
 
-    /// Applies changes from control threads, and takes packets from the other direction or from
-    /// reassembly; returns true if there was anything. No change is applied while packets wait that
+    /// Sends packets whose next hop has an Ethernet address now, applies changes from control threads, and
+    /// takes packets from the other direction or from reassembly; returns true if there was anything. No change is applied while packets wait that
     /// the previous rules let pass.
     pub(crate) fn adopt(&mut self, lane: &mut Lane) -> bool {
         let mut any = match self {
-            Self::Uplink(uplink) => uplink.prepare(lane),
-            Self::Downlink(downlink) => downlink.prepare(lane),
+            Self::Uplink(uplink) => uplink.tend(lane) | uplink.prepare(lane),
+            Self::Downlink(downlink) => downlink.tend(lane) | downlink.prepare(lane),
         };
         for _ in 0..CHANGES {
             if lane.is_full() {

@@ -22,6 +22,8 @@ pub(crate) trait Item {
 /// Why a packet is not forwarded as it is.
 pub(crate) enum Stop {
     Drop(DropReason),
+    /// It is complete, and waits for the Ethernet address of this next hop.
+    Wait(Leaving, u16),
     /// It is buffered.
     Kept,
     /// It is forwarded in fragments.
@@ -88,6 +90,11 @@ pub(crate) trait Passes {
     /// Counts a packet that is not forwarded, and tells its sender if a router has to.
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
 
+    /// Tells the sender of a packet that it was dropped: its next hop was asked for its Ethernet address,
+    /// and has not replied. `frame` is what was to be transmitted, with the address of the station that
+    /// the packet came from as its destination.
+    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]);
+
     /// Processes what a chunk has completed.
     #[inline(always)]
     fn complete(&mut self, _lane: &mut Lane) {}
@@ -95,6 +102,32 @@ pub(crate) trait Passes {
     /// Applies a change of a session.
     fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         lane.sessions.apply(change);
+    }
+
+    /// Transmits packets whose next hop has an Ethernet address now, and drops those that have waited for
+    /// too long; returns true if any were transmitted.
+    #[inline(always)]
+    fn tend(&mut self, lane: &mut Lane) -> bool {
+        lane.has_waiting() && self.tend_waiting(lane)
+    }
+
+    #[cold]
+    fn tend_waiting(&mut self, lane: &mut Lane) -> bool {
+        let any = lane.release_resolved();
+        let now = clock::ticks();
+        // Limited, so that expiring takes no longer than a batch.
+        for _ in 0..CHUNK {
+            let Some(lost) = lane.expire(now) else { break };
+            lost.iter().for_each(|frame| self.tell_lost(lane, frame));
+        }
+        any
+    }
+
+    /// Has a packet wait for the Ethernet address of its next hop.
+    #[cold]
+    fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
+        let lost = lane.wait(frame, leaving, hop);
+        lost.iter().for_each(|frame| self.tell_lost(lane, frame));
     }
 
     /// Takes `frames` while the egress port has room, and returns how many it took.
@@ -116,6 +149,7 @@ pub(crate) trait Passes {
         let mut looked = frames.len();
         let mut items = self.look(lane, frames, &mut looked);
         if arrived {
+            lane.note_sources(&frames[..looked]);
             lane.from.show(&lane.tap, Kind::In, &frames[..looked]);
         }
         self.find(lane, frames, &mut items);
@@ -127,6 +161,7 @@ pub(crate) trait Passes {
             match self.check(lane, frame, item, now) {
                 Ok(leaving) => departures.push(leaving),
                 Err(Stop::Copy) => self.check_copy(lane, frames, frame, &mut departures),
+                Err(Stop::Wait(leaving, hop)) => self.wait(lane, frame, &leaving, hop),
                 Err(Stop::Divide) => {
                     lane.transmit(frames, &departures);
                     departures.clear();

@@ -37,21 +37,22 @@ pub(crate) struct Change {
     pub(crate) farewell: Option<Arc<Farewell>>,
 }
 
-/// Frames to transmit once no worker uses the old state of a session any more.
+/// Frames to transmit once no worker uses the old state of a session any more, each to a next hop; their
+/// destination is still 0.
 pub(crate) struct Farewell {
-    frames: Vec<Vec<u8>>,
+    frames: Vec<(u16, Vec<u8>)>,
     /// Number of workers that still use it.
     left: AtomicUsize,
 }
 
 impl Farewell {
     /// Creates a farewell that the last of `threads` workers transmits.
-    pub(crate) fn new(frames: Vec<Vec<u8>>, threads: usize) -> Self {
+    pub(crate) fn new(frames: Vec<(u16, Vec<u8>)>, threads: usize) -> Self {
         Self { frames, left: AtomicUsize::new(threads) }
     }
 
     /// Returns the frames that a worker has to transmit when it lets go of the session.
-    pub(super) fn frames(&self) -> &[Vec<u8>] {
+    pub(super) fn frames(&self) -> &[(u16, Vec<u8>)] {
         match self.left.fetch_sub(1, Ordering::AcqRel) {
             1 => &self.frames,
             _ => &[],

@@ -1,4 +1,5 @@
-//! Packets buffered until their session forwards them. Each worker buffers the packets that it
+//! Packets that wait until their session forwards them, or until the Ethernet address of their next hop
+//! is known ([`Unresolved`](super::unresolved::Unresolved)). Each worker stores the packets that it
 //! received.
 
 use std::sync::Arc;
@@ -15,17 +16,17 @@ const PART_OF_FREE: usize = 8;
 /// A place in the store. Numbers of places are indexes plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Next place of the same session, or next free place.
+    /// Next place of the same chain, or next free place.
     next: u32,
-    /// Places filled just before and just after this one, of any session.
+    /// Places filled just before and just after this one, of any chain.
     older: u32,
     newer: u32,
-    /// Number of the session.
-    slot: u32,
+    /// Number of the session or next hop that the chain belongs to.
+    owner: u32,
     /// Tick at which the packet expires.
     due: u64,
     len: u16,
-    /// In a session's first place: number of packets, and the last place.
+    /// In a chain's first place: number of packets, and the last place.
     count: u16,
     last: u32,
 }
@@ -64,7 +65,7 @@ impl Waiting {
     }
 
     /// Reserves room for one more packet of a session.
-    fn add(&self, slot: u32) -> Result<(), DropReason> {
+    pub(super) fn add(&self, slot: u32) -> Result<(), DropReason> {
         let of = self.of.get(slot as usize).ok_or(DropReason::BufferFull)?;
         let all = |all| (all < self.most).then_some(all + 1);
         let all = self.all.fetch_update(Relaxed, Relaxed, all);
@@ -85,7 +86,7 @@ impl Waiting {
         self.of.get(slot as usize).map_or(0, |of| of.load(Relaxed))
     }
 
-    fn remove(&self, slot: u32, count: u16) {
+    pub(super) fn remove(&self, slot: u32, count: u16) {
         self.all.fetch_sub(count.into(), Relaxed);
         if let Some(of) = self.of.get(slot as usize) {
             of.fetch_sub(count, Relaxed);
@@ -109,23 +110,24 @@ impl Waiting {
     }
 }
 
-/// Storage for a fixed number of frames, shared by all sessions. Each session has a chain of places
-/// and keeps the number of the first; 0: no packet. All used places are also linked by age.
+/// Storage for a fixed number of frames. Each owner has a chain of places and keeps the number of the
+/// first; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     places: Box<[Entry]>,
     frames: Box<[u8]>,
     frame_max: usize,
+    /// Lifetime of a packet, in ticks.
+    lifetime: u64,
     free: u32,
     oldest: u32,
     newest: u32,
-    pub(super) waiting: Arc<Waiting>,
 }
 
 impl Store {
-    /// Creates a store for frames of up to `frame_max` bytes; `waiting` limits their number.
-    pub(crate) fn new(waiting: Arc<Waiting>, frame_max: usize) -> Self {
-        let count = waiting.most;
+    /// Creates a store for `count` frames of up to `frame_max` bytes, which expire after `lifetime`
+    /// ticks.
+    pub(crate) fn new(count: usize, frame_max: usize, lifetime: u64) -> Self {
         let place = |number: usize| Entry {
             next: if number == count { 0 } else { number as u32 + 1 },
             ..Entry::default()
@@ -135,10 +137,10 @@ impl Store {
             // Memory that is never touched is not allocated.
             frames: vec![0; count * frame_max].into(),
             frame_max,
+            lifetime,
             free: u32::from(count > 0),
             oldest: 0,
             newest: 0,
-            waiting,
         }
     }
 
@@ -146,31 +148,34 @@ impl Store {
         self.places.get_mut((number as usize).wrapping_sub(1))
     }
 
-    /// Appends a copy of the first `len` bytes of `frame` to the chain of the session `slot`.
+    /// Returns an error if a frame of `len` bytes cannot be kept.
+    pub(super) fn check_room(&self, len: usize) -> Result<(), DropReason> {
+        match () {
+            () if len > self.frame_max => Err(DropReason::TooBig),
+            () if self.free == 0 => Err(DropReason::BufferFull),
+            () => Ok(()),
+        }
+    }
+
+    /// Appends a copy of the first `len` bytes of `frame` to the chain of `owner`; the caller has checked
+    /// that there is [room](Self::check_room).
     pub(crate) fn keep(
         &mut self,
-        slot: u32,
+        owner: u32,
         first: &mut u32,
         frame: &Frame<'_>,
         len: usize,
         now: u64,
-    ) -> Result<(), DropReason> {
-        if len > self.frame_max {
-            return Err(DropReason::TooBig);
-        }
+    ) {
         let (number, newest) = (self.free, self.newest);
-        if number == 0 {
-            return Err(DropReason::BufferFull);
-        }
-        self.waiting.add(slot)?;
-        let due = now + self.waiting.lifetime;
+        let due = now + self.lifetime;
         let index = number as usize - 1;
         self.free = self.places[index].next;
         self.places[index] = Entry {
             next: 0,
             older: newest,
             newer: 0,
-            slot,
+            owner,
             due,
             len: len as u16,
             count: 1,
@@ -190,7 +195,12 @@ impl Store {
                 (head.last, head.count) = (number, head.count + 1);
             }
         }
-        Ok(())
+    }
+
+    /// Returns the number of frames of a chain.
+    pub(super) fn count(&self, first: u32) -> u16 {
+        let place = self.places.get((first as usize).wrapping_sub(1));
+        place.map_or(0, |place| place.count)
     }
 
     /// Returns the frames of a chain, in order.
@@ -198,6 +208,13 @@ impl Store {
         let place = |number: u32| number.checked_sub(1).map(|index| index as usize);
         std::iter::successors(place(first), move |index| place(self.places[*index].next))
             .map(|index| self.frame(index))
+    }
+
+    /// Returns the first frame of a chain, and the number of the place that follows, if there is one.
+    pub(super) fn first_mut(&mut self, first: u32) -> Option<(&mut [u8], u32)> {
+        let index = first.checked_sub(1)? as usize;
+        let Entry { len, next, .. } = self.places[index];
+        Some((&mut self.frames[index * self.frame_max..][..usize::from(len)], next))
     }
 
     fn frame(&self, index: usize) -> &[u8] {
@@ -229,7 +246,7 @@ impl Store {
     }
 
     /// Frees a chain, and returns its number of frames.
-    pub(crate) fn forget(&mut self, slot: u32, first: &mut u32) -> u16 {
+    pub(crate) fn forget(&mut self, first: &mut u32) -> u16 {
         let head = *first;
         let Some(Entry { count, last, .. }) = self.place(head).copied() else { return 0 };
         let mut number = std::mem::take(first);
@@ -239,7 +256,6 @@ impl Store {
         }
         self.places[last as usize - 1].next = self.free;
         self.free = head;
-        self.waiting.remove(slot, count);
         count
     }
 
@@ -260,15 +276,21 @@ impl Store {
         self.oldest == 0
     }
 
-    /// Returns the session of a frame that has expired at the tick `now`; the frame is the first of
-    /// its chain.
-    pub(crate) fn expired(&self, now: u64) -> Option<u32> {
+    /// Returns the owner of the oldest frame, which is the first of its chain, and the tick at which it
+    /// expires.
+    pub(crate) fn oldest(&self) -> Option<(u32, u64)> {
         let oldest = &self.places[self.oldest.checked_sub(1)? as usize];
-        (oldest.due <= now).then_some(oldest.slot)
+        Some((oldest.owner, oldest.due))
+    }
+
+    /// Returns the owner of a frame that has expired at the tick `now`; the frame is the first of its
+    /// chain.
+    pub(crate) fn expired(&self, now: u64) -> Option<u32> {
+        self.oldest().filter(|(_, due)| *due <= now).map(|(owner, _)| owner)
     }
 
     /// Frees the first frame of a chain.
-    pub(crate) fn forget_first(&mut self, slot: u32, first: &mut u32) {
+    pub(crate) fn forget_first(&mut self, first: &mut u32) {
         let Some(head) = self.place(*first).copied() else { return };
         if let Some(next) = self.place(head.next) {
             (next.count, next.last) = (head.count - 1, head.last);
@@ -276,7 +298,7 @@ impl Store {
         let Some(place) = self.place(*first) else { return };
         (place.next, place.count, place.last) = (0, 1, *first);
         let mut alone = std::mem::replace(first, head.next);
-        self.forget(slot, &mut alone);
+        self.forget(&mut alone);
     }
 }
 
@@ -314,7 +336,7 @@ mod tests {
         fn store_agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
             let (count, per_session, frame_max) = (40, 4, 10);
             let waiting = Waiting::new(count, per_session, LIFETIME, SESSIONS);
-            let mut store = Store::new(waiting, frame_max);
+            let mut store = Store::new(count, frame_max, LIFETIME);
             let mut firsts = [0; SESSIONS];
             let mut oracle = [const { VecDeque::<(u64, Vec<u8>)>::new() }; SESSIONS];
             let mut now = 1;
@@ -333,13 +355,17 @@ mod tests {
                             () => Ok(()),
                         };
                         let frame = Frame::from(&bytes[..]);
-                        prop_assert_eq!(store.keep(slot, first, &frame, len, now), expected);
+                        let admitted = store.check_room(len).and_then(|()| waiting.add(slot));
+                        prop_assert_eq!(admitted, expected);
                         if expected.is_ok() {
+                            store.keep(slot, first, &frame, len, now);
                             oracle[session].push_back((now, bytes[..len].to_vec()));
                         }
                     }
                     Step::Forget => {
-                        prop_assert_eq!(usize::from(store.forget(slot, first)), oracle[session].len());
+                        let gone = store.forget(first);
+                        waiting.remove(slot, gone);
+                        prop_assert_eq!(usize::from(gone), oracle[session].len());
                         oracle[session].clear();
                     }
                     Step::Divide(bit) => {
@@ -348,13 +374,16 @@ mod tests {
                         let (stay, leave): (Vec<_>, Vec<_>) =
                             oracle[session].drain(..).partition(|(_, bytes)| stays(bytes));
                         prop_assert!(store.waiting(leaving).eq(leave.iter().map(|it| &it.1[..])));
-                        prop_assert_eq!(usize::from(store.forget(slot, &mut leaving)), leave.len());
+                        let gone = store.forget(&mut leaving);
+                        waiting.remove(slot, gone);
+                        prop_assert_eq!(usize::from(gone), leave.len());
                         oracle[session].extend(stay);
                     }
                     Step::Expire => {
                         let mut expired = [0; SESSIONS];
                         while let Some(slot) = store.expired(now) {
-                            store.forget_first(slot, &mut firsts[slot as usize]);
+                            store.forget_first(&mut firsts[slot as usize]);
+                            waiting.remove(slot, 1);
                             expired[slot as usize] += 1;
                         }
                         for (queue, expired) in oracle.iter_mut().zip(expired) {
@@ -365,10 +394,11 @@ mod tests {
                     }
                 }
                 for (first, expected) in firsts.iter().zip(&oracle) {
+                    prop_assert_eq!(usize::from(store.count(*first)), expected.len());
                     prop_assert!(store.waiting(*first).eq(expected.iter().map(|it| &it.1[..])));
                 }
                 let all: usize = oracle.iter().map(VecDeque::len).sum();
-                prop_assert_eq!(store.waiting.all.load(Relaxed), all);
+                prop_assert_eq!(waiting.all.load(Relaxed), all);
                 prop_assert_eq!(store.is_empty(), all == 0);
             }
         }

@@ -123,7 +123,7 @@ impl Passes for Uplink {
         item: &Item,
         now: u64,
     ) -> Result<Leaving, Stop> {
-        let Lane { sessions, heads, from, to, scratch, .. } = lane;
+        let Lane { sessions, heads, from, to, scratch, unresolved, .. } = lane;
         let look = usize::from(item.look);
         let head = &mut heads[usize::from(item.frame)].0;
         let (at, len) = (usize::from(item.at), usize::from(item.len));
@@ -155,7 +155,9 @@ impl Passes for Uplink {
             });
         }
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
-        let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
+        let mac = unresolved.mac_of(to, hop);
+        // Any address tells a user's packet that waits from a message of our own.
+        let dst = mac.unwrap_or(to.mac);
         let header = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
         if item.ecn & ecn::ECT_1 != 0 {
             mark(&mut head[look..], &packet, item.ecn)?;
@@ -166,11 +168,15 @@ impl Passes for Uplink {
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
         let checked = lane::checked_len(&packet, there);
         lane.admit(item.slot, &rule, packet.len, now)?;
-        Ok(Leaving {
+        let leaving = Leaving {
             frame: item.frame,
             head: (start as u16, (look + checked) as u16),
             body: ((at + checked) as u16, (at + packet.len) as u16),
-        })
+        };
+        match mac {
+            Some(_) => Ok(leaving),
+            None => Err(Stop::Wait(leaving, hop)),
+        }
     }
 
     #[cold]
@@ -181,7 +187,7 @@ impl Passes for Uplink {
         item: &Item,
         now: u64,
     ) -> Result<(), Stop> {
-        let Lane { sessions, heads, to, scratch, .. } = lane;
+        let Lane { sessions, heads, to, scratch, unresolved, .. } = lane;
         let to = to.clone();
         let (at, len) = (usize::from(item.at), usize::from(item.len));
         let bytes = &mut heads[usize::from(item.frame)].0[usize::from(item.look)..];
@@ -191,7 +197,8 @@ impl Passes for Uplink {
         let session = &sessions.slots[item.slot as usize];
         let rule = *find(session, item, &packet).ok_or(DropReason::NoRule)?;
         let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
-        let dst = to.mac_of(hop).ok_or(DropReason::NoNeighbour)?;
+        let mac = unresolved.mac_of(&to, hop);
+        let dst = mac.unwrap_or(to.mac);
         mark(bytes, &packet, item.ecn)?;
         ip::decrement_ttl(bytes, packet.version);
         let checked = lane::checked_len(&packet, there);
@@ -203,7 +210,8 @@ impl Passes for Uplink {
             ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));
             ROOM
         };
-        match lane.divide((frame, at, &packet), &copy[..checked], to.mtu, front) {
+        let hop = mac.is_none().then_some(hop);
+        match lane.divide((frame, at, &packet), &copy[..checked], to.mtu, hop, front) {
             true => Ok(()),
             false => Err(DropReason::TooBig.into()),
         }
@@ -229,6 +237,18 @@ impl Passes for Uplink {
         if let Stop::Drop(reason) = stop {
             self.refuse(lane, frame, *item, reason);
         }
+    }
+
+    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
+        let to = lane.to.clone();
+        let message = lane.complaint(|| {
+            let bytes = frame.get(ETHERNET_LEN..)?;
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            let own = to.address_for(packet.source())?;
+            let message = icmp::error(own, &packet, bytes, Problem::Unreachable)?;
+            Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
+        });
+        self.send_to_user(message);
     }
 
     #[inline(always)]
@@ -272,7 +292,6 @@ impl Uplink {
             DropReason::TtlExpired => Problem::TimeExceeded,
             DropReason::TooBig => Problem::TooBig(to.mtu as u16),
             DropReason::NoRoute => Problem::NoRoute,
-            DropReason::NoNeighbour => Problem::Unreachable,
             DropReason::WrongGnb => return self.report_stranger(lane, &item),
             _ => return,
         };
@@ -283,15 +302,15 @@ impl Uplink {
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             // The frame may have changed since it was checked: only the user itself is told.
             user.has(packet.version, packet.src).then_some(())?;
-            // While the next hop is being asked for, it may still reply.
-            let is_lost = || to.route(packet.dst).is_some_and(|hop| to.is_silent(hop));
-            if problem == Problem::Unreachable && !is_lost() {
-                return None;
-            }
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;
             Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
         });
+        self.send_to_user(message);
+    }
+
+    /// Has the downlink forward a message to a user, if there is one.
+    fn send_to_user(&self, message: Option<Vec<u8>>) {
         if let Some(message) = message {
             // If the queue is full, the message is dropped.
             let _ = self.to_downlink.try_send(ForUser::Frame(message));

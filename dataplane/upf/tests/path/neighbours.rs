@@ -1,14 +1,21 @@
 //! Neighbours of the user plane function.
 
+use std::net::IpAddr;
+
 use dray_upf::DropReason;
 use dray_wire::MacAddr;
+use dray_wire::arp::Arp;
 use dray_wire::ethernet::Ethernet;
 use dray_wire::gtpu;
+use dray_wire::icmp::Discovery;
 use dray_wire::ip::{self, Packet};
 use etherparse::PacketBuilder;
 
-use crate::ends::{self, Ends, craft, from_dn, message_from_gnb, plain_session, to_gnb};
-use crate::{NOTHING, down_packet, dropped};
+use crate::ends::{
+    self, Ends, craft, frame, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_gnb,
+    udp,
+};
+use crate::{NOTHING, SERVER, down_packet, dropped, up_packet};
 
 #[test]
 fn echo_arp_and_discovery_get_replies() {
@@ -50,45 +57,256 @@ fn echo_arp_and_discovery_get_replies() {
     assert_eq!(ends.upf.uplink().control, 3);
 }
 
-/// A gNB's address is resolved by ARP, and packets go to the MAC address in the reply.
-#[test]
-fn neighbour_is_resolved_by_arp() {
-    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
-    assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
-    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 1)]);
-    ends.upf.ask_for_neighbours();
-    let asked = ends.n3.received();
-    let question = dray_wire::arp::Arp::parse(&asked[0][14..]).unwrap();
-    assert_eq!((asked.len(), question.target.1.to_string().as_str()), (1, "10.0.3.7"));
-    let answer = dray_wire::arp::Arp {
-        is_request: false,
-        sender: (ends::GNB_MAC, question.target.1),
-        target: question.sender,
-    };
-    let mut frame = [&ends::N3_MAC.0[..], &ends::GNB_MAC.0, &[8, 6]].concat();
-    frame.extend(answer.to_bytes());
-    ends.up([frame]);
-    let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
-    assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.7");
+/// Returns the address that a frame asks for by ARP or neighbour discovery, if it does.
+fn asked(frame: &[u8]) -> Option<IpAddr> {
+    let bytes = &frame[14..];
+    if let Some(arp) = Arp::parse(bytes).filter(|arp| arp.is_request) {
+        return Some(arp.target.1.into());
+    }
+    match Discovery::parse(&Packet::parse(bytes, bytes.len()).ok()?, bytes)? {
+        Discovery::Solicitation { target, .. } => Some(target.into()),
+        Discovery::Advertisement { .. } => None,
+    }
 }
 
-/// The same over IPv6, by solicitation and advertisement.
+/// Returns the reply of the gNB, by ARP or neighbour discovery.
+fn reply(gnb: &str) -> Vec<u8> {
+    let says = if gnb.contains(':') { advertisement } else { arp_reply };
+    says(ends::GNB_MAC, gnb)
+}
+
+fn numbered(number: u16) -> Vec<u8> {
+    down_packet(&number.to_be_bytes())
+}
+
+/// Returns the users' packets in frames to the gNB.
+fn inner(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    frames.iter().map(|frame| to_gnb(frame).2).collect()
+}
+
+/// The first packet to a gNB that is not known is the reason for a question; it and later ones leave in
+/// order once there is a reply, before newer ones.
 #[test]
-fn neighbour_is_resolved_by_solicitation() {
-    use dray_wire::icmp::Discovery;
-    let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "fd00:3::7"));
-    assert_eq!(ends.down([from_dn(&down_packet(b""))]), NOTHING);
+fn packets_wait_for_a_neighbour_in_order() {
+    for gnb in ["10.0.3.7", "fd00:3::7"] {
+        let mut ends =
+            Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
+        let frames = ends.down([from_dn(&numbered(0))]);
+        let questions: Vec<_> = frames.iter().map(|frame| asked(frame)).collect();
+        assert_eq!(questions, [Some(gnb.parse().unwrap())], "asked at once");
+        assert_eq!(ends.down((1..1000).map(|number| from_dn(&numbered(number)))), NOTHING);
+        assert_eq!(ends.upf.buffered(), 1000);
+        ends.n3.send([reply(gnb)]);
+        let out = ends.down((1000..1010).map(|number| from_dn(&numbered(number))));
+        let expected: Vec<_> = (0..1010).map(|number| routed(&numbered(number))).collect();
+        assert_eq!(inner(&out), expected, "{gnb}");
+        let counters = ends.upf.downlink();
+        ends.assert_drops(&counters, &[]);
+        assert_eq!((counters.buffered, counters.tx_packets, ends.upf.buffered()), (1000, 1010, 0));
+    }
+}
+
+/// A gNB that was absent for a minute is asked for at once, although questions have become rare.
+#[test]
+fn packet_asks_a_silent_neighbour_at_once() {
+    for gnb in ["10.0.3.7", "fd00:3::7"] {
+        let mut ends =
+            Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
+        (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+        ends.n3.received();
+        let frames = ends.down((0..100).map(|number| from_dn(&numbered(number))));
+        assert_eq!(frames.iter().filter_map(|frame| asked(frame)).count(), 1, "{gnb}");
+        assert_eq!(frames.len(), 1);
+        // If the reply is lost, the next question comes half a second later, not half a minute.
+        let rounds = || {
+            let round = |_| ends.upf.ask_for_neighbours();
+            (0..20).for_each(round);
+            ends.n3.received().len()
+        };
+        assert_eq!(rounds(), 2, "{gnb}");
+        ends.up([reply(gnb)]);
+        assert_eq!(inner(&ends.down([])).len(), 100);
+        ends.assert_drops(&ends.upf.downlink(), &[]);
+    }
+}
+
+/// The gNB sends a packet into the tunnel, pings, or sends to a port that is not open.
+#[test]
+fn silent_neighbour_that_sends_anything_is_asked() {
+    let v6 = |packet: &[u8]| {
+        let message = &from_gnb(1, None, packet)[42..];
+        frame(ends::GNB_MAC, ends::N3_MAC, &udp("fd00:3::7", "fd00:3::1", (40000, 2152), message))
+    };
+    let v4 = |port: u16, payload: &[u8]| {
+        frame(ends::GNB_MAC, ends::N3_MAC, &udp("10.0.3.7", "10.0.3.1", (40000, port), payload))
+    };
+    let message = from_gnb(1, None, &up_packet(b""))[42..].to_vec();
+    let unknown = from_gnb(77, None, &up_packet(b""))[42..].to_vec();
+    let cases = [
+        ("10.0.3.7", v4(2152, &message)),
+        ("10.0.3.7", v4(2152, &unknown)),
+        ("10.0.3.7", v4(2152, &gtpu::echo_request(1))),
+        ("10.0.3.7", v4(99, b"anything")),
+        ("fd00:3::7", v6(&up_packet(b""))),
+    ];
+    for (gnb, sent) in cases {
+        let mut ends =
+            Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
+        (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+        ends.n3.received();
+        let questions = |ends: &mut Ends| {
+            let all = ends.n3.received();
+            all.iter().filter_map(|frame| asked(frame)).collect::<Vec<_>>()
+        };
+        // Another host's packet, in a batch with the neighbour's.
+        let others = (0..40).map(|_| from_gnb(1, None, &up_packet(b"other")));
+        ends.up(others.clone());
+        ends.upf.ask_for_neighbours();
+        assert!(questions(&mut ends).is_empty(), "{gnb}");
+        ends.up(others.chain([sent.clone()]));
+        ends.n3.received();
+        ends.upf.ask_for_neighbours();
+        assert_eq!(questions(&mut ends), [gnb.parse::<IpAddr>().unwrap()]);
+        // It proves nothing: the Ethernet address is that of the reply.
+        let lie = [&sent[..6], &ATTACKER.0, &sent[12..]].concat();
+        ends.up([lie]);
+        assert_eq!(sent_to(&mut ends), None);
+        ends.up([reply(gnb)]);
+        assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
+    }
+}
+
+/// The queue of a neighbour is bounded, and keeps the latest packets.
+#[test]
+fn oldest_waiting_packet_makes_room() {
+    let more = "buffer_packets = 64\n";
+    let session = plain_session(1).replace("10.0.3.2", "10.0.3.7");
+    let mut ends = Ends::new(&format!("{more}{session}"));
+    ends.down((0..3000).map(|number| from_dn(&numbered(number))));
+    assert_eq!(ends.upf.buffered(), 1024);
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
+    let expected: Vec<_> = (3000 - 1024..3000).map(|number| routed(&numbered(number))).collect();
+    assert_eq!(inner(&ends.down([])), expected);
+    ends.assert_drops(&ends.upf.downlink(), &[(DropReason::NoNeighbour, 3000 - 1024)]);
+}
+
+/// Packets to many absent neighbours do not take the room of one that replies.
+#[test]
+fn waiting_packets_to_absent_neighbours_are_bounded() {
+    let sessions: String = (1..=40)
+        .map(|seid: u8| plain_session(seid).replace("10.0.3.2", &format!("10.0.3.{}", 100 + seid)))
+        .collect();
+    let mut ends = Ends::new(&format!("buffer_packets = 64\n{sessions}"));
+    let to = |seid: u8| from_dn(&udp(SERVER, &format!("10.45.0.{seid}"), (80, 5000), b"x"));
+    for seid in 1..40 {
+        ends.down((0..200).map(|_| to(seid)));
+    }
+    assert_eq!(ends.upf.buffered(), 2048);
+    ends.down((0..10).map(|_| to(40)));
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.140")]);
+    assert_eq!(ends.down([]).len(), 10);
+    assert_eq!(ends.upf.buffered(), 2038);
+    let counters = ends.upf.downlink();
+    let gone = counters.drops.get(DropReason::NoNeighbour);
+    assert_eq!(counters.rx_packets, counters.tx_packets + gone + 2038);
+}
+
+/// Questions for absent neighbours are bounded, however many packets there are to them.
+#[test]
+fn scan_of_absent_neighbours_causes_few_questions() {
+    let sessions: String = (1..=60)
+        .map(|seid: u8| plain_session(seid).replace("10.0.3.2", &format!("10.0.3.{}", 100 + seid)))
+        .collect();
+    let mut ends = Ends::new(&sessions);
+    (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+    ends.n3.received();
+    let to = |seid: u8| from_dn(&udp(SERVER, &format!("10.45.0.{seid}"), (80, 5000), b"x"));
+    let mut all = Vec::new();
+    for round in 0..20 {
+        let frames = ends.down((1..=60).map(to));
+        assert!(frames.len() <= 32, "{} at once in round {round}", frames.len());
+        ends.upf.ask_for_neighbours();
+        all.extend(frames.into_iter().chain(ends.n3.received()));
+    }
+    let mut counts = std::collections::HashMap::new();
+    all.iter().for_each(|frame| *counts.entry(asked(frame).unwrap()).or_insert(0) += 1);
+    assert_eq!(counts.len(), 60, "each is asked");
+    // In a second.
+    assert!(counts.values().all(|count| (1..=3).contains(count)), "{counts:?}");
+}
+
+/// All users of a next hop wait for it: what a session has buffered, an end marker, and a router
+/// advertisement.
+#[test]
+fn handover_to_and_from_unknown_neighbours_keeps_order() {
+    use crate::waiting::{buffering, modify_with};
+    let mut ends = Ends::new(&buffering(1));
+    ends.down((0..64).map(|number| from_dn(&numbered(number))));
+    let to = |last: u8| plain_session(1).replace("10.0.3.2", &format!("10.0.3.{last}"));
+    assert_eq!(
+        modify_with(&mut ends, &to(7), false).iter().filter(|it| asked(it).is_some()).count(),
+        1
+    );
+    ends.down((64..70).map(|number| from_dn(&numbered(number))));
+    // The handover, before the first gNB has replied.
+    modify_with(&mut ends, &to(8), true);
+    ends.down((70..80).map(|number| from_dn(&numbered(number))));
+    assert_eq!(ends.upf.buffered(), 80);
+    (0..40).for_each(|_| ends.upf.ask_for_neighbours());
+    ends.n3.received();
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
+    let out = ends.down([]);
+    let (packets, marker) = out.split_at(70);
+    let expected: Vec<_> = (0..70).map(|number| routed(&numbered(number))).collect();
+    assert_eq!(inner(packets), expected);
+    assert_eq!(marker.len(), 1);
+    assert_eq!(to_gnb(&marker[0]).1.message, gtpu::message::END_MARKER);
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.8")]);
+    let expected: Vec<_> = (70..80).map(|number| routed(&numbered(number))).collect();
+    assert_eq!(inner(&ends.down([])), expected);
+    ends.assert_drops(&ends.upf.downlink(), &[]);
+}
+
+/// Packets from users wait for the router on N6.
+#[test]
+fn packets_wait_for_a_router() {
+    let interfaces = ends::INTERFACES.replace("via = \"10.0.6.2\"", "via = \"10.0.6.9\"");
+    let mut ends = Ends::try_new(&format!("{interfaces}{}", plain_session(1))).unwrap();
+    let up = |number: u16| up_packet(&number.to_be_bytes());
+    let frames = ends.up((0..100).map(|number| from_gnb(1, Some(9), &up(number))));
+    assert_eq!(
+        frames.iter().filter_map(|frame| asked(frame)).collect::<Vec<_>>(),
+        ["10.0.6.9".parse::<IpAddr>().unwrap()]
+    );
+    let reply = Arp {
+        is_request: false,
+        sender: (ends::DN_MAC, "10.0.6.9".parse().unwrap()),
+        target: (ends::N6_MAC, "10.0.6.1".parse().unwrap()),
+    };
+    ends.down([craft::arp(ends::DN_MAC, ends::N6_MAC, &reply)]);
+    let out = ends.up([from_gnb(1, Some(9), &up(100))]);
+    let expected: Vec<_> = (0..=100).map(|number| ends::to_dn(&up(number))).collect();
+    assert_eq!(out, expected);
+    ends.assert_drops(&ends.upf.uplink(), &[]);
+}
+
+/// A neighbour's number is not given to another while packets wait for it.
+#[test]
+fn waiting_packets_do_not_go_to_another_neighbour() {
+    use crate::waiting::modify_with;
+    let to = |last: u8| plain_session(1).replace("10.0.3.2", &format!("10.0.3.{last}"));
+    let mut ends = Ends::new(&to(7));
+    ends.down([from_dn(&numbered(0))]);
+    let remove = dray_upf::Operation::Remove(1);
+    ends.upf.apply(&[remove]).unwrap();
+    ends.run();
     ends.upf.ask_for_neighbours();
-    let [asked] = &ends.n3.received()[..] else { panic!("not exactly one solicitation") };
-    let packet = Packet::parse(&asked[14..], asked.len() - 14).unwrap();
-    let target = "fd00:3::7".parse().unwrap();
-    let question = Discovery::Solicitation { target, source: Some(ends::N3_MAC) };
-    assert_eq!(Discovery::parse(&packet, &asked[14..]), Some(question));
-    let answer = Discovery::Advertisement { target, mac: ends::GNB_MAC };
-    let answer = answer.to_packet(target, "fd00:3::1".parse().unwrap());
-    ends.up([ends::frame(ends::GNB_MAC, ends::N3_MAC, &answer)]);
-    let (outer, ..) = to_gnb(&ends.down([from_dn(&down_packet(b""))])[0]);
-    assert_eq!(ip::address(outer.dst).to_string(), "fd00:3::7");
+    ends.upf.apply(&[dray_upf::Operation::Add(ends::session_of(&to(8)))]).unwrap();
+    ends.run();
+    ends.down([from_dn(&numbered(1))]);
+    modify_with(&mut ends, &to(8), false);
+    ends.up([arp_reply(ends::GNB_MAC, "10.0.3.8")]);
+    assert_eq!(inner(&ends.down([])), [routed(&numbered(1))]);
 }
 
 /// Own addresses are announced once to the other end of each link.
@@ -149,7 +367,8 @@ const ATTACKER: MacAddr = MacAddr([2, 0, 0, 0, 9, 9]);
 fn sent_to(ends: &mut Ends) -> Option<MacAddr> {
     ends.n3.received();
     let frames = ends.down([from_dn(&down_packet(b""))]);
-    frames.first().map(|frame| Ethernet::parse(frame).unwrap().dst)
+    let mut packets = frames.iter().filter(|frame| asked(frame).is_none());
+    packets.next().map(|frame| Ethernet::parse(frame).unwrap().dst)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use dray_upf::DropReason;
 use dray_wire::gtpu::{self, Direction};
 use dray_wire::ip::{self, Packet};
 
-use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, to_gnb, udp};
+use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, routed, to_gnb, udp};
 use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
@@ -140,19 +140,20 @@ fn users_get_icmp_errors() {
     assert_eq!(up_packet(&vec![7; too_long - 1]).len(), 1300);
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(&vec![7; too_long - 1]))]).len(), 1);
 
-    // A router without a reply counts as unreachable only after several requests.
+    // Packets wait for a router, and their senders are told if it does not reply.
     let unheard = [v4("198.51.100.9", b""), v6("2001:db8:7::9", b"")];
-    for packet in &unheard {
-        assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
-        assert_eq!(ends.n3.received(), NOTHING);
+    ends.up(unheard.iter().map(|packet| from_gnb(1, None, packet)));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    ends.run();
+    assert_eq!((ends.n3.received(), ends.upf.buffered()), (NOTHING.into(), 2));
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    ends.run();
+    let frames = ends.n3.received();
+    for ((packet, frame), expected) in unheard.iter().zip(&frames).zip([(3, 1, 0), (1, 3, 0)]) {
+        assert_eq!(told_to_user(frame, &routed(packet)), expected);
     }
-    (0..66).for_each(|_| ends.upf.ask_for_neighbours());
-    ends.n6.received();
-    for (packet, expected) in unheard.iter().zip([(3, 1, 0), (1, 3, 0)]) {
-        assert_eq!(ends.up([from_gnb(1, None, packet)]), NOTHING);
-        assert_eq!(told_to_user(&ends.n3.received()[0], packet), expected);
-    }
-    assert_eq!(ends.upf.uplink().drops.get(DropReason::NoNeighbour), 4);
+    assert_eq!((frames.len(), ends.upf.buffered()), (2, 0));
+    assert_eq!(ends.upf.uplink().drops.get(DropReason::NoNeighbour), 2);
 }
 
 /// Packets of users that must not cause a message, and the limit on messages.

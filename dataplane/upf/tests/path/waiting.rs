@@ -11,7 +11,7 @@ const FORWARD: &str = "action = \"forward\", tunnel";
 const SERVERS: [&str; 2] = ["203.0.113.9", "198.51.100.7"];
 
 /// Returns [`plain_session`] with downlink packets buffered.
-fn buffering(seid: u8) -> String {
+pub(crate) fn buffering(seid: u8) -> String {
     plain_session(seid).replace(
         &format!("{FORWARD} = {{ gnb = \"10.0.3.2\", teid = 100{seid} }}"),
         "action = \"buffer\"",
@@ -48,11 +48,16 @@ fn of_flow(flow: usize, number: u8) -> Vec<u8> {
     udp(SERVERS[flow], "10.45.0.1", (80, 5000), &[number])
 }
 
-fn modify(ends: &mut Ends, text: &str) -> Vec<Vec<u8>> {
+/// Changes a session, and returns the frames that leave.
+pub(crate) fn modify_with(ends: &mut Ends, text: &str, end_marker: bool) -> Vec<Vec<u8>> {
     let session = session_of(text);
-    ends.upf.apply(&[Operation::Modify { session, end_marker: false }]).unwrap();
+    ends.upf.apply(&[Operation::Modify { session, end_marker }]).unwrap();
     ends.run();
-    ends.n3.received().iter().map(|frame| to_gnb(frame).2).collect()
+    ends.n3.received()
+}
+
+fn modify(ends: &mut Ends, text: &str) -> Vec<Vec<u8>> {
+    modify_with(ends, text, false).iter().map(|frame| to_gnb(frame).2).collect()
 }
 
 fn paged(ends: &Ends) -> Vec<u64> {

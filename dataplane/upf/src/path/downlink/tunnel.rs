@@ -55,6 +55,16 @@ impl Flow {
     }
 }
 
+/// Returns the user's packet in a frame of ours; `None` if it has no such packet.
+pub(super) fn user_packet(frame: &[u8]) -> Option<&[u8]> {
+    let outer = frame.get(ETHERNET_LEN..)?;
+    let packet = Packet::parse(outer, outer.len()).ok()?;
+    let message = outer.get(packet.header_len + UDP_LEN..packet.len)?;
+    let header = gtpu::Header::parse(message, message.len()).ok()?;
+    let is_packet = header.message == gtpu::message::G_PDU;
+    message.get(header.len..header.len + header.payload_len).filter(|_| is_packet)
+}
+
 impl Tunnel<'_> {
     /// Returns the length of the headers in front of the packet, without the Ethernet header.
     #[inline(always)]

@@ -525,6 +525,85 @@ mod tests {
         assert_eq!(neighbours.mac_of(number), Some(mac), "it may still reply");
     }
 
+    /// However many packets wait for a neighbour, known or not, and whatever the back-off.
+    #[test]
+    fn waiting_packets_cause_two_questions_each_second_at_most() {
+        let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
+        (0..2000).for_each(|_| _ = neighbours.questions());
+        assert!(neighbours.is_silent(number));
+        let mut all = Vec::new();
+        for round in 0..6 * HALF_SECOND {
+            neighbours.wait(number, false);
+            let at_once = (0..100).filter_map(|_| neighbours.question_for(number)).count();
+            let count = at_once + neighbours.questions().len();
+            all.extend(std::iter::repeat_n(round, count));
+        }
+        assert_eq!(all[0], 0, "asked at once");
+        assert!((6..=7).contains(&all.len()), "{all:?}");
+        assert!(all.windows(2).all(|pair| pair[1] - pair[0] >= HALF_SECOND - 1), "{all:?}");
+        // Once no packet waits, questions are rare again.
+        let waiting = neighbours.waiting() as u16;
+        neighbours.leave(number, waiting, false);
+        assert!(rounds_to_question(&neighbours) > 10 * HALF_SECOND);
+        neighbours.answer("10.0.3.2".parse().unwrap(), MacAddr::local(1)).unwrap();
+        neighbours.wait(number, true);
+        assert_eq!((neighbours.question_for(number), neighbours.waiting()), (None, 0));
+        assert_eq!(rounds_to_question(&neighbours), CONFIRM);
+    }
+
+    /// All are asked in turn.
+    #[test]
+    fn questions_for_many_silent_neighbours_are_limited() {
+        let neighbours = Neighbours::new().unwrap();
+        let addresses = (0..1000u32).map(|it| IpAddr::from((0x0a00_0000 + it).to_be_bytes()));
+        let numbers: Vec<_> = addresses.map(|it| neighbours.number(it).unwrap()).collect();
+        numbers.iter().for_each(|number| neighbours.hold(*number));
+        (0..2000).for_each(|_| _ = neighbours.questions());
+        let mut asked = std::collections::HashSet::new();
+        for _ in 0..1000usize.div_ceil(SILENT_PER_ROUND) + 1 {
+            let mut round = Vec::new();
+            for number in &numbers {
+                neighbours.wait(*number, false);
+                round.extend(neighbours.question_for(*number));
+            }
+            assert!(round.len() <= SILENT_PER_ROUND);
+            let due = neighbours.questions();
+            assert!(due.len() <= SILENT_PER_ROUND);
+            asked.extend(round.into_iter().chain(due).map(|(address, _)| address));
+        }
+        assert_eq!(asked.len(), 1000);
+    }
+
+    #[test]
+    fn neighbour_is_kept_while_packets_wait_for_it() {
+        let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
+        neighbours.release(number, 5);
+        neighbours.wait(number, false);
+        neighbours.forget(5);
+        let other = neighbours.number("10.0.3.3".parse().unwrap()).unwrap();
+        assert_ne!(number, other);
+        neighbours.leave(number, 1, false);
+        neighbours.hold(other);
+        neighbours.forget(5);
+        assert_eq!(neighbours.number("10.0.3.4".parse().unwrap()), Some(number));
+    }
+
+    #[test]
+    fn filter_has_the_silent_neighbours() {
+        let addresses: [IpAddr; 2] = ["10.0.3.2", "fd00:3::2"].map(|text| text.parse().unwrap());
+        let neighbours = Neighbours::new().unwrap();
+        addresses.iter().for_each(|address| _ = neighbours.number(*address).unwrap());
+        assert!(!neighbours.has_silent());
+        (0..200).for_each(|_| _ = neighbours.questions());
+        assert!(neighbours.has_silent());
+        assert!(addresses.iter().all(|address| neighbours.may_be_silent(*address)));
+        let others = (0..1000u32).map(|it| IpAddr::from((0x0b00_0000 + it).to_be_bytes()));
+        assert!(others.filter(|it| neighbours.may_be_silent(*it)).count() < 20);
+        addresses.iter().for_each(|it| neighbours.answer(*it, MacAddr::local(1)).unwrap());
+        neighbours.questions();
+        assert!(!neighbours.has_silent() && !neighbours.may_be_silent(addresses[0]));
+    }
+
     #[test]
     fn open_questions_begin_again_with_a_peer() {
         let [open, known] = ["10.0.3.2", "10.0.3.3"].map(|text| text.parse().unwrap());

@@ -33,7 +33,7 @@ fn metrics(upf: &Upf) -> Metrics {
     metrics.gauge("dray_upf_sessions", "Sessions.", [([], upf.session_count())]);
     let help = "Maximum number of sessions: `sessions_max`.";
     metrics.gauge("dray_upf_sessions_max", help, [([], upf.sessions_max())]);
-    let help = "Packets that wait for their session to forward them.";
+    let help = "Packets that wait for their session, or for their next hop's Ethernet address.";
     metrics.gauge("dray_upf_buffered_packets", help, [([], upf.buffered())]);
     let links = || ["n3", "n6"].map(|name| [("port", name)]).into_iter().zip(upf.links());
     let up = links().map(|(labels, link)| (labels, link.state == LinkState::Running));

@@ -16,7 +16,7 @@ use crate::config::InterfaceConfig;
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 const UNKNOWN: MacAddr = MacAddr([0; 6]);
 
-/// What a frame of the user plane function means to the stations.
+/// Meaning of a frame of the user plane function to the stations.
 pub(super) enum Heard {
     /// It asks for the address of a station, to which this frame is the reply.
     Question(IpAddr, Vec<u8>),

@@ -411,7 +411,7 @@ mod tests {
         Some(frame)
     }
 
-    /// What is done to the first packet of a test, with a fragment that ends in it.
+    /// Additional fragment of the first packet of a test.
     #[derive(Clone, Copy, Debug)]
     enum Fault {
         /// These units arrive once more, with the right bytes.

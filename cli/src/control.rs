@@ -65,6 +65,16 @@ impl Ask {
     }
 }
 
+/// Options of the command for the health of a program: what supervisors of containers run.
+#[derive(clap::Args)]
+pub(crate) struct Health {
+    #[command(flatten)]
+    pub(crate) control: Control,
+    /// Also fail while a port is not open, or has failed.
+    #[arg(long)]
+    pub(crate) ready: bool,
+}
+
 /// A request that the program rejects as invalid is wrong usage of the command.
 pub(crate) fn refused(error: ClientError) -> Failure {
     match error {

@@ -1,13 +1,18 @@
 //! Metrics and health: a real Prometheus scrapes them, and hostile scrapers are bounded.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use dray_lab::NetworkNamespace;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -305,6 +310,90 @@ fn hostile_scrapers_neither_see_more_nor_block_others() {
     assert!(
         common::success(&["switch", "ports", "--control", &node.at("switch.sock")]).contains('a')
     );
+}
+
+/// Opens silent connections to `address` from the address `source`, up to 500 a second, until `done`, and
+/// holds the last thousand. Returns how many there were.
+fn flood(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
+    let [source, address]: [SocketAddr; 2] =
+        [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
+    let open = || {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+        bind(&socket, &source).unwrap();
+        let connected = connect(&socket, &address);
+        assert!(matches!(connected, Ok(()) | Err(Errno::INPROGRESS)), "{connected:?}");
+        socket
+    };
+    let flooded = node.namespace.enter(|| {
+        let (mut held, mut opened) = (VecDeque::new(), 0);
+        while !done.load(Ordering::Relaxed) {
+            held.push_back(open());
+            if held.len() > 1000 {
+                held.pop_front();
+            }
+            opened += 1;
+            sleep(Duration::from_millis(2));
+        }
+        Ok(opened)
+    });
+    flooded.unwrap()
+}
+
+#[test]
+fn health_and_scraper_are_served_during_a_flood() {
+    require_root!();
+    let _alone = alone();
+    let node = Node::new();
+    let _switch = node.switch("a=null: b=null:");
+    fs::write(node.at("upf.toml"), UPF_CONFIG).unwrap();
+    let _upf = node.dray(&format!(
+        "upf --n3 null: --n6 null: --config @/upf.toml --control @/upf.sock --metrics {UPF}"
+    ));
+    assert!(eventually(|| node.connect(UPF).is_some()));
+    // From another address than the scraper's, and then from its own.
+    for (source, is_scraped) in [("127.0.0.2", true), ("127.0.0.1", false)] {
+        for (program, address) in [("switch", SWITCH), ("upf", UPF)] {
+            let done = AtomicBool::new(false);
+            let opened = thread::scope(|scope| {
+                let flood = scope.spawn(|| flood(&node, source, address, &done));
+                let control = node.at(&format!("{program}.sock"));
+                sleep(Duration::from_secs(1));
+                for _ in 0..8 {
+                    for words in [&["health"][..], &["health", "--ready"]] {
+                        let began = Instant::now();
+                        let words = [&[program], words, &["--control", &control]].concat();
+                        assert_eq!(common::success(&words), "ok\n");
+                        // As long as the probes of Kubernetes wait.
+                        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+                    }
+                    if is_scraped {
+                        let began = Instant::now();
+                        let (status, text) = node.get(address, "/metrics", "*/*").expect("a reply");
+                        assert!(status == 200 && text.contains("dray_build_info"), "{text}");
+                        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+                    }
+                    sleep(Duration::from_millis(200));
+                }
+                done.store(true, Ordering::Relaxed);
+                flood.join().unwrap()
+            });
+            assert!(opened > 100, "{program}: only {opened} connections from {source}");
+        }
+    }
+}
+
+#[test]
+fn health_command_fails_with_the_reason() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let control = folder.path().join("none").display().to_string();
+    for program in ["switch", "upf"] {
+        let output = common::dray(&[program, "health", "--control", &control]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.starts_with("dray: no program listens at "), "{told}");
+    }
 }
 
 #[test]

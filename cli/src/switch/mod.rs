@@ -16,7 +16,7 @@ use dray_switch::config::{CONTROL, Name, read_file};
 use dray_switch::{PortStatus, SwitchConfig};
 
 use crate::common::{Failure, print, usage};
-use crate::control::{Ask, Control, refused};
+use crate::control::{Ask, Control, Health, refused};
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
@@ -86,6 +86,12 @@ Examples:
     /// Show mode, uptime and workers.
     #[command(after_help = "Examples:\n  dray switch status\n  dray switch status --json")]
     Status(Ask),
+    /// Print `ok` if the workers run; otherwise fail with the reason.
+    #[command(after_help = "\
+Examples:
+  dray switch health            for liveness probes
+  dray switch health --ready    for readiness probes")]
+    Health(Health),
     /// Show the metrics that monitoring systems read, as text.
     #[command(after_help = "Example:\n  dray switch metrics | grep dropped")]
     Metrics(Control),
@@ -173,6 +179,10 @@ fn talk(command: Command) -> Result<(), Failure> {
         }
         Command::Status(ask) => {
             ask.show(&client(&ask.control)?.status().map_err(refused)?, show::status)
+        }
+        Command::Health(Health { control, ready }) => {
+            client(&control)?.health(ready).map_err(refused)?;
+            print("ok\n")
         }
         Command::Metrics(control) => print(&client(&control)?.metrics().map_err(refused)?),
     }

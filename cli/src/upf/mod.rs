@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use self::ports::Given;
 use crate::common::Failure;
-use crate::control::{Ask, Control};
+use crate::control::{Ask, Control, Health};
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
@@ -63,6 +63,12 @@ enum Command {
     /// Show uptime and number of sessions.
     #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
     Status(Ask),
+    /// Print `ok` if the data threads run; otherwise fail with the reason.
+    #[command(after_help = "\
+Examples:
+  dray upf health            for liveness probes
+  dray upf health --ready    for readiness probes")]
+    Health(Health),
     /// Show the metrics that monitoring systems read, as text.
     #[command(after_help = "Example:\n  dray upf metrics | grep dropped")]
     Metrics(Control),
@@ -73,6 +79,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Sessions(sessions)) => talk::sessions(sessions),
         Some(Command::Stats(ask)) => talk::stats(&ask),
         Some(Command::Status(ask)) => talk::status(&ask),
+        Some(Command::Health(health)) => talk::health(&health),
         Some(Command::Metrics(control)) => talk::metrics(&control),
         None => daemon::run(arguments.given, arguments.daemon),
     }

@@ -9,7 +9,7 @@ use dray_upf::config::{SessionConfig, SessionsFile};
 
 use super::show;
 use crate::common::{Failure, print, usage};
-use crate::control::{Ask, Control, refused};
+use crate::control::{Ask, Control, Health, refused};
 
 #[derive(Subcommand)]
 pub(super) enum Sessions {
@@ -117,6 +117,11 @@ pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
 pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
     let status = client(&ask.control)?.status().map_err(refused)?;
     ask.show(&status, show::status)
+}
+
+pub(super) fn health(Health { control, ready }: &Health) -> Result<(), Failure> {
+    client(control)?.health(*ready).map_err(refused)?;
+    print("ok\n")
 }
 
 pub(super) fn metrics(control: &Control) -> Result<(), Failure> {

@@ -163,6 +163,11 @@ impl Client {
         }
         match serde_json::from_slice::<Wrong>(body) {
             Ok(Wrong { error }) => Err(ClientError::Refused { status, what: error }),
+            // The reply to a question about health is text.
+            Err(_) if status == 503 => {
+                let what = String::from_utf8_lossy(body).trim_end().to_owned();
+                Err(ClientError::Refused { status, what })
+            }
             Err(_) => Err(self.broken(&format_args!("HTTP status {status}"))),
         }
     }
@@ -171,6 +176,16 @@ impl Client {
     pub fn text(&self, target: &str) -> Result<String, ClientError> {
         let bytes = self.ask("GET", target, b"")?;
         String::from_utf8(bytes).map_err(|error| self.broken(&error))
+    }
+
+    /// Asks whether the program's data threads are well, and with `ready` whether its ports are open as
+    /// well; the error says why not.
+    pub fn health(&self, ready: bool) -> Result<(), ClientError> {
+        self.text("/livez")?;
+        if ready {
+            self.text("/readyz")?;
+        }
+        Ok(())
     }
 
     /// Returns an error for an invalid reply.

@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod address;
 mod bound;
 #[expect(unsafe_code, reason = "the supervisor passes descriptors by their numbers")]
 mod calls;
@@ -40,7 +41,7 @@ pub use log::LogLevel;
 pub use metrics::{Metrics, Value, observe_process};
 pub use name::SocketName;
 pub use notify::Supervisor;
-pub use server::{Answer, Limits, Server};
+pub use server::{Answer, Limits, Server, Strangers};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
     default_control,

@@ -15,10 +15,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, accept_with, recv, recvmsg, sendmsg,
-    shutdown,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, accept_with, getpeername, recv,
+    recvmsg, sendmsg, shutdown,
 };
 
+use crate::address::{ClientAddress, Rates};
 use crate::failure::failure;
 use crate::http::{
     BODY_MAX, DESCRIPTORS_MAX, Kept, Refusal, Request, RequestError, Response, read_request,
@@ -40,27 +41,40 @@ pub struct Limits {
     pub time: Duration,
     /// Maximum length of a request's body, in bytes.
     pub body: usize,
-    /// Maximum number of connections per second, so that strangers do not take time from others;
-    /// further ones wait. `None`: no limit.
-    pub rate: Option<u32>,
+    /// Bounds for strangers on a network; `None`: no bounds but those above.
+    pub strangers: Option<Strangers>,
+}
+
+/// Bounds for clients on a network, so that none takes time or connections from others.
+#[derive(Clone, Copy, Debug)]
+pub struct Strangers {
+    /// Maximum number of connections of one address. Beyond it its own oldest is closed.
+    pub connections: usize,
+    /// Maximum number of connections of one address per second; those of a second may come at once.
+    /// Further ones are closed at once.
+    pub rate: u32,
+    /// Maximum number of connections of all addresses per second; further ones wait.
+    pub total_rate: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let time = Duration::from_secs(5);
-        Self { waiting: 16, connections: 64, time, body: BODY_MAX, rate: None }
+        Self { waiting: 16, connections: 64, time, body: BODY_MAX, strangers: None }
     }
 }
 
 impl Limits {
     /// Limits for strangers, who may ask for little.
     pub fn of_strangers() -> Self {
-        Self { connections: 32, body: 0, rate: Some(50), ..Self::default() }
+        let strangers = Strangers { connections: 6, rate: 200, total_rate: 2000 };
+        Self { connections: 32, body: 0, strangers: Some(strangers), ..Self::default() }
     }
 }
 
 /// Time for the threads of closed connections to end.
 const ENDING: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
 /// Time for the threads of connections to end when the server does.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -72,7 +86,14 @@ pub struct Server {
 }
 
 /// Connections that wait for their peer.
-type Streams = VecDeque<Arc<OwnedFd>>;
+type Streams = VecDeque<Arc<Stream>>;
+
+/// A connection.
+struct Stream {
+    socket: OwnedFd,
+    /// Client that its address belongs to, if it came over a network.
+    client: Option<ClientAddress>,
+}
 
 struct Shared {
     answer: Box<Answer>,
@@ -85,6 +106,8 @@ struct Shared {
     kept: Mutex<Streams>,
     /// Number of connections in all.
     connections: AtomicUsize,
+    /// Connections per second of each address.
+    rates: Mutex<Rates>,
 }
 
 impl Server {
@@ -100,7 +123,9 @@ impl Server {
         let answer = Box::new(answer);
         let [waiting, answered, kept] = [(); 3].map(|()| Mutex::default());
         let connections = AtomicUsize::new(0);
-        let shared = Arc::new(Shared { answer, limits, waiting, answered, kept, connections });
+        let rates = Mutex::default();
+        let shared = Shared { answer, limits, waiting, answered, kept, connections, rates };
+        let shared = Arc::new(shared);
         let thread = thread::spawn({
             let (socket, shared) = (socket.clone(), shared.clone());
             move || accept(&*socket, &shared)
@@ -126,7 +151,8 @@ impl Drop for Server {
 }
 
 fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
-    let interval = shared.limits.rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate);
+    let rate = shared.limits.strangers.map(|strangers| strangers.total_rate);
+    let interval = rate.map_or(Duration::ZERO, |rate| SECOND / rate);
     // Time at which the connections so far have used up their rate.
     let mut due = Instant::now();
     loop {
@@ -140,7 +166,7 @@ fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
         let now = Instant::now();
         due = due.max(now) + interval;
         // Those of a second may come at once.
-        thread::sleep((due - now).saturating_sub(Duration::from_secs(1)));
+        thread::sleep((due - now).saturating_sub(SECOND));
     }
 }
 
@@ -148,7 +174,14 @@ fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
 fn close_oldest(streams: &mut Streams) -> bool {
     let oldest = streams.pop_front();
     // It may be closed already.
-    oldest.map(|oldest| shutdown(&*oldest, Shutdown::Both)).is_some()
+    oldest.map(|oldest| shutdown(&oldest.socket, Shutdown::Both)).is_some()
+}
+
+/// Closes the oldest connection of `client`; returns true if it has one.
+fn close_oldest_of(client: ClientAddress, streams: &mut Streams) -> bool {
+    let position = streams.iter().position(|stream| stream.client == Some(client));
+    let oldest = position.and_then(|position| streams.remove(position));
+    oldest.map(|oldest| shutdown(&oldest.socket, Shutdown::Both)).is_some()
 }
 
 impl Shared {
@@ -171,12 +204,33 @@ impl Shared {
         true
     }
 
-    fn welcome(self: &Arc<Self>, stream: OwnedFd) {
-        if !self.makes_room() {
+    /// Returns true if an address may open a further connection now; closes those that it has too
+    /// many of.
+    fn admits(&self, client: ClientAddress, bounds: Strangers) -> bool {
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        if !rates.admits(client, bounds.rate, Instant::now()) {
+            return false;
+        }
+        let [mut waiting, mut answered] = [&self.waiting, &self.answered].map(lock);
+        let is_own = |stream: &&Arc<Stream>| stream.client == Some(client);
+        let own = waiting.iter().filter(is_own).count() + answered.iter().filter(is_own).count();
+        // A silent one first: the reply of another may be on its way.
+        own < bounds.connections
+            || close_oldest_of(client, &mut waiting)
+            || close_oldest_of(client, &mut answered)
+    }
+
+    fn welcome(self: &Arc<Self>, socket: OwnedFd) {
+        let client = getpeername(&socket).ok().flatten().and_then(ClientAddress::of);
+        let is_admitted = match (client, self.limits.strangers) {
+            (Some(client), Some(bounds)) => self.admits(client, bounds),
+            _ => true,
+        };
+        if !is_admitted || !self.makes_room() {
             return;
         }
         self.connections.fetch_add(1, Ordering::Relaxed);
-        let stream = Arc::new(stream);
+        let stream = Arc::new(Stream { socket, client });
         {
             let mut waiting = lock(&self.waiting);
             if waiting.len() >= self.limits.waiting {
@@ -197,10 +251,10 @@ impl Shared {
         }
     }
 
-    fn serve(&self, stream: &Arc<OwnedFd>) {
-        let mut peer = Patient::new(stream, Instant::now() + self.limits.time);
+    fn serve(&self, stream: &Arc<Stream>) {
+        let mut peer = Patient::new(&stream.socket, Instant::now() + self.limits.time);
         let request = read_request(&mut peer, self.limits.body).and_then(|request| {
-            let user = peer_user(stream).ok();
+            let user = peer_user(&stream.socket).ok();
             Ok(Request { descriptors: peer.take_descriptors()?, user, ..request })
         });
         forget(&self.waiting, stream);
@@ -219,7 +273,7 @@ impl Shared {
                 return self.keep(stream, kept);
             }
             // The rest of a refused request must be read, or the reply is lost with the connection.
-            let _ = shutdown(stream, Shutdown::Write);
+            let _ = shutdown(&stream.socket, Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
     }
@@ -227,14 +281,15 @@ impl Shared {
 
 impl Shared {
     /// Waits until the client closes its connection, then drops `kept`.
-    fn keep(&self, stream: &Arc<OwnedFd>, kept: Kept) {
+    fn keep(&self, stream: &Arc<Stream>, kept: Kept) {
         forget(&self.answered, stream);
         lock(&self.kept).push_back(stream.clone());
         // The client reads to the end of the reply.
-        let _ = shutdown(stream, Shutdown::Write);
-        if set_socket_timeout(stream, Timeout::Recv, None).is_ok() {
+        let socket = &stream.socket;
+        let _ = shutdown(socket, Shutdown::Write);
+        if set_socket_timeout(socket, Timeout::Recv, None).is_ok() {
             while matches!(
-                recv(stream, &mut [0; 64], RecvFlags::empty()),
+                recv(socket, &mut [0; 64], RecvFlags::empty()),
                 Ok((1.., _)) | Err(Errno::INTR)
             ) {}
         }
@@ -247,7 +302,7 @@ fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
     streams.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn forget(streams: &Mutex<Streams>, stream: &Arc<OwnedFd>) {
+fn forget(streams: &Mutex<Streams>, stream: &Arc<Stream>) {
     lock(streams).retain(|other| !Arc::ptr_eq(other, stream));
 }
 

@@ -24,6 +24,12 @@ impl Client {
         self.0.json("GET", "/", b"")
     }
 
+    /// Asks whether the workers are well, and with `ready` whether the ports of the configuration are
+    /// open and have not failed; the error says why not.
+    pub fn health(&self, ready: bool) -> Result<(), ClientError> {
+        self.0.health(ready)
+    }
+
     /// Returns the ports of the switch.
     pub fn ports(&self) -> Result<Vec<PortStatus>, ClientError> {
         self.0.json("GET", "/ports", b"")

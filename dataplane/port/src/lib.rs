@@ -94,7 +94,9 @@ use dray_wire::offload::Offloads;
 pub use bytes::{Bytes, BytesError};
 pub use dray_bpf::{BypassEntry, Bypassed};
 pub use dray_daemon::{Access, Account, SocketName};
-pub use dray_shm::guard::{GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded};
+pub use dray_shm::guard::{
+    GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded, survive_truncation,
+};
 pub use dray_shm::share_heap;
 pub use fill::Fill;
 pub use finish::{Finished, Finisher};
@@ -267,6 +269,11 @@ impl OpenError {
     /// Returns true if file permissions forbid opening the port (`EACCES`).
     pub fn is_denied(&self) -> bool {
         self.error.raw_os_error() == Some(libc::EACCES)
+    }
+
+    /// Returns true if the socket's directory does not exist, as far as this process sees.
+    pub fn is_not_found(&self) -> bool {
+        self.error.kind() == io::ErrorKind::NotFound
     }
 
     /// Creates the error for the port `uri`; `what` is the part of it that failed.

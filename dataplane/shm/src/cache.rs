@@ -247,13 +247,15 @@ static WIDE: LazyLock<bool> = LazyLock::new(|| is_x86_feature_detected!("avx512v
 unsafe fn wide(from: *const u8, to: *mut u8, len: usize) {
     let mut at = 0;
     loop {
-        // SAFETY: by the contract. Code that is compiled without AVX-512 does not use the register.
+        // SAFETY: by the contract.
         unsafe {
             std::arch::asm!(
                 "vmovdqu64 zmm31, [{from}]",
                 "vmovdqu64 [{to}], zmm31",
                 from = in(reg) from.add(at),
                 to = in(reg) to.add(at),
+                // A build for processors with AVX-512 uses it.
+                out("zmm31") _,
                 options(nostack, preserves_flags),
             );
         }

@@ -179,6 +179,12 @@ fn page() -> u64 {
     rustix::param::page_size() as u64
 }
 
+/// Installs the handler of SIGBUS, which the first mapping of a peer's memory does otherwise: from
+/// then on the process ignores a SIGBUS that another process sends.
+pub fn survive_truncation() -> io::Result<()> {
+    install().map(drop)
+}
+
 /// Creates the file of zeroes and installs the handler, once.
 fn install() -> io::Result<&'static OwnedFd> {
     static INSTALLED: OnceLock<Result<OwnedFd, i32>> = OnceLock::new();

@@ -9,6 +9,7 @@ use clap::Subcommand;
 use dray_cni::{Docker, Netavark, Store};
 use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
 use dray_datapath::Cancel;
+use dray_sandbox::CapabilitySet;
 use tracing::info;
 
 use crate::common::{Failure, cancel_on_signals};
@@ -85,12 +86,16 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     let cancel = cancel_on_signals()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
+    dray_port::survive_truncation()?;
     // Docker creates it when it starts, which may be later.
     if let Some(folder) = socket.path.parent() {
         let create = std::fs::create_dir_all(folder);
         create.map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
     }
     let bound = ControlSocket::bind(&socket)?;
+    // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to root.
+    let kept = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
+    dray_sandbox::keep_capabilities(kept)?;
     let docker = Docker::new(Store::default(), state);
     let server = Server::start(bound, Limits::default(), move |request| docker.answer(&request));
     let path = socket.path.display();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dray_daemon::FOLDER;
 use dray_port::PortUri;
-use dray_sandbox::SandboxError;
+use dray_sandbox::{Needs, SandboxError};
 
 /// Confinement of a daemon.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -17,8 +17,9 @@ pub(crate) enum Sandbox {
 
 impl Sandbox {
     /// Confines the process. It can create sockets only in the directories of the `control` socket
-    /// and of `ports`, and in dray's default socket directory; and read files only in that of the
-    /// configuration file `config`, unless that is `/` or one of devices.
+    /// and of `ports`, and in dray's default socket directory; connect only to sockets there and in
+    /// the directories of the peers of `ports`; and read files only in that of the configuration file
+    /// `config`, unless that is `/` or one of devices.
     pub(crate) fn enter<'p>(
         self,
         control: &'p Path,
@@ -34,16 +35,24 @@ impl Sandbox {
         // Names of groups in requests are looked up later, and memory is looked at.
         dray_daemon::read_accounts();
         dray_daemon::observe_process();
-        let usual = Some(Path::new(FOLDER)).filter(|folder| folder.is_dir());
+        let ports: Vec<_> = ports.into_iter().collect();
+        let names = || ports.iter().filter_map(|port| port.peer_socket());
+        let usual = Some(Path::new(FOLDER));
+        let sockets = ports.iter().filter_map(|port| port.socket_directory()).chain(usual);
         // A missing directory is reported by the port itself.
-        let sockets = ports.into_iter().filter_map(PortUri::socket_directory);
-        let sockets = sockets.filter(|directory| directory.is_dir());
-        dray_sandbox::enter(
-            [folder_of(control)].into_iter().chain(usual).chain(sockets),
-            config
+        let existing = |directory: &&Path| directory.is_dir();
+        let needs = Needs {
+            sockets: [folder_of(control)].into_iter().chain(sockets.filter(existing)).collect(),
+            peers: names().filter_map(|name| name.path().map(folder_of)).filter(existing).collect(),
+            readable: config
                 .map(folder_of)
                 .filter(|folder| folder.parent().is_some() && !folder.starts_with("/dev")),
-        )
+            abstract_peers: names().any(|name| name.path().is_none()),
+        };
+        if let Some(why) = dray_sandbox::enter(&needs)? {
+            tracing::warn!("sandbox: other sockets of root stay in reach: {why}");
+        }
+        Ok(())
     }
 }
 

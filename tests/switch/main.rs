@@ -11,6 +11,8 @@ mod apply;
 mod capture;
 mod console;
 mod crash;
+#[cfg(target_arch = "x86_64")]
+mod escape;
 mod exchange;
 mod guests;
 mod interop;

@@ -92,7 +92,7 @@ fn port(text: &str) -> Result<PortConfig, String> {
             return Err(format!("a port needs a name: a={text}"));
         }
         let what = "neither a port (NAME=URI, for example a=raw:eth0) nor a command (add-port, \
-                    del-port, apply, ports, stats, fdb, status, metrics)";
+                    del-port, apply, ports, stats, fdb, status, health, metrics)";
         return Err(what.to_owned());
     }
     text.parse().map_err(|error: PortError| error.to_string())
@@ -192,6 +192,7 @@ fn run_daemon(
         None => (cancel_on_signals()?, None),
     };
     dray_port::share_heap();
+    dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let path = file.as_ref().map(|file| file.path.as_path());
@@ -295,8 +296,12 @@ impl Reload {
 
 /// Applies the configuration file; the log says what was changed, or why nothing was.
 fn reload(path: &Path, config: &Configuration, engine: &Switch) {
+    // A link may lead out of the directories that the sandbox leaves.
+    let is_there = || path.symlink_metadata().is_ok();
     let text = read_file(path).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied if dray_sandbox::is_entered() => {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+            if dray_sandbox::is_entered() && is_there() =>
+        {
             format!(
                 "{error}: the sandbox does not let the switch read this file; use dray switch apply"
             )

@@ -102,6 +102,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     };
     let cancel = cancel_on_signals()?;
     dray_port::share_heap();
+    dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
     let mut supervisor = Supervisor::from_environment();

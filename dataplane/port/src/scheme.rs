@@ -171,6 +171,14 @@ pub(crate) trait Scheme: fmt::Display {
         None
     }
 
+    /// Returns the socket of its peer that the port connects to, if there is one.
+    fn peer_socket(&self) -> Option<&SocketName> {
+        match (self.socket(), self.claim()) {
+            (None, Some(Claim::Socket(name, _))) => Some(name),
+            _ => None,
+        }
+    }
+
     /// See [`PortUri::only_receives`](crate::PortUri::only_receives).
     fn only_receives(&self) -> bool {
         false

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
+use dray_daemon::SocketName;
+
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
 use crate::live::{Live, Resumption};
@@ -207,6 +209,16 @@ impl PortUri {
         let directory = self.scheme().socket()?.name.path()?.parent();
         let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
         Some(directory.unwrap_or(Path::new(".")))
+    }
+
+    /// Returns the socket of its peer that the port connects to, if there is one.
+    pub fn peer_socket(&self) -> Option<&SocketName> {
+        self.scheme().peer_socket()
+    }
+
+    /// Returns true if the port impairs frames, or is planned to panic: for tests.
+    pub fn is_impaired(&self) -> bool {
+        matches!(self, Self::Impair(_))
     }
 
     /// Returns the interface or the socket that both ports would use, if there is one: of two such

@@ -22,6 +22,8 @@ enum With {
     OneOf(u8, &'static [u64]),
     /// The argument of this index has none of these bits.
     Without(u8, u64),
+    /// The argument of this index is the number of this process.
+    OwnProcess(u8),
 }
 
 /// A [`Call`] from its constant, with any arguments or those of a [`With`].
@@ -103,7 +105,7 @@ const DATA: &[Call] = &[
     call!(SYS_sigaltstack),
     call!(SYS_gettid),
     call!(SYS_getpid),
-    call!(SYS_tgkill),
+    call!(SYS_tgkill, With::OwnProcess(0)),
     call!(SYS_exit),
     call!(SYS_exit_group),
     call!(SYS_prctl, With::OneOf(0, &[PR_GET_NAME as u64, PR_GET_AUXV])),
@@ -132,7 +134,7 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_pipe2),
     call!(SYS_dup),
     call!(SYS_dup3),
-    call!(SYS_fcntl),
+    call!(SYS_fcntl, With::OneOf(1, FCNTLS)),
     call!(SYS_fstat),
     call!(SYS_fstatfs),
     call!(SYS_pread64),
@@ -147,8 +149,8 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_faccessat),
     call!(SYS_faccessat2),
     // Rights of a socket, and a directory for it.
-    call!(SYS_fchmod),
-    call!(SYS_fchmodat),
+    call!(SYS_fchmod, With::Without(1, SPECIAL_BITS)),
+    call!(SYS_fchmodat, With::Without(2, SPECIAL_BITS)),
     call!(SYS_fchownat),
     call!(SYS_mkdirat),
     call!(SYS_getcwd),
@@ -157,7 +159,7 @@ pub(crate) const CONTROL: &[Call] = &[
     #[cfg(target_arch = "x86_64")]
     call!(SYS_unlink),
     #[cfg(target_arch = "x86_64")]
-    call!(SYS_chmod),
+    call!(SYS_chmod, With::Without(1, SPECIAL_BITS)),
     #[cfg(target_arch = "x86_64")]
     call!(SYS_mkdir),
     #[cfg(target_arch = "x86_64")]
@@ -190,6 +192,21 @@ const IOCTLS: &[u64] = &[
     TUNGETVNETHDRSZ,
     TUNSETOFFLOAD,
 ];
+
+/// Commands of fcntl(2): none that makes a descriptor send signals.
+const FCNTLS: &[u64] = &[
+    F_DUPFD as u64,
+    F_DUPFD_CLOEXEC as u64,
+    F_GETFD as u64,
+    F_SETFD as u64,
+    F_GETFL as u64,
+    F_SETFL as u64,
+    F_ADD_SEALS as u64,
+    F_GET_SEALS as u64,
+];
+
+/// Mode bits that make a program run as the owner or group of its file.
+const SPECIAL_BITS: u64 = 0o7000;
 
 /// Calls that are not allowed, which a report names.
 const REFUSED: &[Call] = &[
@@ -276,6 +293,9 @@ fn compile(more: &[Call]) -> Result<BpfProgram, seccompiler::BackendError> {
             }
             With::Without(index, bits) => {
                 rules.push(argument(index, SeccompCmpOp::MaskedEq(bits), 0)?);
+            }
+            With::OwnProcess(index) => {
+                rules.push(argument(index, SeccompCmpOp::Eq, std::process::id().into())?);
             }
         }
     }

@@ -8,11 +8,12 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
-/// Drops all capabilities, and the ability to gain any by executing a program that has them.
-pub(crate) fn drop_all() -> io::Result<()> {
+/// Drops all capabilities but `kept`, and the ability to gain any by executing a program that has
+/// them.
+pub(crate) fn keep(kept: CapabilitySet) -> io::Result<()> {
     let have = capabilities(None)?;
     if have.effective.contains(CapabilitySet::SETPCAP) {
-        for capability in CapabilitySet::all().iter() {
+        for capability in CapabilitySet::all().difference(kept).iter() {
             match remove_capability_from_bounding_set(capability) {
                 // A capability that this kernel does not know.
                 Ok(()) | Err(Errno::INVAL) => {}
@@ -21,7 +22,8 @@ pub(crate) fn drop_all() -> io::Result<()> {
         }
     }
     clear_ambient_capability_set()?;
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    let permitted = have.permitted & kept;
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable })?;
     Ok(set_no_new_privs(true)?)
 }

@@ -3,6 +3,7 @@
 //! [`enter`] takes from the calling thread, and from every thread that it starts later:
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
+//! * for a process of root, all directories but a few: other sockets have no name;
 //! * the file system, except for creating and removing sockets, and creating directories for them, in
 //!   a few directories, and reading files in one (Landlock);
 //! * every system call that control threads do not need (seccomp).
@@ -17,7 +18,9 @@
 
 mod calls;
 mod capabilities;
+mod held;
 mod paths;
+mod root;
 mod trap;
 
 use std::io;
@@ -25,6 +28,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use paths::landlock_version;
+pub use rustix::thread::CapabilitySet;
 
 /// True once the sandbox is active.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -35,6 +39,8 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 pub enum SandboxError {
     #[error("sandbox: dropping capabilities: {0}")]
     Capabilities(io::Error),
+    #[error("sandbox: root directory: {0}; --sandbox off runs without a sandbox")]
+    Root(io::Error),
     #[error(
         "sandbox: Landlock: {0}; requires Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \
          landlock among its security modules (lsm=); --sandbox off runs without a sandbox"
@@ -46,24 +52,53 @@ pub enum SandboxError {
     Seccomp(String),
 }
 
-/// Confines the calling thread and all threads that it starts from now on; threads that were
-/// started before stay as they are. In `directories`, all of which must exist, sockets can be
-/// created and removed, and directories created; in `readable` files can be read. Confinement cannot
-/// be undone.
+/// Directories and sockets that a confined program still reaches.
+#[derive(Debug, Default)]
+pub struct Needs<'p> {
+    /// Directories, all of which exist, in which sockets can be created and removed, and directories
+    /// created.
+    pub sockets: Vec<&'p Path>,
+    /// Directories, all of which exist, with sockets of peers that the program connects to.
+    pub peers: Vec<&'p Path>,
+    /// Directory in which files can be read.
+    pub readable: Option<&'p Path>,
+    /// True if a peer's socket is an abstract one.
+    pub abstract_peers: bool,
+}
+
+/// Confines the calling thread and all threads that it starts from now on to `needs`; threads that
+/// were started before stay as they are. Confinement cannot be undone. Returns why a process of root
+/// keeps all directories in sight, if it does: it may not make mount namespaces.
 ///
-/// If the kernel lacks a part, an error is returned and the thread may be confined in other parts:
-/// the program is expected to end.
-pub fn enter<'p>(
-    directories: impl IntoIterator<Item = &'p Path>,
-    readable: Option<&'p Path>,
-) -> Result<(), SandboxError> {
+/// If the kernel lacks another part, an error is returned and the thread may be confined in other
+/// parts: the program is expected to end.
+pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
+    let Needs { sockets, peers, readable, abstract_peers } = needs;
     // Must come before the list of calls takes effect, which has none of the calls below.
     trap::install().map_err(|error| SandboxError::Seccomp(error.to_string()))?;
-    capabilities::drop_all().map_err(SandboxError::Capabilities)?;
-    paths::restrict(directories, readable).map_err(SandboxError::Landlock)?;
+    let mut all_in_sight = None;
+    if rustix::process::geteuid().is_root() {
+        let directories: Vec<_> = sockets.iter().chain(peers).chain(readable).copied().collect();
+        all_in_sight = match root::confine(&directories) {
+            Ok(()) => None,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some(format!("without the capability SYS_ADMIN: {error}"))
+            }
+            Err(error) => return Err(SandboxError::Root(error)),
+        };
+    }
+    let none = CapabilitySet::empty();
+    capabilities::keep(none).map_err(SandboxError::Capabilities)?;
+    paths::restrict(sockets, *readable, *abstract_peers).map_err(SandboxError::Landlock)?;
     calls::restrict(calls::CONTROL).map_err(SandboxError::Seccomp)?;
     ENTERED.store(true, Ordering::Release);
-    Ok(())
+    Ok(all_in_sight)
+}
+
+/// Drops all capabilities but `kept` from the calling thread and all threads that it starts from now
+/// on: for a program that cannot have a sandbox.
+pub fn keep_capabilities(kept: CapabilitySet) -> Result<(), SandboxError> {
+    capabilities::keep(kept).map_err(SandboxError::Capabilities)
 }
 
 /// Returns true after [`enter`].

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::ptr;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
 /// Returns the kernel's version of Landlock, from 1.
@@ -22,11 +22,13 @@ pub fn landlock_version() -> io::Result<u32> {
 }
 
 /// Takes all access to files from the calling thread, except for creating and removing sockets, and
-/// creating directories for them, in `directories`, and reading files in `readable`. Open descriptors
-/// stay usable.
-pub(crate) fn restrict<'p>(
-    directories: impl IntoIterator<Item = &'p Path>,
-    readable: Option<&'p Path>,
+/// creating directories for them, in `directories`, and reading files in `readable`; signals to other
+/// processes; and, unless `abstract_peers`, connecting to abstract sockets of other processes. Open
+/// descriptors stay usable.
+pub(crate) fn restrict(
+    directories: &[&Path],
+    readable: Option<&Path>,
+    abstract_peers: bool,
 ) -> Result<(), String> {
     let describe = |error: landlock::RulesetError| error.to_string();
     let ruleset = Ruleset::default()
@@ -39,11 +41,15 @@ pub(crate) fn restrict<'p>(
         .map_err(describe)?
         .handle_access(AccessNet::from_all(ABI::V4))
         .map_err(describe)?
-        .scope(Scope::Signal)
+        .scope(if abstract_peers {
+            Scope::Signal.into()
+        } else {
+            BitFlags::from(Scope::Signal) | Scope::AbstractUnixSocket
+        })
         .map_err(describe)?;
     let mut ruleset = ruleset.create().map_err(describe)?;
     let sockets = AccessFs::MakeSock | AccessFs::RemoveFile | AccessFs::MakeDir;
-    let rules = directories.into_iter().map(|directory| (directory, sockets));
+    let rules = directories.iter().map(|directory| (*directory, sockets));
     for (directory, allowed) in rules.chain(readable.map(|path| (path, AccessFs::ReadFile.into())))
     {
         let named = |error: &dyn std::fmt::Display| format!("{}: {error}", directory.display());

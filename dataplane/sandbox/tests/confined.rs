@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 
+use dray_sandbox::Needs;
+
 const CASE: &str = "DRAY_SANDBOX_CASE";
 const FOLDER: &str = "DRAY_SANDBOX_FOLDER";
 
@@ -22,7 +24,12 @@ fn child() {
     let (Ok(case), Ok(folder)) = (std::env::var(CASE), std::env::var(FOLDER)) else { return };
     let folder = PathBuf::from(folder);
     let readable = folder.join("readable");
-    dray_sandbox::enter([folder.as_path()], readable.is_dir().then_some(&*readable)).unwrap();
+    let needs = Needs {
+        sockets: vec![&folder],
+        readable: readable.is_dir().then_some(&*readable),
+        ..Needs::default()
+    };
+    dray_sandbox::enter(&needs).unwrap();
     let work = move || match case.as_str() {
         "status" => {
             // No file can be read any more, not even this one.

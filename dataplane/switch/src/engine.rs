@@ -92,6 +92,15 @@ pub enum EngineError {
         /// URI of the port.
         uri: String,
     },
+    /// The port is a tool for tests, with which a client could end the switch.
+    #[error(
+        "port {uri:?}: a sandboxed switch takes impair: only from its command line or the \
+         configuration that it starts with"
+    )]
+    TestTool {
+        /// URI of the port.
+        uri: String,
+    },
     /// The descriptors are not what the port needs: the message says what they are.
     #[error("{0}")]
     Descriptors(String),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use dray_daemon::SocketName;
 use dray_netdev::privilege::Capability;
 
 use crate::query::{Query, UriError};
@@ -144,6 +145,10 @@ impl Scheme for ImpairUri {
 
     fn socket(&self) -> Option<Listening<'_>> {
         self.port.scheme().socket()
+    }
+
+    fn peer_socket(&self) -> Option<&SocketName> {
+        self.port.peer_socket()
     }
 
     fn only_receives(&self) -> bool {

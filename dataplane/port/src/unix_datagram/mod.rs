@@ -87,6 +87,10 @@ impl Scheme for UnixUri {
         Some(Listening { name, kind: SocketType::DGRAM, access })
     }
 
+    fn peer_socket(&self) -> Option<&SocketName> {
+        self.peer.as_ref()
+    }
+
     fn only_receives(&self) -> bool {
         self.peer.is_none()
     }

@@ -175,7 +175,7 @@ impl From<EngineError> for Refusal {
             | EngineError::Shared { .. }
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,
-            EngineError::Sandboxed { .. } => 403,
+            EngineError::Sandboxed { .. } | EngineError::TestTool { .. } => 403,
             EngineError::Descriptors(_) | EngineError::Mirror(_) | EngineError::Config(_) => 400,
             EngineError::Open(_) => 500,
         };

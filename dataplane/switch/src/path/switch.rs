@@ -315,8 +315,8 @@ pub(super) fn open_port(config: &PortConfig) -> Result<dray_port::Port, EngineEr
 }
 
 pub(super) fn refused(error: &OpenError) -> EngineError {
-    let denied = dray_sandbox::is_entered() && error.is_denied();
-    let hint = if denied {
+    let is_outside = dray_sandbox::is_entered() && (error.is_denied() || error.is_not_found());
+    let hint = if is_outside {
         "; the sandbox allows sockets only in /run/dray and in the directories of the control \
          socket and of the ports given when the switch started"
     } else {
@@ -452,11 +452,13 @@ impl Switch {
     }
 }
 
-/// Checks that a port can be opened if this process is in a sandbox.
+/// Checks that a port can be opened, and is no tool for tests, if this process is in a sandbox.
 pub(super) fn check_sandbox(config: &PortConfig) -> Result<(), EngineError> {
-    match dray_sandbox::is_entered() && !config.uri.is_local() {
-        true => Err(EngineError::Sandboxed { uri: config.uri.to_string() }),
-        false => Ok(()),
+    let uri = || config.uri.to_string();
+    match dray_sandbox::is_entered() {
+        true if !config.uri.is_local() => Err(EngineError::Sandboxed { uri: uri() }),
+        true if config.uri.is_impaired() => Err(EngineError::TestTool { uri: uri() }),
+        _ => Ok(()),
     }
 }
 

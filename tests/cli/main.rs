@@ -10,4 +10,5 @@ mod pages;
 mod readme;
 mod recipes;
 mod roles;
+mod security;
 mod terminal;

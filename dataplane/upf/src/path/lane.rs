@@ -285,8 +285,13 @@ impl Lane {
     #[cold]
     fn note_silent(&self, frames: &[Frame<'_>]) {
         let mut beginning = [0; ETHERNET_LEN + IPV6_LEN];
-        let from_silent = frames.iter().filter(|frame| {
+        let from_silent = frames.iter().zip(&self.heads).filter(|(frame, head)| {
             let len = frame.len().min(beginning.len());
+            let copy = &head.0[ROOM..ROOM + len];
+            if copy.get(ETHERNET_LEN - 2..ETHERNET_LEN) != Some(&ethertype::IPV6.to_be_bytes()) {
+                return self.from.note_source(copy);
+            }
+            // The copy of a packet with longer headers may have been overwritten by its inner packet.
             frame.copy_from(0, &mut beginning[..len]);
             self.from.note_source(&beginning[..len])
         });

@@ -161,9 +161,11 @@ fn fragment_flood_from_one_source_spares_others() {
     let mut ends = Ends::new(&plain_session(1));
     let packet = up_packet(&[7; 1472]);
     let pieces = divided(&from_address("10.0.3.2", 1, &packet), 1, 1440);
-    ends.up([pieces[0].clone()]);
     let flood = from_address("10.0.3.66", 1, &packet);
-    ends.up((0..3000).map(|ident| divided(&flood, ident, 1440).remove(0)));
+    let flood: Vec<_> = (0..3000).map(|ident| divided(&flood, ident, 1440).remove(0)).collect();
+    // Built before: the first piece waits for half a second only.
+    ends.up([pieces[0].clone()]);
+    ends.up(flood);
     assert_eq!(ends.up([pieces[1].clone()]), [to_dn(&packet)]);
     let full = ends.upf.uplink().drops.get(DropReason::FragmentFull);
     assert!((2900..3000).contains(&full), "{full}");

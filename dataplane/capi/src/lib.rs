@@ -333,7 +333,8 @@ pub unsafe extern "C" fn dray_transmit(
                 continue;
             }
             let taken = tx.transmit(&rest[..run]).map_err(open.io())?;
-            open.transmitted.set(open.transmitted.get() + taken as u64);
+            let sent = taken - tx.lost().of_call().len();
+            open.transmitted.set(open.transmitted.get() + sent as u64);
             done += taken;
             if taken < run {
                 break;

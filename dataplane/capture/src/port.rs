@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use dray_port::{Fill, Frame, Port, Receive, Take, Transmit, Wait};
+use dray_port::{Fill, Frame, Lost, Port, Receive, Take, Transmit, Wait};
 use dray_wire::offload::Offloads;
 
 use crate::record::Kind;
@@ -77,9 +77,14 @@ impl Receive for Shown<Box<dyn Receive>> {
 
 impl Transmit for Shown<Box<dyn Transmit>> {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        let taken = self.half.transmit(frames)?;
-        if self.tap.is_on() && taken > 0 {
-            self.tap.show(self.number, Kind::Out, &frames[..taken]);
+        let Self { half, tap, number } = self;
+        let taken = half.transmit(frames)?;
+        if tap.is_on() {
+            half.lost().each_run(&frames[..taken], |frames, lost| {
+                if lost.is_none() {
+                    tap.show(*number, Kind::Out, frames);
+                }
+            });
         }
         Ok(taken)
     }
@@ -100,8 +105,8 @@ impl Transmit for Shown<Box<dyn Transmit>> {
         self.half.pending()
     }
 
-    fn dropped(&self) -> u64 {
-        self.half.dropped()
+    fn lost(&self) -> &Lost {
+        self.half.lost()
     }
 
     fn fill(&self) -> Option<Fill> {

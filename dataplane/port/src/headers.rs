@@ -65,6 +65,9 @@ pub(crate) fn accept(header: VirtioNet, frame: &mut [u8], offloads: Offloads) ->
     (frame.len() <= limit).then_some(offload)
 }
 
+/// Length of the longest header, in bytes.
+pub(crate) const HEADER_MAX: usize = 12;
+
 /// How the headers of a queue are read and written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {

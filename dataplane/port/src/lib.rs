@@ -58,6 +58,7 @@ mod limits;
 mod link;
 mod list;
 mod live;
+mod lost;
 mod marks;
 pub mod memif;
 pub mod memory;
@@ -104,6 +105,7 @@ pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, p
 pub use limits::MemoryLimits;
 pub use link::{Link, LinkState, LinkStatus};
 pub use live::{Frozen, Held, Live, Resumption, Words};
+pub use lost::{Loss, Lost};
 pub use query::UriError;
 pub use socket::SocketOptions;
 pub use uri::{Bound, PortUri};
@@ -216,9 +218,14 @@ pub trait Transmit: Send {
         0
     }
 
+    /// Returns the frames that were taken but can never be delivered.
+    fn lost(&self) -> &Lost {
+        &lost::NONE
+    }
+
     /// Returns the number of frames that were taken but could never be delivered.
     fn dropped(&self) -> u64 {
-        0
+        self.lost().total()
     }
 
     /// Returns how full the ring is that the peer empties, if the port has one and a peer.

@@ -90,6 +90,9 @@ pub use size::{QueueSize, SizeError};
 /// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the order in
 /// which it got them, and makes the batch visible with [`publish`](Self::publish).
 pub trait DeviceQueue: Send {
+    /// Returns the number of entries of the ring.
+    fn size(&self) -> u16;
+
     /// Sets how many descriptors may be read from now on, in the ring and in indirect tables, by
     /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without this call there is
     /// no bound. A buffer that is not taken does not count. Once the budget is used up, no chain is available any more. A chain that has been

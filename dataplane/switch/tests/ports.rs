@@ -12,7 +12,7 @@ use dray_switch::config::Pairs;
 use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
 use dray_wire::MacAddr;
 use ends::{
-    Frames, LIMIT, add, counters, cpus, drops, eventually, open, pass, plug, reach, send_one,
+    Frames, LIMIT, add, arrived, counters, cpus, drops, eventually, open, pass, plug, reach, send_one,
     status, switch,
 };
 
@@ -315,5 +315,34 @@ fn applied_file_gives_what_a_start_gives() {
             assert_eq!((again.ports.len(), again.unchanged), (0, expected.len()), "{said}");
         }
         assert!(applied > 100 && refused > 100, "{applied} files were applied, {refused} refused");
+    }
+}
+
+#[test]
+fn frame_that_driver_has_no_room_for_is_too_long() {
+    for mode in ["mode = 'patch'\nflow = 'backpressure'", "mode = 'patch'", "mode = 'learning'"] {
+        let folder = tempfile::tempdir().unwrap();
+        let switch = switch(mode);
+        let [sender, driver] = ["a", "b"].map(|name| {
+            let socket = folder.path().join(name);
+            add(&switch, &format!("{name}=vhost:{}", socket.display()));
+            socket
+        });
+        let mut a = plug(&sender, "hugepages=0");
+        // Two buffers of 2 KiB are all that this driver ever posts.
+        let mut b = plug(&driver, "size=2&hugepages=0");
+        let (long, short) = (Frames::between(1, 2).lens(&[9000]), Frames::between(1, 2).lens(&[60]));
+        for round in 1..=5 {
+            send_one(&mut *a.tx[0], &long);
+            eventually("an account", || drops(&switch, "b", DropReason::TooLong) == round);
+        }
+        for count in 1..=20 {
+            let sent = send_one(&mut *a.tx[0], &short);
+            eventually("the frame", || !arrived(&mut b, &sent).is_empty());
+            eventually("an account", || counters(&switch, "b").tx_frames == count);
+        }
+        let of_b = counters(&switch, "b");
+        assert_eq!((of_b.tx_frames, of_b.tx_bytes), (20, 20 * 60), "{mode}");
+        assert_eq!(of_b.drops.iter().map(|(_, frames)| frames).sum::<u64>(), 5, "{of_b:?}");
     }
 }

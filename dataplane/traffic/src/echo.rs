@@ -66,7 +66,10 @@ impl Echo {
                         batch.push(Frame::from(reply.as_slice()));
                     }
                     match out.transmit(&batch) {
-                        Ok(taken) => report.transmitted += taken as u64,
+                        Ok(taken) => {
+                            let lost = out.lost().of_call().len();
+                            report.transmitted += (taken - lost) as u64;
+                        }
                         Err(error) => failure = Some(error),
                     }
                     frames.len()

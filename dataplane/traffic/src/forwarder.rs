@@ -95,7 +95,7 @@ fn forward(
         report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
         match tx.transmit(&batch) {
-            Ok(taken) => report.transmitted += taken as u64,
+            Ok(taken) => report.transmitted += (taken - tx.lost().of_call().len()) as u64,
             Err(error) => failure = Some(error),
         }
         frames.len()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use dray_capture::{Kind, Tap};
 use dray_datapath::TransmitQueues;
-use dray_port::{Batch, Frame, Transmit};
+use dray_port::{Batch, Frame, Loss, Transmit};
 use dray_wire::arp::Arp;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::icmp::{self, Discovery};
@@ -45,6 +45,19 @@ pub(crate) struct Interface {
 /// Returns an error about the configuration of interface `name`.
 fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(format!("{name}.{field}"))
+}
+
+/// What became of frames that a port was given.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// Number of frames that it took.
+    pub(crate) taken: usize,
+    /// Of these, the number that reached its peer, and their bytes.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// Number of those that its peer can never take: they are too long for it, or have another reason.
+    pub(crate) too_long: u64,
+    pub(crate) undeliverable: u64,
 }
 
 impl Interface {
@@ -428,9 +441,28 @@ impl Interface {
     /// none. `tap` is that of the calling thread.
     #[inline]
     pub(crate) fn transmit(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> usize {
-        let taken = self.tx.of(worker).transmit(frames).unwrap_or(0);
-        self.show(tap, Kind::Out, &frames[..taken.min(frames.len())]);
-        taken
+        self.send(tap, worker, frames).taken
+    }
+
+    /// Like [`transmit`](Self::transmit); returns what became of the frames.
+    #[inline]
+    pub(crate) fn send(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> Sent {
+        let mut tx = self.tx.of(worker);
+        let taken = tx.transmit(frames).unwrap_or(0).min(frames.len());
+        let mut sent = Sent { taken, ..Sent::default() };
+        tx.lost().each_run(&frames[..taken], |frames, lost| {
+            let count = frames.len() as u64;
+            match lost {
+                None => {
+                    sent.packets += count;
+                    sent.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                    self.show(tap, Kind::Out, frames);
+                }
+                Some(Loss::TooLong) => sent.too_long += count,
+                Some(Loss::Undeliverable) => sent.undeliverable += count,
+            }
+        });
+        sent
     }
 
     /// Shows frames to captures.

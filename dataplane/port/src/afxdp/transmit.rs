@@ -10,6 +10,7 @@ use super::ring::{Consumer, Producer};
 use super::socket::Socket;
 use crate::Transmit;
 use crate::frame::Frame;
+use crate::lost::{Loss, Lost};
 
 pub(super) struct AfxdpTransmit {
     socket: Arc<Socket>,
@@ -23,7 +24,7 @@ pub(super) struct AfxdpTransmit {
     stuck: bool,
     absence: Absence,
     /// Number of frames that cannot be transmitted.
-    dropped: u64,
+    lost: Lost,
     /// True until it has begun to continue for another process.
     is_new: bool,
 }
@@ -45,7 +46,7 @@ impl AfxdpTransmit {
             frame_max,
             stuck: false,
             absence: Absence::default(),
-            dropped: 0,
+            lost: Lost::new(),
             is_new: false,
         }
     }
@@ -87,12 +88,12 @@ impl AfxdpTransmit {
         self.completion.release((self.free.len() - before) as u32);
     }
 
-    /// Puts one frame on the ring. Returns true if there was room.
+    /// Puts one frame, the call's `index`th, on the ring. Returns true if there was room.
     #[inline(always)]
-    fn push(&mut self, frame: &Frame<'_>) -> bool {
+    fn push(&mut self, index: usize, frame: &Frame<'_>) -> bool {
         // The kernel would skip it, and never return its chunk.
         if frame.len() == 0 || !frame.fits(self.frame_max) {
-            self.dropped += 1;
+            self.lost.add(index, Loss::Undeliverable);
             return true;
         }
         let umem = self.socket.umem();
@@ -128,6 +129,7 @@ impl AfxdpTransmit {
 impl Transmit for AfxdpTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        self.lost.begin();
         if self.is_new {
             self.begin();
         }
@@ -138,7 +140,8 @@ impl Transmit for AfxdpTransmit {
             }
             self.absence.over();
         }
-        let taken = frames.iter().take_while(|frame| self.push(frame)).count();
+        let frames = frames.iter().enumerate();
+        let taken = frames.take_while(|(index, frame)| self.push(*index, frame)).count();
         self.tx.submit();
         // Frames on the ring are taken even if the wake-up fails; no more are taken until one
         // succeeds.
@@ -150,7 +153,7 @@ impl Transmit for AfxdpTransmit {
         self.frame_max
     }
 
-    fn dropped(&self) -> u64 {
-        self.dropped
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 }

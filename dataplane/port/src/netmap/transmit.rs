@@ -14,6 +14,7 @@ use super::layout::{BUFFER_CHANGED, MORE_FRAGMENTS};
 use super::ring::{Entry, Ring};
 use super::uri::Kind;
 use crate::frame::Frame;
+use crate::lost::{Loss, Lost};
 use crate::{PATIENCE, Transmit};
 
 pub(super) struct NetmapTransmit {
@@ -25,8 +26,9 @@ pub(super) struct NetmapTransmit {
     waits: bool,
     /// True if the buffers of received frames may be put on the ring.
     swaps: bool,
-    /// Number of frames that cannot be transmitted.
-    dropped: u64,
+    lost: Lost,
+    /// Number of frames of the present call that are done with.
+    done: usize,
 }
 
 impl NetmapTransmit {
@@ -37,7 +39,16 @@ impl NetmapTransmit {
         kind: Kind,
         frame_max: usize,
     ) -> Self {
-        Self { ring, registration, kind, frame_max, waits: true, swaps: true, dropped: 0 }
+        Self {
+            ring,
+            registration,
+            kind,
+            frame_max,
+            waits: true,
+            swaps: true,
+            lost: Lost::new(),
+            done: 0,
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -54,6 +65,7 @@ impl NetmapTransmit {
             let Some(slots) = self.push(frame, used, available) else { break };
             used += slots;
             taken += 1;
+            self.done += 1;
         }
         if used > 0 {
             self.ring.release(used);
@@ -67,7 +79,7 @@ impl NetmapTransmit {
     fn push(&mut self, frame: &Frame<'_>, first: u32, available: u32) -> Option<u32> {
         let len = frame.len();
         if len < ETHERNET_LEN || !frame.fits(self.frame_max) {
-            self.dropped += 1;
+            self.lost.add(self.done, Loss::Undeliverable);
             return Some(0);
         }
         if first == available {
@@ -110,8 +122,11 @@ impl NetmapTransmit {
             if index >= available {
                 let is_free = available + 1 >= self.ring.len();
                 // A frame that is longer than the empty ring never finds room.
-                self.dropped += u64::from(is_free && first == 0);
-                return (is_free && first == 0).then_some(0);
+                if !is_free || first > 0 {
+                    return None;
+                }
+                self.lost.add(self.done, Loss::TooLong);
+                return Some(0);
             }
             let own = self.ring.read(index).place;
             if region.is_lent(own.buffer) {
@@ -122,7 +137,7 @@ impl NetmapTransmit {
             let to = region.find(own, part).filter(|_| chains && part > 0);
             let Some(to) = to else {
                 // The slot is unusable, or the port has no frames of several buffers.
-                self.dropped += 1;
+                self.lost.add(self.done, Loss::TooLong);
                 return Some(0);
             };
             // SAFETY: the buffer belongs to our slot, and has room for this part.
@@ -150,6 +165,8 @@ impl NetmapTransmit {
 impl Transmit for NetmapTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        self.lost.begin();
+        self.done = 0;
         let mut taken = self.push_all(frames)?;
         self.sync()?;
         let mut waited = !self.waits;
@@ -189,7 +206,7 @@ impl Transmit for NetmapTransmit {
         self.ring.available().map_or(0, |free| (self.ring.len() - 1 - free) as usize)
     }
 
-    fn dropped(&self) -> u64 {
-        self.dropped
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 }

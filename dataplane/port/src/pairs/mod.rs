@@ -24,6 +24,7 @@ use crate::frame::Frame;
 use crate::gathered::Gathered;
 use crate::link::{Link, LinkState, LinkStatus};
 use crate::live::{Conversation, Frozen};
+use crate::lost::Lost;
 use crate::marks::Marks;
 use crate::scheme::Failed;
 use crate::slot::{Failure, Slot, State};
@@ -47,8 +48,9 @@ pub(crate) trait ReceiveQueue: Send + 'static {
 
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
-    /// Copies `frames` to the peer; returns how many there was room for.
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure>;
+    /// Copies `frames` to the peer; returns how many there was room for. Frames that the peer can never
+    /// take are among these, and added to `lost`.
+    fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure>;
 
     /// See [`Transmit::fill`](crate::Transmit::fill).
     fn fill(&self) -> Fill;
@@ -75,8 +77,7 @@ pub(crate) trait Pairs: Send + Sync + 'static {
     /// Returns true if frames can pass.
     fn is_running(&self) -> bool;
 
-    /// Returns the number of malformed frames from the peer, and of frames that can never fit its
-    /// buffers, on transports that count them.
+    /// Returns the number of malformed frames from the peer, on transports that count them.
     fn malformed(&self) -> u64 {
         0
     }
@@ -138,7 +139,7 @@ impl<R, T> Pair<R, T> {
 /// is always used.
 pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
-    /// Number of malformed frames, and of frames that could never fit the peer's buffers.
+    /// Number of malformed frames from the peer.
     pub(crate) malformed: Arc<AtomicU64>,
     /// Messages of the peer, if another process can continue the port.
     pub(crate) said: Option<Mutex<Conversation>>,

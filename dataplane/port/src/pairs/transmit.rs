@@ -8,17 +8,19 @@ use dray_wire::offload::Offloads;
 use super::{Pairs, Shared, TransmitQueue};
 use crate::fill::Fill;
 use crate::frame::FRAME_LIMIT;
+use crate::lost::Lost;
 use crate::slot::Slot;
 use crate::{Frame, Transmit};
 
 pub(super) struct TransmitHalf<P> {
     shared: Arc<Shared<P>>,
     pair: usize,
+    lost: Lost,
 }
 
 impl<P: Pairs> TransmitHalf<P> {
     pub(super) fn new(shared: Arc<Shared<P>>, pair: usize) -> Self {
-        Self { shared, pair }
+        Self { shared, pair, lost: Lost::new() }
     }
 
     #[inline]
@@ -30,7 +32,15 @@ impl<P: Pairs> TransmitHalf<P> {
 impl<P: Pairs> Transmit for TransmitHalf<P> {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        Ok(self.slot().with(|queue| queue.transmit(frames)))
+        let Self { shared, pair, lost } = self;
+        lost.begin();
+        let slot = &shared.pairs.pairs()[*pair].transmit;
+        let taken = slot.with(|queue| queue.transmit(frames, lost));
+        if !lost.of_call().is_empty() {
+            // A call that fails has taken nothing.
+            lost.keep(taken);
+        }
+        Ok(taken)
     }
 
     fn frame_max(&self) -> usize {
@@ -43,6 +53,10 @@ impl<P: Pairs> Transmit for TransmitHalf<P> {
 
     fn offloads(&self) -> Offloads {
         self.slot().with(|queue| Ok(queue.offloads()))
+    }
+
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     fn pending(&mut self) -> usize {

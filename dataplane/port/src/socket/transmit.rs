@@ -15,6 +15,7 @@ use super::SocketOptions;
 use super::calls::{self, Head, Messages};
 use super::receive::is_transient;
 use crate::frame::{Frame, Part};
+use crate::lost::{Loss, Lost};
 use crate::{BATCH_MAX, Transmit, vnet};
 
 pub(crate) struct SocketTransmit {
@@ -30,7 +31,7 @@ pub(crate) struct SocketTransmit {
     heads: ArrayVec<Head, BATCH_MAX>,
     /// `DONTWAIT` if a full peer must not hold up the caller.
     flags: SendFlags,
-    dropped: u64,
+    lost: Lost,
 }
 
 impl SocketTransmit {
@@ -50,7 +51,7 @@ impl SocketTransmit {
             offloads: None,
             heads: ArrayVec::new(),
             flags: SendFlags::empty(),
-            dropped: 0,
+            lost: Lost::new(),
         }
     }
 
@@ -93,13 +94,14 @@ impl SocketTransmit {
 
 impl Transmit for SocketTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        self.lost.begin();
         let mut sent = 0;
         while sent < frames.len() {
             match self.call(&frames[sent..]) {
                 Ok(count) => sent += count,
                 Err(error) if is_transient(&error) => break,
                 Err(error) if is_of_frame(&error) => {
-                    self.dropped += 1;
+                    self.lost.add(sent, Loss::Undeliverable);
                     sent += 1;
                 }
                 Err(error) => return Err(error),
@@ -116,8 +118,8 @@ impl Transmit for SocketTransmit {
         self.flags = SendFlags::DONTWAIT;
     }
 
-    fn dropped(&self) -> u64 {
-        self.dropped
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {

@@ -9,6 +9,7 @@ use dray_wire::offload::Offloads;
 use rustix::io::Errno;
 
 use super::calls;
+use crate::lost::{Loss, Lost};
 use crate::socket::is_of_frame;
 use crate::{Frame, Transmit, vnet};
 
@@ -17,12 +18,12 @@ pub(super) struct TapTransmit {
     frame_max: usize,
     /// Offloads that the kernel takes; `None` if frames have no virtio-net header.
     offloads: Option<Offloads>,
-    dropped: u64,
+    lost: Lost,
 }
 
 impl TapTransmit {
     pub(super) fn new(device: Arc<File>, frame_max: usize, offloads: Option<Offloads>) -> Self {
-        Self { device, frame_max, offloads, dropped: 0 }
+        Self { device, frame_max, offloads, lost: Lost::new() }
     }
 
     fn write(&self, frame: &Frame<'_>) -> io::Result<()> {
@@ -37,14 +38,15 @@ impl TapTransmit {
 
 impl Transmit for TapTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+        self.lost.begin();
         for (sent, frame) in frames.iter().enumerate() {
             if !self.accepts(frame) {
-                self.dropped += 1;
+                self.lost.add(sent, Loss::Undeliverable);
                 continue;
             }
             match self.write(frame) {
                 Ok(()) => {}
-                Err(error) if is_of_frame(&error) => self.dropped += 1,
+                Err(error) if is_of_frame(&error) => self.lost.add(sent, Loss::Undeliverable),
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => return Ok(sent),
                     _ => return Err(error),
@@ -58,8 +60,8 @@ impl Transmit for TapTransmit {
         self.frame_max
     }
 
-    fn dropped(&self) -> u64 {
-        self.dropped
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {

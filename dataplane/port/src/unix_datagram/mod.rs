@@ -12,6 +12,7 @@ use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType, sockopt};
 
+use crate::lost::Lost;
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
@@ -219,8 +220,8 @@ impl Transmit for UnixTransmit {
         self.socket.never_wait();
     }
 
-    fn dropped(&self) -> u64 {
-        self.socket.dropped()
+    fn lost(&self) -> &Lost {
+        self.socket.lost()
     }
 
     fn is_ready(&self) -> bool {

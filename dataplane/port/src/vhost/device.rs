@@ -19,7 +19,7 @@ use crate::slot::Slot;
 /// comes from it.
 pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
-    /// Number of malformed frames, and of frames that could never fit the driver's buffers.
+    /// Number of malformed frames from the driver.
     malformed: Arc<AtomicU64>,
     pub(super) memory: MemoryLimits,
     /// True to offer offloads.

@@ -20,6 +20,7 @@ use crate::frame::{self, Copier, Copies, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::gathered::{self, Gathered};
 use crate::headers::{self, Headers};
 use crate::list::{List, Space};
+use crate::lost::{Loss, Lost};
 use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Take};
@@ -51,8 +52,7 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Resu
 pub(super) struct Terms {
     /// Of the headers: the offloads are those that the back end takes over, or leaves to this port.
     pub(super) headers: Headers,
-    /// Counts received frames with an invalid header, and frames for transmission that never fit the
-    /// ring, or have an offload that the back end does not take over.
+    /// Counts received frames with an invalid header.
     pub(super) malformed: Arc<AtomicU64>,
 }
 
@@ -94,10 +94,10 @@ impl TransmitQueue {
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
+    fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
         let Self { queue, slots, posted, copier, terms, .. } = self;
         let (taken, kick) =
-            either!(queue, queue => transmit(queue, *slots, posted, copier, terms, frames)?);
+            either!(queue, queue => transmit(queue, *slots, posted, copier, terms, frames, lost)?);
         if kick {
             self.kick.signal();
         }
@@ -130,6 +130,7 @@ fn transmit<Q: DriverQueue>(
     copier: &mut Copier,
     terms: &Terms,
     frames: &[Frame<'_>],
+    lost: &mut Lost,
 ) -> Result<(usize, bool), Lie> {
     reclaim(queue)?;
     let mut taken = 0;
@@ -137,8 +138,14 @@ fn transmit<Q: DriverQueue>(
         let rest = &frames[taken..];
         match transmit_short(queue, slots, posted, copier, rest) {
             0 if is_short(&rest[0]) => break,
-            0 if !transmit_odd(queue, slots, posted, terms, &rest[0]) => break,
-            0 => taken += 1,
+            0 => {
+                match transmit_odd(queue, slots, posted, terms, &rest[0]) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(why) => lost.add(taken, why),
+                }
+                taken += 1;
+            }
             short => taken += short,
         }
     }
@@ -232,9 +239,9 @@ fn post_each<Q: DriverQueue>(
     queue.repost(run);
 }
 
-/// Transmits a frame that takes several slots, or has an offload. Returns true if there was room. A
-/// frame that never fits the ring, or with an offload that the back end does not take over, is dropped
-/// and counted.
+/// Transmits a frame that takes several slots, or has an offload. Returns true if there was room, and
+/// an error for a frame that never fits the ring, or with an offload that the back end does not take
+/// over.
 #[cold]
 fn transmit_odd<Q: DriverQueue>(
     queue: &mut Q,
@@ -242,20 +249,20 @@ fn transmit_odd<Q: DriverQueue>(
     posted: &mut [u16],
     terms: &Terms,
     frame: &Frame<'_>,
-) -> bool {
+) -> Result<bool, Loss> {
     let header = match frame.has_offload() {
         true => terms.headers.of(frame),
         false => Some(VirtioNet::default()),
     };
     let count = frame.len().div_ceil(SLOT_FRAME);
-    let Some(header) = header.filter(|_| count <= slots.count()) else {
-        terms.malformed.fetch_add(1, Ordering::Relaxed);
-        return true;
-    };
+    let header = header.ok_or(Loss::Undeliverable)?;
+    if count > slots.count() {
+        return Err(Loss::TooLong);
+    }
     let mut ids = ArrayVec::<u16, SLOTS_MAX>::new();
     queue.ids(&mut ids);
     if ids.len() < count {
-        return false;
+        return Ok(false);
     }
     let mut buffers = ArrayVec::<Buffer, SLOTS_MAX>::new();
     for (id, at) in ids.into_iter().zip((0..frame.len()).step_by(SLOT_FRAME)) {
@@ -271,7 +278,7 @@ fn transmit_odd<Q: DriverQueue>(
         }
         buffers.push(buffer(start, header_len, part.len(), Access::Read));
     }
-    queue.post(&buffers).is_some()
+    Ok(queue.post(&buffers).is_some())
 }
 
 /// Writes the header of the frame that begins at `start`, in a slot.

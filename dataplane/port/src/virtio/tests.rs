@@ -24,6 +24,7 @@ use crate::either::{Either, either};
 use crate::event::PeerEvent;
 use crate::gathered::Gathered;
 use crate::headers::Headers;
+use crate::lost::{Loss, Lost};
 use crate::pairs::{ReceiveQueue as _, TransmitQueue as _};
 use crate::slot::Failure;
 use crate::{BATCH_MAX, FRAME_LIMIT, Frame, PortUri};
@@ -280,7 +281,7 @@ fn transmitted_headers_say_what_is_left_to_do() {
         let (uri, memory) = ring(packed, 64);
         let offsets = memory.offsets(1);
         let terms = terms(Offloads { tcp4: true, checksum: true, ..Offloads::NONE });
-        let malformed = terms.malformed.clone();
+        let mut lost = Lost::new();
         let mut port = TransmitQueue::new(&memory, &uri, &offsets, event(), terms).unwrap();
         let frames = [
             Frame::from(&plain.1[..]),
@@ -294,7 +295,8 @@ fn transmitted_headers_say_what_is_left_to_do() {
         let mut device = device(&memory, &uri, &offsets);
         // An odd number of slots a round: each of them is used with a header and without one.
         for round in 1..=64 {
-            assert_eq!(port.transmit(&frames).unwrap(), frames.len());
+            lost.begin();
+            assert_eq!(port.transmit(&frames, &mut lost).unwrap(), frames.len());
             let seen = either!(&mut device, device => read(device));
             assert_eq!(seen.len(), 5);
             let rest = [plain.clone(), plain.clone()];
@@ -302,7 +304,8 @@ fn transmitted_headers_say_what_is_left_to_do() {
                 seen[..3] == [plain.clone(), long.clone(), short.clone()] && seen[3..] == rest,
                 "packed {packed}, round {round}"
             );
-            assert_eq!(malformed.load(Ordering::Relaxed), round);
+            let expected = [(3, Loss::Undeliverable)];
+            assert_eq!((lost.of_call(), lost.total()), (&expected[..], round));
         }
     }
 }
@@ -317,10 +320,10 @@ fn transmitted_lengths_may_alternate() {
         let (uri, memory) = ring(packed, 16);
         let (offsets, terms) = (memory.offsets(1), terms(Offloads::NONE));
         let mut port = TransmitQueue::new(&memory, &uri, &offsets, event(), terms).unwrap();
-        let mut device = device(&memory, &uri, &offsets);
+        let (mut device, mut lost) = (device(&memory, &uri, &offsets), Lost::new());
         for round in 0..64 {
             let count = 5 + 2 * (round % 2);
-            assert_eq!(port.transmit(&lent[..count]).unwrap(), count);
+            assert_eq!(port.transmit(&lent[..count], &mut lost).unwrap(), count);
             let seen = either!(&mut device, device => read(device));
             assert!(seen == frames[..count], "packed {packed}, round {round}");
         }

@@ -20,6 +20,7 @@ use super::remotes::Learned;
 use super::seconds;
 use super::sockets::Sockets;
 use super::stations::Stations;
+use crate::lost::{Loss, Lost};
 use crate::{BATCH_MAX, FRAME_LIMIT, Frame, Transmit};
 
 /// Maximum number of datagrams that the kernel cuts a message into (`UDP_MAX_SEGMENTS`).
@@ -84,7 +85,10 @@ pub(super) struct VxlanTransmit {
     loaded: Vec<Loaded>,
     outgoing: Outgoing,
     flags: SendFlags,
-    dropped: u64,
+    lost: Lost,
+    /// By frame of the call: true if it did not reach a host; and true if that is so of any.
+    failed: Box<[bool; BATCH_MAX]>,
+    has_failed: bool,
 }
 
 impl VxlanTransmit {
@@ -111,7 +115,9 @@ impl VxlanTransmit {
             loaded: Vec::with_capacity(MESSAGES),
             outgoing: Outgoing::new(MESSAGES),
             flags: SendFlags::empty(),
-            dropped: 0,
+            lost: Lost::new(),
+            failed: Box::new([false; BATCH_MAX]),
+            has_failed: false,
         }
     }
 
@@ -123,7 +129,7 @@ impl VxlanTransmit {
         for (index, frame) in frames.iter().enumerate() {
             let Some(head) = frame.first::<ETHERNET_LEN>().filter(|_| frame.len() <= longest)
             else {
-                self.dropped += 1;
+                self.fail(index);
                 continue;
             };
             let [a, b, c, d, e, f, ..] = head;
@@ -166,13 +172,22 @@ impl VxlanTransmit {
                 }
             }
             let size = if end - first > 1 { size as u16 } else { 0 };
-            self.address(*route, start..at, size, first..end);
+            if !self.address(*route, start..at, size, first..end) {
+                // No host is known yet.
+                self.fail_all(&routes[first..end]);
+            }
             first = end;
         }
     }
 
-    /// Adds a message for each host that it goes to.
-    fn address(&mut self, route: Route, bytes: Range<usize>, size: u16, frames: Range<usize>) {
+    /// Adds a message for each host that it goes to. Returns false if there is none.
+    fn address(
+        &mut self,
+        route: Route,
+        bytes: Range<usize>,
+        size: u16,
+        frames: Range<usize>,
+    ) -> bool {
         let before = self.trains.len();
         match usize::from(route.to()).checked_sub(self.listed.len()) {
             _ if route.to() == ALL => {
@@ -187,16 +202,13 @@ impl VxlanTransmit {
                 self.trains.extend(to.map(|to| Train { bytes, size, to: to.into() }));
             }
         }
-        if self.trains.len() == before {
-            // No host is known yet.
-            self.dropped += frames.len() as u64;
-        }
         let loaded = |_| Loaded { flow: route.flow(), frames: frames.clone() };
         self.loaded.extend((before..self.trains.len()).map(loaded));
+        self.trains.len() > before
     }
 
     /// Sends the messages. Returns the number of those that were sent or cannot be sent at all.
-    fn send(&mut self) -> usize {
+    fn send(&mut self, routes: &[Route]) -> usize {
         let mut sent = 0;
         while sent < self.trains.len() {
             let flow = self.loaded[sent].flow;
@@ -214,13 +226,35 @@ impl VxlanTransmit {
                     }
                     // Its frames are too long for the path, or there is no path at present.
                     _ => {
-                        self.dropped += self.loaded[sent].frames.len() as u64;
+                        self.fail_all(&routes[self.loaded[sent].frames.clone()]);
                         sent += 1;
                     }
                 },
             }
         }
         sent
+    }
+
+    /// Notes that the frame `index` of the call does not reach a host.
+    fn fail(&mut self, index: usize) {
+        (self.failed[index], self.has_failed) = (true, true);
+    }
+
+    fn fail_all(&mut self, routes: &[Route]) {
+        routes.iter().for_each(|route| self.fail(route.index()));
+    }
+
+    /// Adds the frames that did not reach a host to those lost, if the call has taken them; returns how
+    /// many it has taken.
+    fn settle(&mut self, taken: usize) -> usize {
+        if std::mem::take(&mut self.has_failed) {
+            for (index, failed) in self.failed.iter_mut().enumerate() {
+                if std::mem::take(failed) && index < taken {
+                    self.lost.add(index, Loss::Undeliverable);
+                }
+            }
+        }
+        taken
     }
 
     /// Replaces a message by its datagrams.
@@ -243,11 +277,12 @@ impl VxlanTransmit {
 impl Transmit for VxlanTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let frames = &frames[..frames.len().min(BATCH_MAX)];
+        self.lost.begin();
         let routes = self.routes(frames);
         self.load(frames, &routes);
-        let sent = self.send();
+        let sent = self.send(&routes);
         if sent == self.trains.len() {
-            return Ok(frames.len());
+            return Ok(self.settle(frames.len()));
         }
         // A queue is full. Frames behind the last one that was sent can be tried again; those before
         // it would overtake it.
@@ -259,9 +294,12 @@ impl Transmit for VxlanTransmit {
         };
         let last = self.loaded[..sent].iter().flat_map(indices).max();
         let taken = last.map_or(0, |last| last + 1);
-        let left = self.loaded[sent..].iter().flat_map(indices).filter(|index| *index < taken);
-        self.dropped += left.count() as u64;
-        Ok(taken)
+        for loaded in &self.loaded[sent..] {
+            let indices = indices(loaded);
+            indices.into_iter().for_each(|index| self.failed[index] = true);
+        }
+        self.has_failed = true;
+        Ok(self.settle(taken))
     }
 
     fn frame_max(&self) -> usize {
@@ -272,8 +310,8 @@ impl Transmit for VxlanTransmit {
         self.flags = SendFlags::DONTWAIT;
     }
 
-    fn dropped(&self) -> u64 {
-        self.dropped
+    fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {

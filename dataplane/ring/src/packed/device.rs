@@ -114,11 +114,6 @@ impl PackedDevice {
         Err(Lie::IndexJump { from: self.next.at, to: place.at, size })
     }
 
-    /// Returns the number of descriptors of the ring.
-    pub fn size(&self) -> u16 {
-        self.ring.size.get()
-    }
-
     /// Returns the number of descriptors that are available, as the driver says, at most
     /// [`size`](Self::size). Reads as many.
     pub fn waiting(&self) -> u16 {
@@ -221,6 +216,10 @@ fn write(ring: PackedLayout, place: Position, id: u16, len: u32) {
 }
 
 impl DeviceQueue for PackedDevice {
+    fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
     #[inline(always)]
     fn allow(&mut self, descriptors: u32) {
         self.walk.budget = descriptors;

@@ -85,11 +85,6 @@ impl SplitDevice {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
-    /// Returns the number of entries of the ring.
-    pub fn size(&self) -> u16 {
-        self.ring.size.get()
-    }
-
     /// Returns the number of chains that are available, as the driver says, at most
     /// [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
@@ -177,6 +172,10 @@ impl SplitDevice {
 }
 
 impl DeviceQueue for SplitDevice {
+    fn size(&self) -> u16 {
+        self.ring.size.get()
+    }
+
     #[inline(always)]
     fn allow(&mut self, descriptors: u32) {
         self.walk.budget = descriptors;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_capture::Kind;
 use dray_datapath::{TransmitQueues, lock};
 use dray_port::{
-    BypassEntry, FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Receive,
+    BypassEntry, FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Loss, Lost,
+    Receive,
 };
 
 use super::bucket::Bucket;
@@ -228,18 +228,43 @@ impl OpenPort {
 
     #[inline]
     fn transmit_all(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
-        let result = self.tx.of(worker).transmit(frames);
-        match result {
-            Ok(taken) => {
-                tally.transmitted(self, &frames[..taken]);
-                taken
-            }
+        let mut queue = self.tx.of(worker);
+        let taken = match queue.transmit(frames) {
+            Ok(taken) => taken,
             Err(error) => {
+                drop(queue);
                 self.failed(&error);
                 tally.dropped(self, DropReason::ReceiverNotReady, frames);
-                frames.len()
+                return frames.len();
             }
+        };
+        let lost = queue.lost();
+        if !lost.of_call().is_empty() {
+            let lost = lost.clone();
+            drop(queue);
+            self.transmitted_some(&lost, &frames[..taken], tally);
+            return taken;
         }
+        drop(queue);
+        if taken > 0 {
+            tally.transmitted(self, &frames[..taken]);
+            self.recovered();
+        }
+        taken
+    }
+
+    /// Accounts for frames that were taken, and of which some are lost, without effect on the rest or on
+    /// the port.
+    #[cold]
+    fn transmitted_some(&self, lost: &Lost, taken: &[Frame<'_>], tally: &mut Tally) {
+        lost.each_run(taken, |frames, why| match why {
+            None => {
+                tally.transmitted(self, frames);
+                self.recovered();
+            }
+            Some(Loss::TooLong) => tally.dropped(self, DropReason::TooLong, frames),
+            Some(Loss::Undeliverable) => tally.dropped(self, DropReason::Undeliverable, frames),
+        });
     }
 
     /// Like [`transmit`](Self::transmit), for a port that may not take frames of every length.
@@ -258,7 +283,7 @@ impl OpenPort {
         let mut done = 0;
         for run in frames.chunk_by(|a, b| passage(a) == passage(b)) {
             let taken = match passage(&run[0]) {
-                Passage::Fits => self.transmit_some(worker, run, tally),
+                Passage::Fits => self.transmit_all(worker, run, tally),
                 Passage::Offloaded => self.transmit_offloaded(worker, run, tally),
                 Passage::TooLong => {
                     tally.dropped(self, DropReason::TooLong, run);
@@ -287,7 +312,7 @@ impl OpenPort {
         }
         for run in frames[done..].chunk_by(|a, b| carried(a) == carried(b)) {
             let taken = match carried(&run[0]) {
-                true => self.transmit_some(worker, run, tally),
+                true => self.transmit_all(worker, run, tally),
                 false => self.finish(worker, run, tally),
             };
             done += taken;
@@ -305,7 +330,7 @@ impl OpenPort {
         let Finishing { finisher, taken: before } = &mut *finishing;
         for (done, frame) in frames.iter().enumerate() {
             let one = &frames[done..=done];
-            let take = |segments: &[Frame<'_>]| self.transmit_some(worker, segments, tally);
+            let take = |segments: &[Frame<'_>]| self.transmit_all(worker, segments, tally);
             match finisher.finish(frame, std::mem::take(before), self.frame_max, take) {
                 Finished::All => {}
                 Finished::Some { taken, .. } => {
@@ -317,36 +342,6 @@ impl OpenPort {
             }
         }
         frames.len()
-    }
-
-    /// Like [`transmit_all`](Self::transmit_all), for a port whose kernel may refuse a single
-    /// frame: that frame is lost, without effect on the rest of the batch or on the port.
-    fn transmit_some(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
-        let mut queue = self.tx.of(worker);
-        let before = queue.dropped();
-        let result = queue.transmit(frames);
-        let lost = queue.dropped() - before;
-        drop(queue);
-        let counters = tally.of(self.index);
-        counters.drops.add(DropReason::Undeliverable, lost);
-        match result {
-            Ok(taken) => {
-                counters.tx_frames += (taken as u64).saturating_sub(lost);
-                if lost < taken as u64 {
-                    // It is not known which frames were lost; they are few, or an attack.
-                    counters.tx_bytes += bytes(&frames[..taken]);
-                    tally.show(self, Kind::Out, &frames[..taken]);
-                    self.recovered();
-                }
-                taken
-            }
-            Err(error) => {
-                self.failed(&error);
-                let rest = (frames.len() as u64).saturating_sub(lost);
-                counters.drops.add(DropReason::ReceiverNotReady, rest);
-                frames.len()
-            }
-        }
     }
 
     /// Records why the port failed, until a frame passes again.
@@ -530,16 +525,17 @@ mod tests {
     }
 
     /// Port to the kernel. Each call returns the next of `results`: the number of frames taken, and
-    /// how many of these are lost.
+    /// how many of these, the first ones, are lost.
     struct Kernel {
-        results: Vec<io::Result<(usize, u64)>>,
-        lost: u64,
+        results: Vec<io::Result<(usize, usize)>>,
+        lost: Lost,
     }
 
     impl Transmit for Kernel {
         fn transmit(&mut self, _: &[Frame<'_>]) -> io::Result<usize> {
+            self.lost.begin();
             let (taken, lost) = self.results.remove(0)?;
-            self.lost += lost;
+            (0..lost).for_each(|index| self.lost.add(index, Loss::Undeliverable));
             Ok(taken)
         }
 
@@ -547,8 +543,8 @@ mod tests {
             1514
         }
 
-        fn dropped(&self) -> u64 {
-            self.lost
+        fn lost(&self) -> &Lost {
+            &self.lost
         }
     }
 
@@ -561,7 +557,7 @@ mod tests {
             Ok((1, 1)),
             Ok((4, 0)),
         ];
-        let tx: Vec<Box<dyn Transmit>> = vec![Box::new(Kernel { results, lost: 0 })];
+        let tx: Vec<Box<dyn Transmit>> = vec![Box::new(Kernel { results, lost: Lost::new() })];
         let port = dray_port::Port { rx: Vec::new(), tx, link: None };
         let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 1).unwrap();
         let mut tally = Tally::new(1, 0, Arc::default());
@@ -571,6 +567,7 @@ mod tests {
             let counters = tally.of(0);
             let drops = [DropReason::Undeliverable, DropReason::ReceiverNotReady]
                 .map(|reason| counters.drops.get(reason));
+            assert_eq!(counters.tx_bytes, 60 * counters.tx_frames);
             seen.push((taken, counters.tx_frames, drops, port.failure().is_some()));
         }
         let expected = [

@@ -47,22 +47,18 @@ impl Held {
     }
 
     /// Hands the first waiting packets to `transmit`, which returns how many it took; returns that
-    /// number and their bytes.
-    pub(super) fn release(
-        &mut self,
-        transmit: impl FnOnce(&[Frame<'_>]) -> usize,
-    ) -> (usize, usize) {
+    /// number.
+    pub(super) fn release(&mut self, transmit: impl FnOnce(&[Frame<'_>]) -> usize) -> usize {
         let waiting = self.lens.iter().zip(self.bytes.chunks_exact(FRAME_LIMIT)).skip(self.sent);
         let frames: ArrayVec<Frame<'_>, CHUNK> =
             waiting.map(|(len, bytes)| Frame::from(&bytes[..*len])).take(CHUNK).collect();
         let taken = transmit(&frames);
         drop(frames);
-        let bytes = self.lens[self.sent..][..taken].iter().sum();
         self.sent += taken;
         if self.sent == self.lens.len() {
             self.forget();
         }
-        (taken, bytes)
+        taken
     }
 
     /// Drops all waiting packets, and returns how many there were.

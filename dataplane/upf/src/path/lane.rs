@@ -19,7 +19,7 @@ use super::sessions::{Changes, Sessions};
 use super::unresolved::{self, Lost, Unresolved};
 use crate::counters::{Counters, DropReason, Ledger, account};
 use crate::event::Teller;
-use crate::interface::Interface;
+use crate::interface::{Interface, Sent};
 use crate::meter::{OwnMeter, Sharing};
 use crate::neighbours::HOPS_MAX;
 use crate::session::{Counting, Report, Rule};
@@ -90,6 +90,17 @@ impl Leaving {
     }
 }
 
+/// Counts packets that the egress port was given.
+#[inline(always)]
+fn count(counters: &mut Counters, sent: &Sent) {
+    counters.tx_packets += sent.packets;
+    counters.tx_bytes += sent.bytes;
+    if sent.packets < sent.taken as u64 {
+        counters.drops.add(DropReason::TooBig, sent.too_long);
+        counters.drops.add(DropReason::PortFull, sent.undeliverable);
+    }
+}
+
 /// Transmits `batch` after the packets that wait for the egress port; there is room to hold it.
 #[inline(always)]
 fn send(
@@ -99,9 +110,9 @@ fn send(
     counters: &mut Counters,
     moved: &mut u64,
 ) {
-    let taken = if held.is_empty() { to.transmit(tap, worker, batch) } else { 0 };
-    counters.tx_packets += taken as u64;
-    counters.tx_bytes += batch[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
+    let sent = if held.is_empty() { to.send(tap, worker, batch) } else { Sent::default() };
+    count(counters, &sent);
+    let taken = sent.taken;
     if taken < batch.len() {
         if held.is_empty() {
             *moved = clock::ticks();
@@ -172,9 +183,12 @@ impl Lane {
     #[cold]
     pub(crate) fn release(&mut self) -> bool {
         let Self { held, to, worker, tap, .. } = self;
-        let (taken, bytes) = held.release(|frames| to.transmit(tap, *worker, frames));
-        self.counters.tx_packets += taken as u64;
-        self.counters.tx_bytes += bytes as u64;
+        let mut sent = Sent::default();
+        let taken = held.release(|frames| {
+            sent = to.send(tap, *worker, frames);
+            sent.taken
+        });
+        count(&mut self.counters, &sent);
         let now = clock::ticks();
         if taken > 0 {
             self.moved = now;

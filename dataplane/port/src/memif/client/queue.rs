@@ -10,6 +10,7 @@ use crate::event::PeerEvent;
 use crate::fill::Fill;
 use crate::frame::{self, Copier, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
+use crate::lost::{Loss, Lost};
 use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
@@ -83,12 +84,17 @@ impl TransmitQueue {
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
+    fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
         self.take_back()?;
         let mut taken = 0;
         while taken < frames.len() {
             match self.put(&frames[taken..]) {
                 0 if frames[taken].len() <= BUFFER => break,
+                // The ring is too small.
+                0 if frames[taken].len().div_ceil(BUFFER) > self.ring.size().into() => {
+                    lost.add(taken, Loss::TooLong);
+                    taken += 1;
+                }
                 0 if !self.put_long(&frames[taken]) => break,
                 0 => taken += 1,
                 short => taken += short,

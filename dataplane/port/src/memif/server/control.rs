@@ -298,7 +298,7 @@ impl Setup<'_> {
                 // Whoever used the ring before may have left that to do.
                 event.signal();
             }
-            let queue = TransmitQueue::new(ring, memory.clone(), event, malformed.clone());
+            let queue = TransmitQueue::new(ring, memory.clone(), event);
             pair.transmit.replace(slot::State::Running(queue));
             pair.wakes.wake();
         }

@@ -13,6 +13,7 @@ use crate::event::PeerEvent;
 use crate::fill::Fill;
 use crate::frame::{self, Copier, FRAME_LEAST, FRAME_LIMIT, Frame};
 use crate::gathered::Gathered;
+use crate::lost::{Loss, Lost};
 use crate::pairs;
 use crate::slot::Failure;
 use crate::{BATCH_MAX, Batch, Take};
@@ -215,8 +216,6 @@ pub(super) struct TransmitQueue {
     copier: Copier,
     /// Signalled when the client wants to be notified of frames.
     event: PeerEvent,
-    /// Counts frames that can never fit the client's buffers.
-    malformed: Arc<AtomicU64>,
 }
 
 /// Outcome of transmitting a frame that needs several buffers.
@@ -229,17 +228,12 @@ enum Put {
 
 impl TransmitQueue {
     /// `ring` must lie in `memory`.
-    pub(super) fn new(
-        ring: ServerRing,
-        memory: Arc<GuestMemory>,
-        event: PeerEvent,
-        malformed: Arc<AtomicU64>,
-    ) -> Self {
+    pub(super) fn new(ring: ServerRing, memory: Arc<GuestMemory>, event: PeerEvent) -> Self {
         let memory = Memory { regions: memory, hint: 0 };
-        Self { ring, memory, copier: Copier::new(), event, malformed }
+        Self { ring, memory, copier: Copier::new(), event }
     }
 
-    fn put_all(&mut self, frames: &[Frame<'_>]) -> Result<(usize, bool), Lie> {
+    fn put_all(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<(usize, bool), Lie> {
         let mut posted = self.ring.poll()?;
         let (mut taken, mut read) = (0, 0);
         while taken < frames.len() && read < ENTRIES_MAX {
@@ -252,7 +246,7 @@ impl TransmitQueue {
             read += usize::from(entries);
             match put {
                 Put::Done => posted -= entries,
-                Put::Dropped => _ = self.malformed.fetch_add(1, Ordering::Relaxed),
+                Put::Dropped => lost.add(taken, Loss::TooLong),
                 Put::NoRoom => break,
             }
             taken += 1;
@@ -317,8 +311,8 @@ impl TransmitQueue {
 
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let moved = self.put_all(frames);
+    fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
+        let moved = self.put_all(frames, lost);
         self.memory.finish(moved, &self.event)
     }
 

@@ -21,6 +21,7 @@ use crate::fill::Fill;
 use crate::frame::{Copier, Frame};
 use crate::gathered::Gathered;
 use crate::headers::Headers;
+use crate::lost::Lost;
 use crate::pairs::{ReceiveQueue, TransmitQueue};
 use crate::slot::Failure;
 use receive::receive;
@@ -40,8 +41,7 @@ pub(super) struct Running {
     pub(super) call: Option<PeerEvent>,
     pub(super) headers: Headers,
     pub(super) copier: Copier,
-    /// Counts received frames that are too short or too long or have an invalid header, and frames
-    /// that can never fit the peer's buffers.
+    /// Counts received frames that are too short or too long or have an invalid header.
     pub(super) malformed: Arc<AtomicU64>,
 }
 
@@ -95,10 +95,10 @@ impl ReceiveQueue for Running {
 
 impl TransmitQueue for Running {
     #[inline]
-    fn transmit(&mut self, frames: &[Frame<'_>]) -> Result<usize, Failure> {
-        let Self { queue, memory, headers, copier, malformed, .. } = self;
+    fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
+        let Self { queue, memory, headers, copier, .. } = self;
         let moved = either!(queue, queue => {
-            transmit(queue, memory, *headers, copier, frames, malformed)
+            transmit(queue, memory, *headers, copier, frames, lost)
         });
         self.finish(moved)
     }

@@ -9,6 +9,7 @@ use dray_wire::offload::{self, Offload, VirtioNet};
 use super::*;
 use crate::BATCH_MAX;
 use crate::frame::FRAME_LIMIT;
+use crate::lost::Loss;
 
 /// A driver whose ring is full of chains of `buffers` buffers of `len` bytes.
 struct Full {
@@ -38,6 +39,10 @@ impl Full {
 }
 
 impl DeviceQueue for Full {
+    fn size(&self) -> u16 {
+        u16::MAX
+    }
+
     fn allow(&mut self, descriptors: u32) {
         self.budget = descriptors;
     }
@@ -101,6 +106,7 @@ const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1 + BATCH_MAX as u32;
 #[test]
 fn descriptors_read_per_call_are_bounded() {
     let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
+    let mut lost = Lost::new();
     let long = vec![7; 9018];
     let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
     for mergeable in [false, true] {
@@ -108,7 +114,7 @@ fn descriptors_read_per_call_are_bounded() {
             let headers = Headers { mergeable, ..PLAIN };
             let mut queue = Full::new(buffers, len);
             let (taken, _) =
-                transmit(&mut queue, &memory, headers, &mut Copier::new(), &frames, &malformed)
+                transmit(&mut queue, &memory, headers, &mut Copier::new(), &frames, &mut lost)
                     .unwrap();
             assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
             assert!(taken > 0, "{buffers} of {len}: no frame was transmitted");
@@ -125,16 +131,16 @@ fn descriptors_read_per_call_are_bounded() {
 
 #[test]
 fn batch_of_long_frames_fits_usual_buffers() {
-    let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
+    let (memory, mut lost) = (GuestMemory::default(), Lost::new());
     let long = vec![7; 9018];
     let frames: Vec<Frame<'_>> = (0..BATCH_MAX).map(|_| Frame::from(&long[..])).collect();
     for len in [1526, 2048, 4096, 9030] {
         let mut queue = Full::new(1, len);
         let (taken, _) =
-            transmit(&mut queue, &memory, PLAIN, &mut Copier::new(), &frames, &malformed).unwrap();
+            transmit(&mut queue, &memory, PLAIN, &mut Copier::new(), &frames, &mut lost).unwrap();
         assert_eq!(taken, BATCH_MAX, "{len}");
     }
-    assert_eq!(malformed.into_inner(), 0);
+    assert_eq!(lost.total(), 0);
 }
 
 /// A driver with chains of buffers of its own.
@@ -145,15 +151,21 @@ struct Chains {
     rest: Vec<Segment>,
     /// Lengths with which the chains were returned.
     returned: Vec<u32>,
+    /// Number of entries of the ring.
+    size: u16,
 }
 
 impl Chains {
     fn of(chains: impl IntoIterator<Item = Vec<Vec<u8>>>) -> Self {
-        Self { ready: chains.into_iter().collect(), ..Self::default() }
+        Self { ready: chains.into_iter().collect(), size: 256, ..Self::default() }
     }
 }
 
 impl DeviceQueue for Chains {
+    fn size(&self) -> u16 {
+        self.size
+    }
+
     fn allow(&mut self, _: u32) {}
 
     fn pop<M: dray_ring::AddressSpace>(&mut self, _: &M, _: Access) -> Result<Option<Chain>, Lie> {
@@ -342,19 +354,23 @@ fn checksum_of_other_protocol_is_completed() {
     }
 }
 
+/// Transmits frames; returns how many were taken, and those of them that were lost.
+fn sent(queue: &mut Chains, headers: Headers, frames: &[Frame<'_>]) -> (usize, Vec<(u16, Loss)>) {
+    let (memory, mut lost) = (GuestMemory::default(), Lost::new());
+    let (taken, _) =
+        transmit(queue, &memory, headers, &mut Copier::new(), frames, &mut lost).unwrap();
+    (taken, lost.of_call().to_vec())
+}
+
 #[test]
 fn packets_of_64_kib_are_spread_over_buffers() {
-    let memory = GuestMemory::default();
     let (header, bytes) = packet(65_000);
     let tcp = Offload::Tcp(std::num::NonZeroU16::new(1448).unwrap());
     let frame = Frame::with_offload(&bytes, tcp);
     let send = |queue: &mut Chains, headers, mergeable| {
-        let malformed = AtomicU64::new(0);
-        let headers = Headers { mergeable, ..headers };
-        let (taken, _) =
-            transmit(queue, &memory, headers, &mut Copier::new(), &[frame], &malformed).unwrap();
-        (taken, malformed.into_inner())
+        sent(queue, Headers { mergeable, ..headers }, &[frame])
     };
+    let all = (1, vec![]);
     let read = |queue: &Chains| {
         let used = queue.returned.iter().sum::<u32>() as usize;
         let mut all = queue.ready[..queue.next].concat().concat();
@@ -365,45 +381,72 @@ fn packets_of_64_kib_are_spread_over_buffers() {
     };
     // One large buffer, one chain of several, and several chains.
     let mut one = Chains::of([vec![vec![0; 70_000]]]);
-    assert_eq!(send(&mut one, ALL, false), (1, 0));
+    assert_eq!(send(&mut one, ALL, false), all);
     assert_eq!(read(&one), (header, 1, bytes.clone()));
     let mut several = Chains::of([vec![vec![0; 4096]; 17]]);
-    assert_eq!(send(&mut several, ALL, false), (1, 0));
+    assert_eq!(send(&mut several, ALL, false), all);
     assert_eq!(read(&several), (header, 1, bytes.clone()));
+    // The header over several buffers, the last of which has the frame's first bytes.
+    let mut odd = Chains::of([vec![vec![0; 5], vec![0; 5], vec![0; 70_000]]]);
+    assert_eq!(send(&mut odd, ALL, false), all);
+    assert_eq!(read(&odd), (header, 1, bytes.clone()));
     let mut merged = Chains::of(vec![vec![vec![0; 1536]]; 50]);
-    assert_eq!(send(&mut merged, ALL, true), (1, 0));
+    assert_eq!(send(&mut merged, ALL, true), all);
     assert_eq!(read(&merged), (header, (12 + bytes.len()).div_ceil(1536), bytes.clone()));
-    // Without room it waits; with buffers that never suffice it is dropped.
+    // Without room it waits.
     let mut few = Chains::of(vec![vec![vec![0; 1536]]; 20]);
-    assert_eq!(send(&mut few, ALL, true), (0, 0));
+    assert_eq!(send(&mut few, ALL, true), (0, vec![]));
     assert_eq!((few.next, few.returned.len()), (0, 0));
-    assert_eq!(send(&mut Chains::of([vec![vec![0; 1536]]]), ALL, false), (1, 1));
     // Not negotiated.
     let mut all = Chains::of([vec![vec![0; 70_000]]]);
     let without_tcp = Headers { offloads: Offloads { tcp4: false, ..Offloads::ALL }, ..ALL };
-    assert_eq!(send(&mut all, without_tcp, true), (1, 1));
-    assert_eq!(send(&mut all, PLAIN, true), (1, 1));
+    assert_eq!(send(&mut all, without_tcp, true), (1, vec![(0, Loss::Undeliverable)]));
+    assert_eq!(send(&mut all, PLAIN, true), (1, vec![(0, Loss::Undeliverable)]));
     assert_eq!((all.next, all.returned.len()), (0, 0));
 }
 
 #[test]
+fn frame_that_never_fits_is_lost_and_leaves_its_buffers() {
+    let (short, long) = (vec![7; 60], vec![8; 4000]);
+    let [short, long] = [&short, &long].map(|bytes| Frame::from(&bytes[..]));
+    let frames = [long, short, long, short];
+    let one = |len: usize| vec![vec![0; len]];
+    for (chains, mergeable, size, filled) in [
+        // Too short a buffer, a chain of them, too many chains, and a ring that is too small.
+        (vec![one(1526); 4], false, 256, vec![72, 72]),
+        (vec![vec![vec![0; 12], vec![0; 600]]; 4], false, 256, vec![72, 72]),
+        (vec![one(48); 256], true, 256, vec![48, 24, 48, 24]),
+        (vec![one(512); 8], true, 4, vec![72, 72]),
+        // The first has no room for a header.
+        (vec![one(8), one(5000)], true, 256, vec![]),
+    ] {
+        let mut queue = Chains { size, ..Chains::of(chains) };
+        let headers = Headers { mergeable, ..PLAIN };
+        let (taken, lost) = sent(&mut queue, headers, &frames);
+        let expected = match filled.is_empty() {
+            true => (0..4).map(|index| (index, Loss::TooLong)).collect(),
+            false => vec![(0, Loss::TooLong), (2, Loss::TooLong)],
+        };
+        assert_eq!((taken, lost), (4, expected), "{mergeable} {size}");
+        assert_eq!((queue.next, &queue.returned), (filled.len(), &filled), "nothing else is used");
+    }
+}
+
+#[test]
 fn batch_goes_on_after_a_frame_that_fits_no_buffer() {
-    let memory = GuestMemory::default();
     let (short, long) = (vec![7; 60], vec![8; 300]);
     let len = std::num::NonZeroU16::new(1448).unwrap();
     let send = |middle: Frame<'_>| {
         let mut queue = Chains::of(std::iter::repeat_n(vec![vec![0; 112]], 6));
-        let malformed = AtomicU64::new(0);
         let frames = [Frame::from(&short[..]), middle, Frame::from(&short[..])];
-        let (taken, _) =
-            transmit(&mut queue, &memory, PLAIN, &mut Copier::new(), &frames, &malformed).unwrap();
+        let (taken, lost) = sent(&mut queue, PLAIN, &frames);
         assert_eq!(taken, 3);
         assert_eq!(queue.next, queue.returned.len(), "what was not filled is still there");
         let last = &queue.ready[queue.next - 1][0];
         assert_eq!((&last[12..72], &last[72..]), (&short[..], &[0; 40][..]));
-        (queue.returned, malformed.into_inner())
+        (queue.returned, lost)
     };
-    assert_eq!(send(Frame::from(&long[..])), (vec![72, 112, 112, 88, 72], 0));
+    assert_eq!(send(Frame::from(&long[..])), (vec![72, 112, 112, 88, 72], vec![]));
     let unwanted = Frame::with_offload(&long[..80], Offload::Tcp(len));
-    assert_eq!(send(unwanted), (vec![72, 72], 1));
+    assert_eq!(send(unwanted), (vec![72, 72], vec![(1, Loss::Undeliverable)]));
 }

@@ -1,6 +1,6 @@
 //! Transmits frames to the driver: fills its buffers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
 use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Segment};
@@ -9,10 +9,12 @@ use dray_shm::GuestMemory;
 use super::DESCRIPTORS_MAX;
 use crate::BATCH_MAX;
 use crate::frame::{self, Copier, Frame};
-use crate::headers::Headers;
+use crate::headers::{HEADER_MAX, Headers};
 use crate::list::Space;
+use crate::lost::{Loss, Lost};
 
-/// Fills buffers with `frames`; returns how many there was room for.
+/// Fills buffers with `frames`; returns how many there was room for. Those that the driver can never
+/// have room for are among them, and added to `lost`.
 #[inline]
 pub(super) fn transmit<Q: DeviceQueue>(
     queue: &mut Q,
@@ -20,7 +22,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
     headers: Headers,
     copier: &mut Copier,
     frames: &[Frame<'_>],
-    malformed: &AtomicU64,
+    lost: &mut Lost,
 ) -> Result<(usize, bool), Lie> {
     let header_len = headers.len;
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
@@ -62,92 +64,123 @@ pub(super) fn transmit<Q: DeviceQueue>(
         if filled == most {
             continue;
         }
-        if (fits && !odd) || !scatter(queue, memory, headers, &frames[taken], malformed)? {
+        if fits && !odd {
             break;
+        }
+        match scatter(queue, memory, headers, &frames[taken])? {
+            Outcome::Done => {}
+            Outcome::Full => break,
+            Outcome::Never(why) => lost.add(taken, why),
         }
         taken += 1;
     }
     Ok((taken, queue.publish()))
 }
 
+/// Outcome of transmitting a frame that does not fit one buffer.
+enum Outcome {
+    Done,
+    /// There is no room at present.
+    Full,
+    /// There can never be room, or the driver does not take over the frame's offload.
+    Never(Loss),
+}
+
 /// Transmits a frame that does not fit one buffer: over all buffers of its chain and, if
-/// negotiated, over more chains. Returns false, using nothing, if there is no room at present. A
-/// frame that can never fit, or with an offload that the driver has not negotiated, is dropped and
-/// counted.
+/// negotiated, over more chains. Uses nothing unless all of it fits: chains that are too short for this
+/// frame stay for shorter ones.
 #[cold]
 fn scatter<Q: DeviceQueue>(
     queue: &mut Q,
     memory: &GuestMemory,
     headers: Headers,
     frame: &Frame<'_>,
-    malformed: &AtomicU64,
-) -> Result<bool, Lie> {
-    /// With buffers of 256 bytes a jumbo frame takes 37 chains.
-    const CHAINS_MAX: usize = 64;
-    /// Empty buffers count too: a driver that posts nothing else gets no frame.
-    const SEGMENTS_MAX: usize = 2 * CHAIN_MAX as usize;
+) -> Result<Outcome, Lie> {
     if frame.has_offload() && headers.of(frame).is_none() {
-        malformed.fetch_add(1, Ordering::Relaxed);
-        return Ok(true);
+        return Ok(Outcome::Never(Loss::Undeliverable));
     }
-    let header_len = headers.len;
-    let whole = header_len as usize + frame.len();
-    let mut segments: ArrayVec<Segment, SEGMENTS_MAX> = ArrayVec::new();
-    let mut chains: ArrayVec<(Chain, u32), CHAINS_MAX> = ArrayVec::new();
-    let mut space = 0;
-    while space < whole {
-        let may_go_on = headers.mergeable && !chains.is_full() && !segments.is_full();
-        if !chains.is_empty() && !may_go_on {
-            return Ok(give_back_empty(queue, &chains, malformed));
-        }
-        let Some(chain) = queue.pop(memory, Access::Write)? else {
-            queue.unpop(chains.iter().map(|(chain, _)| chain.slots).sum());
-            return Ok(false);
+    let mut room = Room::default();
+    let whole = headers.len as usize + frame.len();
+    while room.len < whole {
+        let may_go_on = headers.mergeable && !room.is_full() && room.slots() < queue.size();
+        let never = !room.chains.is_empty() && !may_go_on;
+        let next = if never { None } else { queue.pop(memory, Access::Write)? };
+        let Some(chain) = next else {
+            queue.unpop(room.slots());
+            return Ok(if never { Outcome::Never(Loss::TooLong) } else { Outcome::Full });
         };
+        room.add(chain, if chain.more { queue.rest() } else { &[] }, whole);
+    }
+    // Of several chains, each has room for a header (Virtio 1.3, section 5.1.6.3.1).
+    if room.chains.len() > 1 && room.chains[0].1 < headers.len {
+        queue.unpop(room.slots());
+        return Ok(Outcome::Never(Loss::TooLong));
+    }
+    room.write(headers, frame);
+    queue.push_together(&room.chains);
+    Ok(Outcome::Done)
+}
+
+/// With buffers of 256 bytes a jumbo frame takes 37 chains.
+const CHAINS_MAX: usize = 64;
+/// Empty buffers count too: a driver that posts nothing else gets no frame.
+const SEGMENTS_MAX: usize = 2 * CHAIN_MAX as usize;
+
+/// Chains for a frame.
+#[derive(Default)]
+struct Room {
+    segments: ArrayVec<Segment, SEGMENTS_MAX>,
+    /// Each with the number of bytes that are written into it.
+    chains: ArrayVec<(Chain, u32), CHAINS_MAX>,
+    /// Number of these bytes in all.
+    len: usize,
+}
+
+impl Room {
+    fn is_full(&self) -> bool {
+        self.chains.is_full() || self.segments.is_full()
+    }
+
+    /// Returns the number of ring entries that the chains take.
+    fn slots(&self) -> u16 {
+        self.chains.iter().map(|(chain, _)| chain.slots).sum()
+    }
+
+    /// Adds a chain whose buffers after the first are `rest`, for `whole` bytes in all chains.
+    fn add(&mut self, chain: Chain, rest: &[Segment], whole: usize) {
         let mut len = 0;
-        let rest = if chain.more { queue.rest() } else { &[] };
         for segment in std::iter::once(&chain.first).chain(rest) {
-            if space + len < whole && segments.try_push(*segment).is_ok() {
+            if self.len + len < whole && self.segments.try_push(*segment).is_ok() {
                 len += segment.len as usize;
             }
         }
-        let used = (whole - space).min(len);
-        space += used;
-        chains.push((chain, used as u32));
+        let used = len.min(whole - self.len);
+        self.len += used;
+        self.chains.push((chain, used as u32));
     }
-    if segments[0].len < header_len {
-        // A header split over two buffers is legal, but no driver does it.
-        return Ok(give_back_empty(queue, &chains, malformed));
-    }
-    // SAFETY: the first buffer has room for the header.
-    unsafe {
-        let (to, buffers) = (segments[0].start, chains.len() as u16);
-        // If its sender has changed the frame since, it arrives as it is.
-        if !headers.write(to, frame, buffers) {
-            headers.write_plain(to, buffers);
+
+    /// Writes a frame behind its header, which may itself be spread over buffers.
+    fn write(&self, headers: Headers, frame: &Frame<'_>) {
+        let mut room = [0; HEADER_MAX];
+        let (to, buffers) = (NonNull::from(&mut room).cast(), self.chains.len() as u16);
+        // SAFETY: the longest header fits. If its sender has changed the frame since, it arrives as it is.
+        unsafe {
+            if !headers.write(to, frame, buffers) {
+                headers.write_plain(to, buffers);
+            }
+        }
+        let header = &room[..headers.len as usize];
+        let (mut at, whole) = (0, header.len() + frame.len());
+        for segment in &self.segments {
+            let end = whole.min(at + segment.len as usize);
+            let head = &header[at.min(header.len())..end.min(header.len())];
+            let part = at.max(header.len()) - header.len()..end.max(header.len()) - header.len();
+            // SAFETY: both parts together are no longer than the segment, which is mapped.
+            unsafe {
+                frame::copy(head.as_ptr(), segment.start.as_ptr(), head.len());
+                frame.copy_part(part, segment.start.add(head.len()));
+            }
+            at = end;
         }
     }
-    segments[0].len -= header_len;
-    // SAFETY: the first buffer is at least as long as the header.
-    segments[0].start = unsafe { segments[0].start.add(header_len as usize) };
-    let mut at = 0;
-    for segment in &segments {
-        let part = at..(at + segment.len as usize).min(frame.len());
-        at = part.end;
-        // SAFETY: the part is no longer than the segment.
-        unsafe { frame.copy_part(part, segment.start) };
-    }
-    queue.push_together(&chains);
-    Ok(true)
-}
-
-/// Drops a frame for which the driver can never have room. The chains are returned empty.
-fn give_back_empty<Q: DeviceQueue>(
-    queue: &mut Q,
-    chains: &[(Chain, u32)],
-    malformed: &AtomicU64,
-) -> bool {
-    malformed.fetch_add(1, Ordering::Relaxed);
-    chains.iter().for_each(|(chain, _)| queue.push(chain, 0));
-    true
 }

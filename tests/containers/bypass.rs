@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::common::{DRAY, alone, eventually};
 use crate::node::{Node, Pod};
 
-/// Sends two frames from one address to another, with tags of VLAN 10 by IEEE 802.1Q and 802.1ad.
+/// Sends five frames from one address to another, with tags of VLAN 10 by IEEE 802.1Q, 802.1ad and of before.
 const TAGGED: &str = r#"
 import socket, sys
 address = lambda text: bytes.fromhex(text.replace(":", ""))
 out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 out.bind(("eth0", 0))
-for kind in (b"\x81\x00", b"\x88\xa8"):
+for kind in (b"\x81\x00", b"\x88\xa8", b"\x91\x00", b"\x92\x00", b"\x93\x00"):
     out.send(address(sys.argv[2]) + address(sys.argv[1]) + kind + b"\x00\x0a\x08\x00" + bytes(46))
 "#;
 
@@ -247,7 +247,7 @@ fn bypass_leads_past_no_rule_of_the_switch() {
     let sent = tagged.args(["-c", TAGGED, &mac(3), &mac(4)]).stdin(Stdio::null());
     assert!(pods[3].start(sent).0.wait().unwrap().success());
     let received = || port(&node, "c3").counters.rx_frames - before.counters.rx_frames;
-    assert!(eventually(|| received() == 2), "{:?}", port(&node, "c3"));
+    assert!(eventually(|| received() == 5), "{:?}", port(&node, "c3"));
     assert_eq!(bypass(&node, "c3"), before.bypass.unwrap());
     assert_ne!(port(&node, "c3").counters.drops.get(DropReason::VlanNotAllowed), 0);
     // A rate; a packet too long for its receiver.

@@ -10,7 +10,7 @@ use crate::common::{self, alone};
 use dray_lab::placement;
 use dray_netdev::Interface;
 use dray_port::{Frame, Port, Wait, scratch};
-use dray_switch::{Engine, PortConfig, Switch, SwitchConfig};
+use dray_switch::{Engine, PortConfig, PortStatus, Switch, SwitchConfig};
 
 /// Upper bound for one exchange; far longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -452,4 +452,44 @@ fn check(end: &mut End) -> usize {
     };
     port.rx[0].receive(take).unwrap();
     count
+}
+
+#[test]
+fn stations_of_an_interface_that_goes_down_are_forgotten() {
+    let _alone = alone();
+    require_root!();
+    let veths = Veths::new(1, &[]);
+    let mut config = SwitchConfig::from_toml("mode = 'learning'").unwrap();
+    config.cpus = vec![placement::allowed()[0] as u32];
+    let switch = Switch::start(&config).unwrap();
+    let stations = |port: &str| {
+        let is_it = |status: &PortStatus| status.config.name.as_str() == port;
+        switch.ports().into_iter().find(is_it).unwrap().stations
+    };
+    let add_port = |port: &str| {
+        let port: PortConfig = port.parse().unwrap();
+        veths.0.enter(|| Ok(switch.add_port(&port, Vec::new()))).unwrap().unwrap();
+    };
+    add(&veths, "s0", "p0", 1500);
+    add(&veths, "s1", "p1", 1500);
+    add_port("raw=raw:s0");
+    add_port("stays=raw:s1");
+    add_port("tap=tap:t0");
+    // The interface whose frames the port receives, and the one that goes down: of a veth pair, the peer's.
+    let mut other = veths.open("raw:p1?wait=poll");
+    transmit(&mut other, &[frame(&[], 60, 0)]);
+    assert!(common::eventually(|| stations("stays") == 1));
+    for (port, interface) in [("raw", "p0"), ("raw", "s0"), ("tap", "t0")] {
+        let mut peer = veths.open(&format!("raw:{}?wait=poll", interface.replace('s', "p")));
+        let mut sent = frame(&[], 60, 0);
+        sent[11] = 0xac;
+        transmit(&mut peer, &[sent]);
+        assert!(common::eventually(|| stations(port) == 1), "{port}");
+        veths.ip(&format!("link set dev {interface} down"));
+        assert!(common::eventually(|| stations(port) == 0), "{port} {interface}");
+        veths.ip(&format!("link set dev {interface} up"));
+        let up = || veths.0.enter(|| Interface::find(interface)?.is_running()).unwrap();
+        assert!(common::eventually(up));
+    }
+    assert_eq!(stations("stays"), 1);
 }

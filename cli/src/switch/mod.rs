@@ -107,6 +107,9 @@ struct AddPort {
     /// pass it to the switch, which need not have access to it.
     #[arg(long, value_name = "PATH")]
     netns: Option<PathBuf>,
+    /// Pin the addresses of --mac even if they are stations behind another port.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     keys: keys::Given,
     #[command(flatten)]
@@ -207,7 +210,8 @@ impl Apply {
     }
 }
 
-fn add_port(AddPort { name, uri, netns, keys, control }: AddPort) -> Result<(), Failure> {
+fn add_port(arguments: AddPort) -> Result<(), Failure> {
+    let AddPort { name, uri, netns, force, keys, control } = arguments;
     let mut port = keys.of_port(name, uri).map_err(Failure::usage)?;
     let opened = match netns {
         None => Vec::new(),
@@ -216,5 +220,10 @@ fn add_port(AddPort { name, uri, netns, keys, control }: AddPort) -> Result<(), 
     };
     port.fd = opened.len() as u16;
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-    client(&control)?.add_port_with(&port, &descriptors).map(drop).map_err(refused)
+    let client = client(&control)?;
+    let added = match force {
+        true => client.force_port_with(&port, &descriptors),
+        false => client.add_port_with(&port, &descriptors),
+    };
+    added.map(drop).map_err(refused)
 }

@@ -65,6 +65,13 @@ INLINE int is_same(const __u8 *a, const __u8 *b)
     return 1;
 }
 
+/* Bridges had the last ones for nested tags, before 802.1ad. */
+INLINE int is_tag(__u16 type)
+{
+    return type == ETH_P_8021Q || type == ETH_P_8021AD || type == 0x9100 || type == 0x9200 ||
+           type == 0x9300;
+}
+
 /* Returns the entry of the frame's receiver if the frame may bypass the switch. */
 INLINE struct entry *receiver(struct __sk_buff *frame, struct entry *from, __u32 *number)
 {
@@ -72,8 +79,7 @@ INLINE struct entry *receiver(struct __sk_buff *frame, struct entry *from, __u32
     if (!from->is_open || (void *)(header + 1) > (void *)(long)frame->data_end)
         return 0;
     /* Tags, whichever way the kernel keeps them, and forged addresses are the switch's business. */
-    if (frame->vlan_present || header->h_proto == __builtin_bswap16(ETH_P_8021Q) ||
-        header->h_proto == __builtin_bswap16(ETH_P_8021AD) ||
+    if (frame->vlan_present || is_tag(__builtin_bswap16(header->h_proto)) ||
         !is_same(header->h_source, from->station.address))
         return 0;
     struct station station = {.switch_id = from->station.switch_id};

@@ -61,6 +61,8 @@ pub(crate) struct Control {
     marks: OnceLock<Arc<Marks>>,
     /// Called after each such change.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called when a peer has left.
+    forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Origin of peers.
@@ -287,6 +289,7 @@ impl Connection {
             thread: OnceLock::new(),
             marks: OnceLock::new(),
             tell: OnceLock::new(),
+            forget: OnceLock::new(),
         });
         let shared = control.clone();
         let (ends, ended) = mpsc::channel();
@@ -337,6 +340,12 @@ impl Connection {
     pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
         // Whoever asked first is told.
         let _ = self.control.tell.set(tell);
+    }
+
+    /// Has `forget` called when a peer has left, before the next one is accepted.
+    pub(crate) fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
+        // A connection has one port.
+        let _ = self.control.forget.set(forget);
     }
 
     /// Sets what is known of the peers before.
@@ -403,6 +412,9 @@ impl Control {
         let end = converse(stream, self);
         let peer = self.gate().take();
         self.changes();
+        if !matches!(end, End::Stop) {
+            self.forget.get().into_iter().for_each(|forget| forget());
+        }
         if let (Some(peer), End::Left | End::Refused(_), false) =
             (&peer, &end, dray_daemon::borrows_files())
         {

@@ -40,6 +40,7 @@
 pub mod afxdp;
 mod aio;
 mod attention;
+mod batch;
 mod bytes;
 pub mod clock;
 mod connection;
@@ -92,6 +93,7 @@ use arrayvec::ArrayVec;
 use dray_netdev::privilege::{self, Capability};
 use dray_wire::offload::Offloads;
 
+pub use batch::BATCH_MAX;
 pub use bytes::{Bytes, BytesError};
 pub use dray_bpf::{BypassEntry, Bypassed};
 pub use dray_daemon::{Access, Account, SocketName};
@@ -110,9 +112,6 @@ pub use query::UriError;
 pub use socket::SocketOptions;
 pub use uri::{Bound, PortUri};
 pub use wait::{PATIENCE, Wait, wait_any};
-
-/// Maximum number of frames per receive or transmit call.
-pub const BATCH_MAX: usize = 256;
 
 /// A batch of at most [`BATCH_MAX`] frames.
 pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
@@ -220,7 +219,7 @@ pub trait Transmit: Send {
 
     /// Returns the frames that were taken but can never be delivered.
     fn lost(&self) -> &Lost {
-        &lost::NONE
+        Lost::none()
     }
 
     /// Returns the number of frames that were taken but could never be delivered.

@@ -95,6 +95,19 @@ pub trait Link: Send + Sync {
         None
     }
 
+    /// Returns true if no frame can pass: no peer is connected, or its queues are stopped; or the
+    /// interface is down. A port that does not know its peer's end returns false. For a thread that looks
+    /// at it a few times a second: a peer that left and came back since is told of as well, if that is
+    /// known.
+    fn is_down(&self) -> bool {
+        false
+    }
+
+    /// Has `forget` called each time that a peer has left, before the next one is accepted.
+    fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
+        drop(forget);
+    }
+
     /// Has `tell` called after each such change.
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
         drop(tell);

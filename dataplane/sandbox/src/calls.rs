@@ -38,6 +38,7 @@ macro_rules! call {
 
 const SIOCGIFNAME: u64 = 0x8910;
 const SIOCETHTOOL: u64 = 0x8946;
+const SIOCGIFFLAGS: u64 = 0x8913;
 /// ioctls of net/netmap.h that pass frames between a program's rings and the kernel.
 const NIOCTXSYNC: u64 = 0x6994;
 const NIOCRXSYNC: u64 = 0x6995;
@@ -180,7 +181,8 @@ pub(crate) const CONTROL: &[Call] = &[
 
 /// ioctls of control threads: sockets' blocking mode and amount of data to read, and the test for a
 /// terminal on standard output. An AF_XDP port restores its interface's settings when it closes
-/// (SIOCETHTOOL), which the kernel refuses without capabilities. A TAP device that another program
+/// (SIOCETHTOOL), which the kernel refuses without capabilities. Ports find out that their interface
+/// is down (SIOCGIFFLAGS). A TAP device that another program
 /// passes is examined, and its offloads set.
 const IOCTLS: &[u64] = &[
     FIONBIO,
@@ -188,6 +190,7 @@ const IOCTLS: &[u64] = &[
     TCGETS,
     TIOCGWINSZ,
     SIOCETHTOOL,
+    SIOCGIFFLAGS,
     TUNGETIFF,
     TUNGETVNETHDRSZ,
     TUNSETOFFLOAD,

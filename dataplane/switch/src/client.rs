@@ -79,8 +79,27 @@ impl Client {
         port: &PortConfig,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<PortStatus, ClientError> {
+        self.post_port("/ports", port, descriptors)
+    }
+
+    /// Like [`add_port_with`](Self::add_port_with); the port may take addresses from the ports that they
+    /// are behind.
+    pub fn force_port_with(
+        &self,
+        port: &PortConfig,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<PortStatus, ClientError> {
+        self.post_port("/ports?force=1", port, descriptors)
+    }
+
+    fn post_port(
+        &self,
+        target: &str,
+        port: &PortConfig,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<PortStatus, ClientError> {
         let body = serde_json::to_vec(port).expect("a port serialises to JSON");
-        self.0.json_with("POST", "/ports", &body, descriptors)
+        self.0.json_with("POST", target, &body, descriptors)
     }
 
     /// Removes a port.

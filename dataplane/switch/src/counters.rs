@@ -35,6 +35,11 @@ dray_datapath::counters! {
         VlanNotAllowed = "vlan_not_allowed",
         /// rx: the destination's port is in the same isolation group.
         Isolated = "isolated",
+        /// rx: the source is not the address of a station: a group address, or zero.
+        InvalidSource = "invalid_source",
+        /// rx: the destination is a reserved address (01:80:c2:00:00:00 to 0f), to which a bridge relays
+        /// nothing.
+        Reserved = "reserved",
         /// rx: the source address is pinned to another port, or the port may only send from its own
         /// addresses.
         Spoofed = "spoofed",

@@ -19,6 +19,9 @@ pub trait Engine: Send + Sync {
     /// Adds a port. With `descriptors`, as many as `port.fd` says, it uses these instead of opening
     /// what its URI names.
     fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError>;
+    /// Checks that none of the addresses that `port` is to have pinned is a station behind another port,
+    /// in one of its VLANs.
+    fn check_addresses(&self, port: &PortConfig) -> Result<(), EngineError>;
     /// Removes a port and forgets the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), EngineError>;
     /// Makes the [configured](Self::configured) ports those of `config`, which must have been checked,
@@ -59,8 +62,25 @@ pub enum EngineError {
     #[error("no such port: {0:?}")]
     NoSuchPort(String),
     /// An address is pinned to another port.
-    #[error("port {0:?}: mac: {1} is pinned to port {2:?}; an address belongs to one port")]
+    #[error(
+        "port {0:?}: mac: {1} is pinned to port {2:?}; an address of a VLAN belongs to one port"
+    )]
     AddressTaken(String, MacAddr, String),
+    /// An address to be pinned is that of a station behind another port.
+    #[error(
+        "port {port:?}: mac: {mac} is a station behind port {other:?}{}; give another address, or \
+         --force (force=1) if it is to move", in_vlan(*.vlan)
+    )]
+    AddressLearned {
+        /// Name of the port.
+        port: String,
+        /// The address.
+        mac: MacAddr,
+        /// Name of the port that the station is behind.
+        other: String,
+        /// Its VLAN; 0 for ports without VLANs.
+        vlan: u16,
+    },
     /// Another port uses the same interface or socket.
     #[error("port {port:?}: {what} is already used by port {other:?}; give each port its own")]
     Shared {
@@ -241,6 +261,11 @@ pub struct PortStats {
     pub counters: Counters,
     /// Number of disconnects by reason.
     pub disconnects: BTreeMap<String, u64>,
+}
+
+/// Returns words for a VLAN in a message; none for ports without VLANs.
+fn in_vlan(vlan: u16) -> String {
+    if vlan == 0 { String::new() } else { format!(", in VLAN {vlan}") }
 }
 
 impl EngineError {

@@ -55,7 +55,7 @@ fn spoof_check_allows_own_addresses_only() {
         let sent = frame(station(own), station(1));
         assert_eq!(reached(&mut switch, "b", sent), ["gateway"]);
     }
-    for other in [station(9), station(5), BROADCAST, MacAddr([0; 6])] {
+    for other in [station(9), station(5)] {
         let before = switch.drops("b", DropReason::Spoofed);
         assert_eq!(reached(&mut switch, "b", frame(other, station(1))), [""; 0], "{other}");
         assert_eq!(switch.drops("b", DropReason::Spoofed), before + 1);
@@ -76,15 +76,103 @@ fn address_change_after_spoof_check_is_ignored() {
 }
 
 #[test]
-fn pinned_address_holds_in_every_vlan() {
-    let mut switch =
-        Inline::of(&["t,trunk=10+20,mac=02:00:00:00:00:01", "a,vlan=10", "b,vlan=20", "c,vlan=30"]);
+fn pinned_address_holds_in_its_vlans_only() {
+    let mut switch = Inline::of(&[
+        "t,trunk=10+20,mac=02:00:00:00:00:01",
+        "a,vlan=10",
+        "b,vlan=20",
+        "c,vlan=30",
+        "d,vlan=30",
+        "e,vlan=40,mac=02:00:00:00:00:01",
+        "f,vlan=40",
+    ]);
     assert_eq!(reached(&mut switch, "a", frame(station(2), station(1))), ["t"]);
     assert_eq!(reached(&mut switch, "b", frame(station(2), station(1))), ["t"]);
-    assert_eq!(reached(&mut switch, "c", frame(station(2), station(1))), [""; 0]);
-    assert_eq!(switch.drops("c", DropReason::VlanNotAllowed), 1);
-    assert_eq!(reached(&mut switch, "c", frame(station(1), BROADCAST)), [""; 0]);
-    assert_eq!(switch.drops("c", DropReason::Spoofed), 1);
+    for port in ["a", "b", "f"] {
+        assert_eq!(reached(&mut switch, port, frame(station(1), BROADCAST)), [""; 0]);
+        assert_eq!(switch.drops(port, DropReason::Spoofed), 1, "{port}");
+    }
+    // In another VLAN the address is that of another station.
+    assert_eq!(reached(&mut switch, "d", frame(station(1), BROADCAST)), ["c"]);
+    assert_eq!(reached(&mut switch, "c", frame(station(2), station(1))), ["d"]);
+    // And in a further one it is pinned to another port.
+    assert_eq!(reached(&mut switch, "f", frame(station(2), station(1))), ["e"]);
+    assert_eq!(reached(&mut switch, "e", frame(station(1), station(2))), ["f"]);
+}
+
+#[test]
+fn frames_from_impossible_sources_are_dropped() {
+    for keys in
+        ["", ",vlan=10", ",mac=02:00:00:00:00:09", ",mac=02:00:00:00:00:09,spoof_check=false"]
+    {
+        let mut switch = Inline::of(&[&format!("a{keys}"), "b", "c,vlan=10"]);
+        for (count, source) in
+            [BROADCAST, MacAddr([0; 6]), MacAddr([3, 0, 0, 0, 0, 1])].into_iter().enumerate()
+        {
+            assert_eq!(reached(&mut switch, "a", frame(source, BROADCAST)), [""; 0], "{keys}");
+            assert_eq!(switch.drops("a", DropReason::InvalidSource), count as u64 + 1, "{keys}");
+        }
+    }
+}
+
+/// Returns the reserved address with this last byte.
+fn reserved(last: u8) -> MacAddr {
+    MacAddr([1, 0x80, 0xc2, 0, 0, last])
+}
+
+#[test]
+fn reserved_addresses_are_not_relayed() {
+    let mut switch = Inline::of(&["a", "b", "c,vlan=10", "t,trunk=10+20"]);
+    let tagged = |bytes: Vec<u8>| [&bytes[..12], &[0x81, 0, 0xe0, 10], &bytes[12..]].concat();
+    for last in 0..=0x0f {
+        let sent = frame(station(2), reserved(last));
+        let count = u64::from(last) + 1;
+        for (port, sent) in [
+            ("a", sent.clone()),
+            ("b", tagged(sent.clone())),
+            ("c", sent.clone()),
+            ("t", tagged(sent)),
+        ] {
+            assert_eq!(reached(&mut switch, port, sent), [""; 0], "{port} {last}");
+            assert_eq!(switch.drops(port, DropReason::Reserved), count, "{port}");
+        }
+    }
+    // Neighbours of these addresses are relayed.
+    for to in [reserved(0x10), MacAddr([1, 0x80, 0xc2, 0, 1, 0]), MacAddr([1, 0, 0x5e, 0, 0, 1])] {
+        assert_eq!(reached(&mut switch, "a", frame(station(2), to)), ["b"], "{to}");
+        assert_eq!(reached(&mut switch, "c", frame(station(2), to)), ["t"], "{to}");
+    }
+}
+
+#[test]
+fn reserved_addresses_are_relayed_between_ports_with_the_key() {
+    let mut switch = Inline::of(&[
+        "a,reserved=forward",
+        "b,reserved=forward",
+        "c",
+        "d,vlan=10,reserved=forward",
+        "t,trunk=10+20,reserved=forward",
+    ]);
+    for last in [0, 3, 0x0e] {
+        let sent = frame(station(2), reserved(last));
+        assert_eq!(reached(&mut switch, "a", sent.clone()), ["b"]);
+        assert_eq!(reached(&mut switch, "d", sent.clone()), ["t"]);
+        assert_eq!(reached(&mut switch, "c", sent), [""; 0]);
+    }
+    assert_eq!(switch.drops("c", DropReason::Reserved), 3);
+    assert_eq!(reached(&mut switch, "a", frame(station(2), BROADCAST)), ["b", "c"]);
+}
+
+#[test]
+fn patch_mode_relays_every_address() {
+    let mut switch = Inline::new(
+        "mode = 'patch'\nports = [{ name = 'a', uri = 'null:' }, { name = 'b', uri = 'null:' }]",
+    );
+    for (from, to) in
+        [(station(1), reserved(0)), (BROADCAST, station(1)), (MacAddr([0; 6]), BROADCAST)]
+    {
+        assert_eq!(reached(&mut switch, "a", frame(from, to)), ["b"]);
+    }
 }
 
 /// Frames of a batch that a `storm` limit lets pass at any rate.

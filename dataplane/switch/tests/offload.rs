@@ -44,6 +44,13 @@ fn together(frames: &[(Vec<u8>, Offload)]) -> Vec<u8> {
     payload
 }
 
+/// Returns a frame to a group that is no IP packet.
+fn odd(len: usize) -> Vec<u8> {
+    let mut bytes = vec![7; len];
+    bytes[6..12].fill(2);
+    bytes
+}
+
 #[test]
 fn each_port_gets_what_it_can_take() {
     let ports = [
@@ -67,12 +74,12 @@ fn each_port_gets_what_it_can_take() {
     assert_eq!(bench.switch.counters(4).drops.get(DropReason::TooLong), 1);
     // A checksum alone, in a batch with frames without an offload.
     let short = tcp(&[], 100);
-    bench.sent.lock().unwrap().push_back((vec![7; 60], Offload::None));
+    bench.sent.lock().unwrap().push_back((odd(60), Offload::None));
     let mut partial = short.clone();
     // The sum of the pseudo-header: addresses, protocol, length.
     partial[50..52].copy_from_slice(&(0x0a00_u16 * 2 + 1 + 2 + 6 + 120).to_be_bytes());
     bench.send(partial.clone(), Offload::Checksum);
-    let plain = (vec![7; 60], Offload::None);
+    let plain = (odd(60), Offload::None);
     assert_eq!(bench.seen(1), [plain.clone(), (partial, Offload::Checksum)]);
     for port in 2..=4 {
         let seen = bench.seen(port);
@@ -155,8 +162,8 @@ fn frame_that_does_not_fit_its_offload_is_dropped() {
     let mut bytes = tcp(&[], 3000);
     bytes[23] = 17;
     bench.send(bytes, segments(1448));
-    bench.send(vec![1; 3000], segments(1448));
-    bench.send(vec![1; 14], Offload::Checksum);
+    bench.send(odd(3000), segments(1448));
+    bench.send(odd(14), Offload::Checksum);
     assert_eq!(bench.seen(1), []);
     assert_eq!(bench.switch.counters(1).drops.get(DropReason::Undeliverable), 3);
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dray_daemon::Request;
-use dray_port::Frame;
+use dray_port::{Frame, Port};
 use dray_switch::apply::Configuration;
 use dray_switch::config::Pairs;
 use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
 use dray_wire::MacAddr;
 use ends::{
-    Frames, LIMIT, add, arrived, counters, cpus, drops, eventually, open, pass, plug, reach, send_one,
-    status, switch,
+    Frames, LIMIT, add, arrived, counters, cpus, drops, eventually, open, pass, plug, reach,
+    send_one, status, switch,
 };
 
 #[test]
@@ -192,29 +192,108 @@ fn peer_with_one_queue_receives_from_both_workers() {
 }
 
 #[test]
-fn address_is_pinned_to_one_port_at_a_time() {
+fn address_is_pinned_to_one_port_of_a_vlan() {
     let switch = switch("mode = 'learning'");
     let pinned = || -> Vec<_> {
         let entries = switch.table().into_iter().filter(|entry| entry.pinned);
         entries.map(|entry| (entry.vlan, entry.mac, entry.port.to_string())).collect()
     };
     add(&switch, "a=null:,vlan=7,mac=02:00:00:00:00:01+02:00:00:00:00:02");
-    let second = "b=null:,mac=02:00:00:00:00:03+02:00:00:00:00:02".parse().unwrap();
-    let refused = switch.add_port(&second, Vec::new()).unwrap_err();
     let taken = EngineError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
-    assert_eq!(refused, taken);
+    for vlans in ["vlan=7", "trunk=7+8", "trunk=8,native=7"] {
+        let second = format!("b=null:,{vlans},mac=02:00:00:00:00:03+02:00:00:00:00:02");
+        let refused = switch.add_port(&second.parse().unwrap(), Vec::new()).unwrap_err();
+        assert_eq!(refused, taken, "{vlans}");
+        let ports = ["a=null:,vlan=7,mac=02:00:00:00:00:02", &second].map(str::parse);
+        let ports = ports.into_iter().collect::<Result<_, _>>().unwrap();
+        let both = SwitchConfig { ports, ..SwitchConfig::default() };
+        assert_eq!(both.check(&[]).unwrap_err().to_string(), taken.to_string());
+    }
     // The refused port left nothing behind: its name and its other address are free.
     assert_eq!(switch.ports().len(), 1);
-    add(&switch, "b=null:,mac=02:00:00:00:00:03");
+    // In another VLAN, and without one, it is another station's address.
+    add(&switch, "b=null:,trunk=8+9,mac=02:00:00:00:00:02");
+    add(&switch, "c=null:,mac=02:00:00:00:00:02");
     switch.flush_table();
-    let [one, two, three] = [1, 2, 3].map(MacAddr::local);
-    let (a, b) = ("a".to_owned(), "b".to_owned());
-    assert_eq!(pinned(), [(0, three, b.clone()), (7, one, a.clone()), (7, two, a)]);
+    let [one, two] = [1, 2].map(MacAddr::local);
+    let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
+    let expected = [(0, two, b.clone()), (0, two, c.clone()), (7, one, a.clone()), (7, two, a)];
+    assert_eq!(pinned(), expected);
     switch.remove_port("a").unwrap();
-    switch.remove_port("b").unwrap();
-    assert_eq!(pinned(), []);
+    assert_eq!(pinned(), [(0, two, b), (0, two, c)]);
+    let second = "d=null:,vlan=7,mac=02:00:00:00:00:02".parse().unwrap();
     switch.add_port(&second, Vec::new()).unwrap();
-    assert_eq!(pinned(), [(0, two, b.clone()), (0, three, b)]);
+}
+
+/// Sends broadcasts from the station 1 until the switch knows it behind `port`.
+fn learn(switch: &Switch, from: &mut Port, port: &str) {
+    // A socket loses what came before it was connected to its new peer.
+    eventually("a station", || {
+        let _ = send_one(&mut *from.tx[0], &Frames::broadcast(1));
+        status(switch, port).stations == 1
+    });
+}
+
+#[test]
+fn station_of_another_port_is_not_pinned() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("up");
+    let switch = switch("mode = 'learning'");
+    add(&switch, &format!("up=vhost:{},vlan=10", socket.display()));
+    add(&switch, "other=null:,vlan=10");
+    let mut up = plug(&socket, "hugepages=0");
+    learn(&switch, &mut up, "up");
+    let check = |port: &str| switch.check_addresses(&port.parse().unwrap());
+    for vlans in ["vlan=10", "trunk=10+20", "trunk=20,native=10"] {
+        let refused = check(&format!("x=null:,{vlans},mac=02:00:00:00:00:02+02:00:00:00:00:01"));
+        let (port, other) = ("x".to_owned(), "up".to_owned());
+        let expected =
+            EngineError::AddressLearned { port, mac: MacAddr::local(1), other, vlan: 10 };
+        assert_eq!(refused, Err(expected), "{vlans}");
+    }
+    // Another VLAN, another address, and the port itself.
+    for port in ["x=null:,vlan=20,mac=02:00:00:00:00:01", "x=null:,mac=02:00:00:00:00:01"] {
+        assert_eq!(check(port), Ok(()));
+    }
+    assert_eq!(check("x=null:,vlan=10,mac=02:00:00:00:00:02"), Ok(()));
+    assert_eq!(check("up=null:,vlan=10,mac=02:00:00:00:00:01"), Ok(()));
+    // An address that was pinned is no station's afterwards.
+    switch.flush_table();
+    add(&switch, "x=null:,vlan=10,mac=02:00:00:00:00:01");
+    switch.remove_port("x").unwrap();
+    assert_eq!(check("x=null:,vlan=10,mac=02:00:00:00:00:01"), Ok(()));
+}
+
+#[test]
+fn stations_of_a_peer_that_left_are_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let switch = switch("mode = 'learning'");
+    for port in [
+        format!("a=vhost:{}", at("a")),
+        format!("b=memif:{}?role=server", at("b")),
+        format!("c=virtio:{}?hugepages=0", at("c")),
+        format!("d=unix:{}?peer={}", at("d"), at("d.peer")),
+        format!("stays=vhost:{}", at("stays")),
+    ] {
+        add(&switch, &port);
+    }
+    let mut other = plug(&folder.path().join("stays"), "hugepages=0");
+    let _ = send_one(&mut *other.tx[0], &Frames::broadcast(9));
+    for (name, peer) in [
+        ("a", format!("virtio:{}?hugepages=0", at("a"))),
+        ("b", format!("memif:{}", at("b"))),
+        ("c", format!("vhost:{}", at("c"))),
+        ("d", format!("unix:{}?peer={}", at("d.peer"), at("d"))),
+    ] {
+        for _ in 0..2 {
+            let mut peer = open(&peer);
+            learn(&switch, &mut peer, name);
+            drop(peer);
+            eventually(name, || status(&switch, name).stations == 0);
+        }
+    }
+    assert_eq!(status(&switch, "stays").stations, 1);
 }
 
 /// Random numbers, the same in each run.
@@ -331,7 +410,8 @@ fn frame_that_driver_has_no_room_for_is_too_long() {
         let mut a = plug(&sender, "hugepages=0");
         // Two buffers of 2 KiB are all that this driver ever posts.
         let mut b = plug(&driver, "size=2&hugepages=0");
-        let (long, short) = (Frames::between(1, 2).lens(&[9000]), Frames::between(1, 2).lens(&[60]));
+        let (long, short) =
+            (Frames::between(1, 2).lens(&[9000]), Frames::between(1, 2).lens(&[60]));
         for round in 1..=5 {
             send_one(&mut *a.tx[0], &long);
             eventually("an account", || drops(&switch, "b", DropReason::TooLong) == round);

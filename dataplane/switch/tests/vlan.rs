@@ -10,6 +10,8 @@ const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const IPV4: [u8; 2] = [8, 0];
 const TAG: [u8; 2] = [0x81, 0x00];
 const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
+/// Types of tags inside a tag.
+const NESTED: [[u8; 2]; 5] = [TAG, SERVICE_TAG, [0x91, 0], [0x92, 0], [0x93, 0]];
 
 /// Returns a broadcast of A with these tags, each a type and two bytes; 64 bytes without the tags.
 fn frame(tags: &[([u8; 2], u16)]) -> Vec<u8> {
@@ -49,7 +51,7 @@ const PORTS: [&str; 5] = [
 #[test]
 fn double_tag_cannot_leave_native_vlan() {
     let mut switch = Inline::of(&PORTS);
-    for inner in [TAG, SERVICE_TAG] {
+    for inner in NESTED {
         let sent = frame(&[(TAG, 0), (inner, 20)]);
         // Inside a tag of its own VLAN the inner tag is payload; without one it would be the outer
         // tag.
@@ -61,15 +63,16 @@ fn double_tag_cannot_leave_native_vlan() {
         assert_eq!(switch.send("trunk", triple), []);
     }
     // Counted at each port that would have transmitted it.
-    assert_eq!(switch.drops("native", DropReason::DoubleTag), 2 * 3);
-    assert_eq!(switch.drops("other", DropReason::DoubleTag), 2 * 4);
-    assert_eq!(switch.drops("access10", DropReason::DoubleTag), 2 * 3);
+    assert_eq!(switch.drops("native", DropReason::DoubleTag), 5 * 3);
+    assert_eq!(switch.drops("other", DropReason::DoubleTag), 5 * 4);
+    assert_eq!(switch.drops("access10", DropReason::DoubleTag), 5 * 3);
 }
 
 #[test]
 fn tagged_frames_do_not_enter_access_ports() {
     let mut switch = Inline::of(&PORTS);
-    for (kind, tag) in [(TAG, 10), (TAG, 20), (SERVICE_TAG, 10), (SERVICE_TAG, 0)] {
+    let kinds = NESTED.into_iter().flat_map(|kind| [(kind, 0), (kind, 10), (kind, 20)]);
+    for (kind, tag) in kinds.filter(|kind| *kind != (TAG, 0)) {
         for port in ["access10", "native"] {
             if (port, kind, tag) == ("native", TAG, 20) {
                 continue;

@@ -47,7 +47,7 @@ fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(format!("{name}.{field}"))
 }
 
-/// What became of frames that a port was given.
+/// Outcome of giving frames to a port.
 #[derive(Default)]
 pub(crate) struct Sent {
     /// Number of frames that it took.

@@ -53,6 +53,8 @@ pub enum Expect {
     Harmless,
     /// The liar's frames are counted as malformed. It stays connected.
     Malformed,
+    /// The liar never has room for a frame, which is counted as too long. It stays connected.
+    NoRoom,
     /// The liar disconnects by itself.
     Left,
     /// The port does not notice: the liar never said which port it wants.

@@ -173,7 +173,7 @@ impl Ours {
         liar: impl Lies,
     ) -> Result<String, String> {
         let mut status = self.status(name);
-        let mut wait_for = |done: fn(&PortStatus) -> bool| {
+        let mut wait_for = |done: &dyn Fn(&PortStatus) -> bool| {
             wait_until(|| {
                 partner.play();
                 status = self.status(name);
@@ -197,36 +197,46 @@ impl Ours {
         match expect {
             Expect::Refused(part) => {
                 let status =
-                    wait_for(|status| status.disconnects.keys().any(|because| because != LEFT));
+                    wait_for(&|status| status.disconnects.keys().any(|because| because != LEFT));
                 match refused(&status) {
                     Some(because) if because.contains(part) => Ok(because),
                     _ => wrong(&format!("expected {part:?}"), &status),
                 }
             }
-            Expect::Malformed | Expect::Harmless => {
-                let counted = matches!(expect, Expect::Malformed);
+            Expect::Malformed | Expect::NoRoom | Expect::Harmless => {
                 // Once the neighbours' frames have arrived, their worker has polled the liar too.
                 self.neighbours_go_on();
-                let status = match counted {
-                    true => wait_for(|status| status.counters.drops.get(DropReason::Malformed) > 0),
-                    false => wait_for(|_| true),
+                let reason = match expect {
+                    Expect::Malformed => Some(DropReason::Malformed),
+                    Expect::NoRoom => Some(DropReason::TooLong),
+                    _ => None,
                 };
+                let counts = |status: &PortStatus, reason| status.counters.drops.get(reason) > 0;
+                let status = wait_for(&|status| reason.is_none_or(|reason| counts(status, reason)));
                 if !status.disconnects.is_empty() || status.state == PortState::Waiting {
                     return wrong("disconnected unexpectedly", &status);
                 }
-                if counted && malformed(&status) == 0 {
-                    return wrong("no malformed frames were counted", &status);
+                if reason.is_some_and(|reason| !counts(&status, reason)) {
+                    return wrong("no frames were counted", &status);
+                }
+                // Of a peer that hands over none, none are malformed.
+                if matches!(expect, Expect::NoRoom) && malformed(&status) > 0 {
+                    return wrong("frames were counted as malformed", &status);
                 }
                 drop(liar);
-                let status = wait_for(|status| !status.disconnects.is_empty());
+                let status = wait_for(&|status| !status.disconnects.is_empty());
                 match status.last_disconnect.as_deref() {
-                    Some(LEFT) if counted => Ok("counted as malformed".to_owned()),
-                    Some(LEFT) => Ok("nothing".to_owned()),
+                    Some(LEFT) => Ok(match reason {
+                        Some(DropReason::Malformed) => "counted as malformed",
+                        Some(_) => "counted as too long",
+                        None => "nothing",
+                    }
+                    .to_owned()),
                     _ => wrong("disconnected unexpectedly", &status),
                 }
             }
             Expect::Left => {
-                let status = wait_for(|status| {
+                let status = wait_for(&|status| {
                     !status.disconnects.is_empty() && status.state == PortState::Waiting
                 });
                 match status.disconnects.keys().all(|because| because == LEFT) {
@@ -236,7 +246,7 @@ impl Ours {
             }
             Expect::Unheard => {
                 self.neighbours_go_on();
-                let status = wait_for(|_| true);
+                let status = wait_for(&|_| true);
                 match status.disconnects.is_empty() && status.state == PortState::Waiting {
                     true => Ok("nothing".to_owned()),
                     false => wrong("the port noticed", &status),
@@ -245,7 +255,7 @@ impl Ours {
             Expect::Any => {
                 self.neighbours_go_on();
                 drop(liar);
-                let status = wait_for(|status| !status.disconnects.is_empty());
+                let status = wait_for(&|status| !status.disconnects.is_empty());
                 Ok(refused(&status).unwrap_or("nothing".to_owned()))
             }
         }

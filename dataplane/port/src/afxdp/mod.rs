@@ -176,4 +176,9 @@ impl Link for Opened {
         }
         status
     }
+
+    fn is_down(&self) -> bool {
+        let socket = self.sockets.iter().find_map(Weak::upgrade);
+        socket.is_some_and(|socket| socket.interface().is_down())
+    }
 }

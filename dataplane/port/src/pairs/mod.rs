@@ -215,6 +215,14 @@ impl<P: Pairs> Link for Shared<P> {
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
         self.connection.on_change(tell);
     }
+
+    fn is_down(&self) -> bool {
+        !self.pairs.is_running()
+    }
+
+    fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
+        self.connection.on_end(forget);
+    }
 }
 
 /// Creates the port whose queues are `pairs`, which the thread of `connection` inserts.

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use dray_netdev::privilege::{Capability, NET_RAW};
 
 use crate::handed::refused;
+use crate::link::{Link, LinkState, LinkStatus};
 use crate::live::{Live, Resumption};
 use crate::query::{Query, UriError, write_query};
 use crate::scheme::{Claim, Failed, Scheme, Socket};
@@ -108,7 +109,10 @@ impl RawUri {
 
     /// Returns the port of sockets, one for each queue, each with the longest frame that it sends.
     fn port(&self, sockets: Vec<(OwnedFd, usize)>, offloads: bool) -> Result<Port, Failed> {
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
+        // The interface may have another name since another process has opened the sockets.
+        let interface = dray_netdev::Interface::find(&self.interface).ok();
+        let link = interface.map(|interface| Arc::new(RawLink { interface }) as Arc<dyn Link>);
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link };
         for (socket, frame_max) in sockets {
             let left = calls::leave_offloads(socket.as_fd());
             let left = left.map_err(|error| ("PACKET_VNET_HDR", error))?;
@@ -121,6 +125,21 @@ impl RawUri {
             port.tx.push(Box::new(tx.with_offloads(taken)));
         }
         Ok(port)
+    }
+}
+
+/// Link of an interface.
+struct RawLink {
+    interface: dray_netdev::Interface,
+}
+
+impl Link for RawLink {
+    fn status(&self) -> LinkStatus {
+        LinkStatus { state: LinkState::Running, ..LinkStatus::default() }
+    }
+
+    fn is_down(&self) -> bool {
+        self.interface.is_down()
     }
 }
 

@@ -3,6 +3,7 @@
 //! virtio-net header, and may be a packet of 64 KiB that is not segmented yet.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use std::time::{Duration, Instant};
 use dray_bpf::BypassEntry;
 use dray_netdev::Interface;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
@@ -83,6 +86,7 @@ impl TapUri {
             };
             opened = Some(frame_max);
             let device = Arc::new(file);
+            port.link.get_or_insert_with(|| TapLink::shared(&device, None));
             port.rx.push(Box::new(TapReceive::new(device.clone(), drops, offloads, self.wait)));
             port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
         }
@@ -118,13 +122,13 @@ impl TapUri {
                 refused(format!("the last of {have} is {what}: {error}; {right}"))
             })
         });
-        let entry = entry.transpose()?;
-        let link = entry.map(|entry| Arc::new(TapLink { entry }) as Arc<dyn Link>);
-        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link };
+        let mut entry = entry.transpose()?;
+        let mut port = Port { rx: Vec::new(), tx: Vec::new(), link: None };
         for descriptor in descriptors {
             let Device { file, offloads, .. } =
                 Device::of(descriptor, &self.interface, self.queues > 1, offloads)?;
             let device = Arc::new(file);
+            port.link.get_or_insert_with(|| TapLink::shared(&device, entry.take()));
             port.rx.push(Box::new(TapReceive::new(device.clone(), None, offloads, self.wait)));
             port.tx.push(Box::new(TapTransmit::new(device, frame_max, offloads)));
         }
@@ -176,9 +180,17 @@ fn set_up(interface: &Interface) -> io::Result<()> {
     Ok(())
 }
 
-/// Link of an interface whose frames may bypass the port's user.
+/// Link of an interface.
 struct TapLink {
-    entry: BypassEntry,
+    device: Arc<File>,
+    /// If its frames may bypass the port's user.
+    entry: Option<BypassEntry>,
+}
+
+impl TapLink {
+    fn shared(device: &Arc<File>, entry: Option<BypassEntry>) -> Arc<dyn Link> {
+        Arc::new(Self { device: device.clone(), entry })
+    }
 }
 
 impl Link for TapLink {
@@ -187,7 +199,14 @@ impl Link for TapLink {
     }
 
     fn bypass(&self) -> Option<&BypassEntry> {
-        Some(&self.entry)
+        self.entry.as_ref()
+    }
+
+    fn is_down(&self) -> bool {
+        // The device of an interface that is down takes no frames.
+        let mut fds = [PollFd::new(&*self.device, PollFlags::OUT)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok()
+            && !fds[0].revents().contains(PollFlags::OUT)
     }
 }
 

@@ -60,6 +60,7 @@ impl Scheme for UnixUri {
             name: self.peer.clone(),
             address,
             is_connected: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
         });
         peer.try_connect().map_err(|error| ("connect", error))?;
         let receiving = SocketReceive::new(socket.clone(), self.options, Restore::Nothing);
@@ -116,6 +117,8 @@ struct Peer {
     name: Option<SocketName>,
     address: Option<SocketAddrUnix>,
     is_connected: AtomicBool,
+    /// True if the peer has gone since this was last looked at.
+    has_left: AtomicBool,
 }
 
 impl Peer {
@@ -153,6 +156,16 @@ impl Link for Peer {
         };
         let features = vec!["datagrams".to_owned()];
         LinkStatus { state, features, unreachable, ..LinkStatus::default() }
+    }
+
+    fn is_down(&self) -> bool {
+        if self.address.is_none() {
+            return false;
+        }
+        // The kernel does not tell that the peer's socket was closed: connecting again does.
+        self.is_connected.store(false, Ordering::Relaxed);
+        let is_gone = !self.connect();
+        self.has_left.swap(false, Ordering::Relaxed) || is_gone
     }
 }
 
@@ -205,6 +218,7 @@ impl Transmit for UnixTransmit {
                 // socket to a third one, and so accepts nothing from ours.
                 Err(error) if is_of_peer(&error) => {
                     self.peer.is_connected.store(false, Ordering::Relaxed);
+                    self.peer.has_left.store(true, Ordering::Relaxed);
                 }
                 result => return result,
             }

@@ -46,7 +46,7 @@ fn route(
     let method = request.method.as_str();
     let has_keys = matches!(
         (segments.as_slice(), method),
-        (["table"] | ["stats"], "GET") | (["config"], "PUT")
+        (["table"] | ["stats"], "GET") | (["config"], "PUT") | (["ports"], "POST")
     );
     if !has_keys {
         request.check_keys(&[])?;
@@ -55,7 +55,7 @@ fn route(
         ([""], "GET") => Ok(Response::json(200, &engine.status())),
         ([""], _) => Err(Refusal::not_allowed(request, "GET")),
         (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
-        (["ports"], "POST") => add_port(engine, config, &request.body, descriptors),
+        (["ports"], "POST") => add_port(engine, config, request, descriptors),
         (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
         (["ports", name], "DELETE") => {
@@ -82,16 +82,9 @@ fn route(
             Ok(Response::text(200, "application/toml", text))
         }
         (["config"], "PUT") => {
-            request.check_keys(&["dry_run"])?;
             let text = std::str::from_utf8(&request.body)
                 .map_err(|_| Refusal::new(400, "the configuration is not UTF-8 text"))?;
-            let dry_run = match request.query.first().map(|(_, value)| value.as_str()) {
-                None | Some("0") => false,
-                Some("1") => true,
-                Some(other) => {
-                    return Err(Refusal::new(400, format!("dry_run={other}: give 0 or 1")));
-                }
-            };
+            let dry_run = flag(request, "dry_run")?;
             Ok(Response::json(200, &configuration.apply(engine, text, dry_run)?))
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET, PUT")),
@@ -119,13 +112,24 @@ fn startable(engine: &dyn Engine) -> Vec<PortConfig> {
     ports
 }
 
+/// Returns the value of the only key that a request may have, 0 or 1.
+fn flag(request: &Request, key: &'static str) -> Result<bool, Refusal> {
+    request.check_keys(&[key])?;
+    match request.query.first().map(|(_, value)| value.as_str()) {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(other) => Err(Refusal::new(400, format!("{key}={other}: give 0 or 1"))),
+    }
+}
+
 fn add_port(
     engine: &dyn Engine,
     config: &SwitchConfig,
-    body: &[u8],
+    request: &Request,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
-    let wanted: PortConfig = config::from_json(body)?;
+    let is_forced = flag(request, "force")?;
+    let wanted: PortConfig = config::from_json(&request.body)?;
     config.check_port(&wanted)?;
     if usize::from(wanted.fd) != descriptors.len() {
         let (name, said, came) = (wanted.name.as_str(), wanted.fd, descriptors.len());
@@ -133,6 +137,9 @@ fn add_port(
             "port {name:?}: fd: {said}, but {came} file descriptors came along; give their number"
         );
         return Err(Refusal::new(400, what));
+    }
+    if !is_forced {
+        engine.check_addresses(&wanted)?;
     }
     engine.add_port(&wanted, descriptors)?;
     let name = wanted.name.as_str();
@@ -172,6 +179,7 @@ impl From<EngineError> for Refusal {
             EngineError::NoSuchPort(_) => 404,
             EngineError::NameTaken(_)
             | EngineError::AddressTaken(..)
+            | EngineError::AddressLearned { .. }
             | EngineError::Shared { .. }
             | EngineError::Pair(_)
             | EngineError::TooManyPorts(..) => 409,

@@ -48,6 +48,19 @@ impl Engine for Fake {
         Arc::new(Captures::new(Vec::new(), []))
     }
 
+    /// As if this address lived behind another port.
+    fn check_addresses(&self, port: &PortConfig) -> Result<(), EngineError> {
+        match port.macs.first() {
+            Some(mac) if *mac == MacAddr::local(1) => Err(EngineError::AddressLearned {
+                port: port.name.as_str().to_owned(),
+                mac: *mac,
+                other: "up".to_owned(),
+                vlan: 10,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn add_port(&self, port: &PortConfig, _: Vec<OwnedFd>) -> Result<(), EngineError> {
         let mut state = self.0.lock().unwrap();
         if state.ports.iter().any(|other| other.name == port.name) {
@@ -344,6 +357,29 @@ fn each_request_gets_its_http_status() {
         ("POST", "/ports", r#"{"name":"b","uri":"null:","pair":"a"}"#, 400, "mode"),
         ("POST", "/ports", r#"{"name":"a","uri":"null:"}"#, 409, "taken"),
         ("POST", "/ports", r#"{"name":"b","uri":"null:"}"#, 201, "Location: /ports/b"),
+        ("DELETE", "/ports/b", "", 204, ""),
+        (
+            "POST",
+            "/ports",
+            r#"{"name":"b","uri":"null:","mac":["02:00:00:00:00:01"]}"#,
+            409,
+            "02:00:00:00:00:01 is a station behind port \\\"up\\\", in VLAN 10; give another",
+        ),
+        (
+            "POST",
+            "/ports?force=yes",
+            r#"{"name":"b","uri":"null:"}"#,
+            400,
+            "force=yes: give 0 or 1",
+        ),
+        ("POST", "/ports?x=1", r#"{"name":"b","uri":"null:"}"#, 400, "/ports takes force"),
+        (
+            "POST",
+            "/ports?force=1",
+            r#"{"name":"b","uri":"null:","mac":["02:00:00:00:00:01"]}"#,
+            201,
+            "",
+        ),
         ("DELETE", "/ports/b", "", 204, ""),
         ("DELETE", "/ports/b", "", 404, "no such port"),
         ("DELETE", "/table", "", 204, ""),

@@ -76,7 +76,7 @@ impl SwitchConfig {
     /// Checks the ports, which may use file descriptors; returns the pairs of patch mode.
     pub(crate) fn check_ports(&self) -> Result<Pairs, ConfigError> {
         let mut pairs = Pairs::default();
-        let mut owners = BTreeMap::new();
+        let mut owners = BTreeMap::<_, Vec<&PortConfig>>::new();
         let all: Vec<_> = self.ports.iter().collect();
         for (number, port) in self.ports.iter().enumerate() {
             let at =
@@ -91,12 +91,15 @@ impl SwitchConfig {
                 return Err(at("uri", error.to_string()));
             }
             for mac in &port.macs {
-                if let Some(owner) = owners.insert(mac, &port.name) {
-                    let names = [&port.name, owner].map(|name| name.as_str().to_owned());
+                let owners = owners.entry(mac).or_default();
+                let owner = owners.iter().find(|owner| owner.vlan.meets(&port.vlan));
+                if let Some(owner) = owner {
+                    let names = [port, *owner].map(|port| port.name.as_str().to_owned());
                     let [name, owner] = names;
                     let error = EngineError::AddressTaken(name, *mac, owner);
                     return Err(at("mac", error.to_string()));
                 }
+                owners.push(port);
             }
             self.check_port(port)
                 .map_err(|error| ConfigError { subject: error.subject.in_port(number), ..error })?;
@@ -137,7 +140,8 @@ impl SwitchConfig {
                 let group = port.group.as_ref().map(|_| "group");
                 let mac = (!port.macs.is_empty()).then_some("mac");
                 let storm = port.storm.map(|_| "storm");
-                (vlan.or(group).or(mac).or(storm), "learning")
+                let reserved = port.forwards_reserved.then_some("reserved");
+                (vlan.or(group).or(mac).or(storm).or(reserved), "learning")
             }
             Mode::Learning => (port.pair.as_ref().map(|_| "pair"), "patch"),
         };

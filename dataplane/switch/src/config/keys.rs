@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::name::Name;
 use super::rate::{Burst, FrameRate, Rate};
+use super::reserved::Reserved;
 use super::vlan::{VlanId, parse_trunk, trunk};
 
 /// An optional key of a port.
@@ -108,6 +109,9 @@ keys! {
     /// Maximum rate at which the peer's frames are flooded and its addresses learned, such as
     /// 1kpps.
     storm: FrameRate = "RATE", FrameRate::from_str;
+    /// forward: relay frames to reserved addresses (01:80:c2:00:00:00 to 0f), as of LLDP and 802.1X,
+    /// between ports that have this key.
+    reserved: Reserved = "forward", Reserved::from_str;
     /// Time by which the port may be ahead of these rates: what they let pass in it may come at once
     /// [default: 10ms].
     burst: Burst = "TIME", Burst::from_str;

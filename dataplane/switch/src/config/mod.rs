@@ -7,6 +7,7 @@ mod name;
 mod pairs;
 mod port;
 mod rate;
+mod reserved;
 mod text;
 mod vlan;
 
@@ -24,6 +25,7 @@ pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};
 pub use port::{MACS_MAX, PortConfig, PortError};
 pub use rate::{BitRate, Burst, FrameRate, Rate, RateError};
+pub use reserved::Reserved;
 pub use text::{FILE_MAX, from_json, read_file};
 pub use vlan::{Vlan, VlanError, VlanId};
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::keys::{KEYS, Keys};
 use super::name::Name;
 use super::rate::{Burst, FrameRate, Rate};
+use super::reserved::Reserved;
 use super::vlan::Vlan;
 
 /// A port of the switch.
@@ -47,6 +48,9 @@ pub struct PortConfig {
     /// Maximum rate of the peer's frames that are flooded, to groups or to unknown stations, and of
     /// its addresses that are learned (learning mode).
     pub storm: Option<FrameRate>,
+    /// True if frames to reserved addresses (01:80:c2:00:00:00 to 0f) are relayed between this port and
+    /// others that do so (learning mode).
+    pub forwards_reserved: bool,
     /// How far the port may be ahead of these rates.
     pub burst: Option<Burst>,
 }
@@ -75,7 +79,7 @@ impl TryFrom<Keys> for PortConfig {
 
     fn try_from(keys: Keys) -> Result<Self, PortError> {
         let Keys { name, uri, fd, vlan, trunk, native, group, pair, .. } = keys;
-        let Keys { mirror, mac, spoof_check, rate_in, rate_out, storm, burst, .. } = keys;
+        let Keys { mirror, mac, spoof_check, rate_in, rate_out, storm, reserved, burst, .. } = keys;
         let error = |what: &str| {
             Err(PortError::Keys { port: name.as_str().to_owned(), what: what.to_owned() })
         };
@@ -114,6 +118,7 @@ impl TryFrom<Keys> for PortConfig {
             ("mac", mac.is_some()),
             ("rate_in", rate_in.is_some()),
             ("storm", storm.is_some()),
+            ("reserved", reserved.is_some()),
         ];
         if let (Some(_), Some((key, _))) = (&mirror, others.iter().find(|(_, is_given)| *is_given))
         {
@@ -141,6 +146,7 @@ impl TryFrom<Keys> for PortConfig {
             rate_in,
             rate_out,
             storm,
+            forwards_reserved: reserved.is_some(),
             burst,
         })
     }
@@ -167,7 +173,8 @@ fn wrong_macs(macs: &[MacAddr]) -> Option<String> {
 impl From<PortConfig> for Keys {
     fn from(port: PortConfig) -> Self {
         let PortConfig { name, uri, fd, vlan, group, pair, .. } = port;
-        let PortConfig { mirror, macs, spoof_check, rate_in, rate_out, storm, burst, .. } = port;
+        let PortConfig { mirror, macs, spoof_check, rate_in, rate_out, storm, .. } = port;
+        let PortConfig { forwards_reserved, burst, .. } = port;
         let (vlan, trunk, native) = match vlan {
             Vlan::Unaware => (None, None, None),
             Vlan::Access(vlan) => (Some(vlan), None, None),
@@ -196,13 +203,14 @@ impl From<PortConfig> for Keys {
             rate_in,
             rate_out,
             storm,
+            reserved: forwards_reserved.then_some(Reserved),
             burst,
         }
     }
 }
 
 /// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]
-/// [,mirror=NAME+NAME][,mac=MAC+MAC][,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,burst=10ms]`.
+/// [,mirror=NAME+NAME][,mac=MAC+MAC][,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,reserved=forward][,burst=10ms]`.
 impl FromStr for PortConfig {
     type Err = PortError;
 
@@ -251,6 +259,7 @@ mod tests {
                 "a=null:,trunk=10+20,native=1,pair=b",
                 r#"{"name":"a","uri":"null:","trunk":[10,20,1],"native":1,"pair":"b"}"#,
             ),
+            ("a=null:,reserved=forward", r#"{"name":"a","uri":"null:","reserved":"forward"}"#),
             ("a=null:,mirror=b+c", r#"{"name":"a","uri":"null:","mirror":["b","c"]}"#),
             ("a=null:,trunk=1,native=1", r#"{"name":"a","uri":"null:","trunk":[1],"native":1}"#),
             (
@@ -324,6 +333,7 @@ mod tests {
             ("a=null:,storm=0pps", ["storm=0pps", "1pps to"]),
             ("a=null:,storm=1Gbit", ["storm=1Gbit", "1pps to"]),
             ("a=null:,burst=10ms", ["burst", "rate_in, rate_out or storm"]),
+            ("a=null:,reserved=yes", ["reserved=yes", "give forward"]),
             ("a=null:,storm=1kpps,burst=0s", ["burst=0s", "1us to 10s"]),
         ] {
             let message = text.parse::<PortConfig>().unwrap_err().to_string();

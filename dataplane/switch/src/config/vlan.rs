@@ -104,6 +104,24 @@ pub enum Vlan {
     },
 }
 
+impl Vlan {
+    /// Returns the VLANs; 0 for ports without VLANs.
+    pub fn ids(&self) -> impl Iterator<Item = u16> {
+        let (one, tagged) = match self {
+            Self::Unaware => (Some(0), None),
+            Self::Access(vlan) => (Some(vlan.0), None),
+            Self::Trunk { tagged, native } => (native.map(u16::from), Some(tagged)),
+        };
+        one.into_iter().chain(tagged.into_iter().flatten().map(|vlan| vlan.0))
+    }
+
+    /// Returns true if both have a VLAN in common, or neither has VLANs.
+    pub fn meets(&self, other: &Self) -> bool {
+        let own: BTreeSet<_> = self.ids().collect();
+        other.ids().any(|vlan| own.contains(&vlan))
+    }
+}
+
 impl fmt::Display for Vlan {
     /// Formats the membership as in a table: `-`, `10`, `10+20`, `10+20, native 1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

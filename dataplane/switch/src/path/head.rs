@@ -6,7 +6,7 @@
 //! everything after them is payload, whatever its content.
 
 use dray_port::Frame;
-use dray_wire::ethernet::{ETHERNET_LEN, SERVICE_TAG_TYPE, TAG_LEN, TAG_TYPE};
+use dray_wire::ethernet::{ETHERNET_LEN, TAG_LEN, TAG_TYPE, is_tag_type};
 
 use super::vlans::{Egress, Vlans};
 use crate::counters::DropReason;
@@ -60,7 +60,7 @@ impl Head {
                 (tci, (tci & 0xfff != 0).then_some(Egress::Tagged))
             }
             // No port belongs to a provider's VLAN.
-            SERVICE_TAG_TYPE => return Err(DropReason::VlanNotAllowed),
+            kind if is_tag_type(kind) => return Err(DropReason::VlanNotAllowed),
             _ => (0, Some(Egress::Untagged)),
         };
         head.came = came;
@@ -90,9 +90,7 @@ impl Head {
                 return Err(DropReason::TooLong);
             }
             Egress::Tagged => &self.tagged[..],
-            Egress::Untagged
-                if [TAG_TYPE, SERVICE_TAG_TYPE].contains(&[self.bare[12], self.bare[13]]) =>
-            {
+            Egress::Untagged if is_tag_type([self.bare[12], self.bare[13]]) => {
                 return Err(DropReason::DoubleTag);
             }
             Egress::Untagged | Egress::AsItIs => &self.bare,

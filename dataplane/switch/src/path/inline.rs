@@ -1,8 +1,8 @@
 //! A switch that moves frames on the calling thread, between ports that the caller made.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
 use dray_port::{Port, clock};
 
@@ -30,6 +30,7 @@ impl InlineSwitch {
             idle: config.idle,
             table: config.table(),
             now: AtomicU32::new(0),
+            links: Mutex::default(),
         };
         let mut view = View::default();
         let mut pairs = Pairs::default();

@@ -1,10 +1,12 @@
 //! Learning mode: a frame goes to the port where its destination was last seen, or to all ports of
 //! its VLAN.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use dray_port::{BATCH_MAX, Batch, Frame, clock};
+use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 
 use super::head::Head;
@@ -19,6 +21,8 @@ use crate::table::Learned;
 enum Way {
     To(u16),
     Flood,
+    /// To all ports that forward reserved addresses.
+    FloodReserved,
     Drop(DropReason),
 }
 
@@ -110,7 +114,8 @@ impl Learner {
         let mut floods = match &from.floods {
             None => BATCH_MAX as u64,
             Some(storm) => {
-                let wanted = ways.iter().filter(|way| **way == Way::Flood).count();
+                let floods = |way: &&Way| matches!(way, Way::Flood | Way::FloodReserved);
+                let wanted = ways.iter().filter(floods).count();
                 if wanted == 0 { 0 } else { storm.take(wanted as u64, clock::ticks()) }
             }
         };
@@ -118,12 +123,18 @@ impl Learner {
             let frame = &frames[index..=index];
             match way {
                 Way::To(to) => self.lists[usize::from(*to)].push(index as u8),
-                Way::Flood if floods == 0 => tally.dropped(from, DropReason::Storm, frame),
-                Way::Flood => {
+                Way::Flood | Way::FloodReserved if floods == 0 => {
+                    tally.dropped(from, DropReason::Storm, frame);
+                }
+                Way::Flood | Way::FloodReserved => {
                     floods -= 1;
                     let vlan = if plain { 0 } else { head.vlan };
                     let mut nobody = true;
-                    for to in view.all().filter(|to| may_flood(from, to, vlan)) {
+                    let may = |to: &&Arc<OpenPort>| {
+                        may_flood(from, to, vlan)
+                            && (*way == Way::Flood || to.config.forwards_reserved)
+                    };
+                    for to in view.all().filter(may) {
                         self.lists[usize::from(to.index)].push(index as u8);
                         nobody = false;
                     }
@@ -187,9 +198,11 @@ fn way(
     tally: &mut Tally,
 ) -> Way {
     let Ethernet { dst: destination, src: source, .. } = Ethernet::read(&head);
-    let pins = view.pins.as_deref();
-    match pins.and_then(|pins| pins.owner(source)) {
-        Some(owner) if owner != from.index => return Way::Drop(DropReason::Spoofed),
+    if !source.is_station() {
+        return Way::Drop(DropReason::InvalidSource);
+    }
+    match view.owner(vlan, source) {
+        Some(owner) if owner.index != from.index => return Way::Drop(DropReason::Spoofed),
         // Pinned: nothing to learn.
         Some(_) => {}
         None if from.spoof_check => return Way::Drop(DropReason::Spoofed),
@@ -202,13 +215,19 @@ fn way(
             }
         }
     }
-    let group = destination.is_group();
-    let pinned = pins.and_then(|pins| pins.owner(destination));
-    let learned = || if group { None } else { setting.table.lookup(vlan, destination) };
-    match pinned.or_else(learned) {
+    if destination.is_group() {
+        return match (is_reserved(destination), from.config.forwards_reserved) {
+            (false, _) => Way::Flood,
+            (true, true) => Way::FloodReserved,
+            (true, false) => Way::Drop(DropReason::Reserved),
+        };
+    }
+    let pinned = view.owner(vlan, destination).map(|owner| owner.index);
+    match pinned.or_else(|| setting.table.lookup(vlan, destination)) {
         Some(to) if to == from.index => Way::Drop(DropReason::Hairpin),
         Some(to) => match view.port(to) {
             Some(port) if isolated(from, port) => Way::Drop(DropReason::Isolated),
+            // Its port has other VLANs meanwhile.
             Some(port) if port.vlans.egress(vlan).is_none() => {
                 Way::Drop(DropReason::VlanNotAllowed)
             }
@@ -218,6 +237,12 @@ fn way(
         },
         None => Way::Flood,
     }
+}
+
+/// Returns true if a bridge does not relay frames to this address: those of protocols between neighbours,
+/// such as STP, LACP, 802.1X and LLDP (IEEE 802.1Q-2018, section 8.6.3 and table 8-1).
+fn is_reserved(address: MacAddr) -> bool {
+    matches!(address.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }
 
 fn may_flood(from: &OpenPort, to: &OpenPort, vlan: u16) -> bool {

@@ -27,9 +27,11 @@ pub use inline::InlineSwitch;
 pub use switch::Switch;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
 
+use dray_datapath::lock;
+use dray_port::Link;
 use dray_wire::MacAddr;
 
 use crate::config::{Flow, Idle, Mode, Pairs};
@@ -47,6 +49,20 @@ struct Setting {
     table: Table,
     /// Seconds since the start, for the ages of the table's entries.
     now: AtomicU32,
+    /// Links of the ports that workers use, by index. A station is forgotten when its link goes down.
+    links: Mutex<Vec<(u16, Arc<dyn Link>)>>,
+}
+
+impl Setting {
+    /// Forgets the stations of ports whose links are down.
+    fn forget_gone(&self) {
+        for (port, link) in &*lock(&self.links) {
+            // A datagram socket only accepts a new peer once it has looked for it.
+            if link.is_down() && self.table.learned_on(*port) > 0 {
+                self.table.forget_port(*port);
+            }
+        }
+    }
 }
 
 /// The ports that exist at present.
@@ -95,9 +111,11 @@ impl View {
         }
     }
 
-    /// Returns the port that an address is pinned to.
-    fn owner(&self, mac: MacAddr) -> Option<&Arc<OpenPort>> {
-        self.port(self.pins.as_ref()?.owner(mac)?)
+    /// Returns the port that an address is pinned to in a VLAN; 0 stands for ports without VLANs.
+    #[inline]
+    fn owner(&self, vlan: u16, mac: MacAddr) -> Option<&Arc<OpenPort>> {
+        let mut owners = self.pins.as_ref()?.owners(mac).filter_map(|port| self.port(port));
+        owners.find(|port| port.vlans.egress(vlan).is_some())
     }
 
     /// Recomputes which addresses are pinned to which ports.

@@ -2,7 +2,8 @@
 
 use dray_wire::MacAddr;
 
-/// Map from pinned address to port. Immutable; replaced when ports are added or removed.
+/// Map from pinned address to ports, which are in different VLANs. Immutable; replaced when ports are
+/// added or removed.
 ///
 /// Uses open addressing, at most half full. Peers choose the addresses that are looked up; only the
 /// operator's configuration chooses those in the map.
@@ -24,29 +25,39 @@ impl Pins {
         }
         let mut pins = Self { slots: vec![0; (2 * words.len()).next_power_of_two()].into() };
         for word in words {
-            let at = pins.find(word >> PORT_BITS);
+            let mut at = pins.home(word >> PORT_BITS);
+            while pins.slots[at] != 0 {
+                at = pins.after(at);
+            }
             pins.slots[at] = word;
         }
         Some(pins)
     }
 
-    /// Returns the port that `mac` is pinned to.
+    /// Returns the ports that `mac` is pinned to: at most one in each VLAN.
     #[inline]
-    pub(super) fn owner(&self, mac: MacAddr) -> Option<u16> {
-        let word = self.slots[self.find(word(mac, 0) >> PORT_BITS)];
-        (word as u16).checked_sub(1)
+    pub(super) fn owners(&self, mac: MacAddr) -> impl Iterator<Item = u16> {
+        let key = word(mac, 0) >> PORT_BITS;
+        let mut at = self.home(key);
+        let words = std::iter::from_fn(move || {
+            let word = self.slots[at];
+            at = self.after(at);
+            (word != 0).then_some(word)
+        });
+        let own = words.filter(move |word| word >> PORT_BITS == key);
+        own.filter_map(|word| (word as u16).checked_sub(1))
     }
 
-    /// Returns the slot of an address, or the free slot where it would be.
+    /// Returns the first slot in which an address can be.
     #[inline]
-    fn find(&self, key: u64) -> usize {
-        let mask = self.slots.len() - 1;
+    fn home(&self, key: u64) -> usize {
         // Fibonacci hashing: the high bits depend on all bits of the key.
-        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
-        while self.slots[at] != 0 && self.slots[at] >> PORT_BITS != key {
-            at = (at + 1) & mask;
-        }
-        at
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
     }
 }
 
@@ -60,20 +71,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pinned_addresses_have_an_owner() {
+    fn pinned_addresses_have_their_owners() {
         assert!(Pins::new([(3, &[][..])].into_iter()).is_none());
         for count in [1, 2, 3, 100, 5000] {
             let macs: Vec<_> = (0..count).map(|id| MacAddr::local(id * 256)).collect();
             let ports = macs.chunks(7).enumerate().map(|(port, macs)| (port as u16, macs));
+            // All of them once more, at a port in other VLANs.
+            let ports = ports.chain([(4000, &macs[..])]);
             let pins = Pins::new(ports).unwrap();
+            let owners = |mac| pins.owners(mac).collect::<Vec<_>>();
             for (at, mac) in macs.iter().enumerate() {
-                assert_eq!(pins.owner(*mac), Some((at / 7) as u16));
+                assert_eq!(owners(*mac), [(at / 7) as u16, 4000]);
             }
             for id in 0..5000 {
-                assert_eq!(pins.owner(MacAddr::local(id * 256 + 1)), None);
+                assert_eq!(owners(MacAddr::local(id * 256 + 1)), [0; 0]);
             }
-            assert_eq!(pins.owner(MacAddr([0; 6])), None);
-            assert_eq!(pins.owner(MacAddr([0xff; 6])), None);
+            assert_eq!(owners(MacAddr([0; 6])), [0; 0]);
+            assert_eq!(owners(MacAddr([0xff; 6])), [0; 0]);
         }
     }
 }

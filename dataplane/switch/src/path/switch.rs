@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use dray_capture::Captures;
 use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
+use dray_wire::MacAddr;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bypass::{self, Bypasses};
@@ -26,6 +27,9 @@ use crate::engine::{
 use crate::recorder::Recorder;
 use crate::table::PORTS_MAX;
 use dray_datapath::lock;
+
+/// Time after which links are looked at again.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A running switch. Dropping it stops it.
 pub struct Switch {
@@ -138,6 +142,7 @@ impl Switch {
             idle: config.idle,
             table: config.table(),
             now: AtomicU32::new(started.elapsed().as_secs() as u32),
+            links: Mutex::default(),
         });
         let shared = (0..config.cpus.len()).map(|number| Shared::new(setting.clone(), number));
         let shared: Vec<_> = shared
@@ -198,12 +203,11 @@ impl Switch {
         let (stop, stopped) = mpsc::channel();
         let (setting, started, age_s) = (self.setting.clone(), self.started, self.age_s);
         let thread = std::thread::Builder::new().name("dray-age".to_owned()).spawn(move || {
-            while stopped.recv_timeout(Duration::from_secs(1))
-                == Err(mpsc::RecvTimeoutError::Timeout)
-            {
+            while stopped.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let now = started.elapsed().as_secs() as u32;
-                setting.now.store(now, Ordering::Relaxed);
-                if !setting.table.is_empty() {
+                let before = setting.now.swap(now, Ordering::Relaxed);
+                setting.forget_gone();
+                if now != before && !setting.table.is_empty() {
                     setting.table.expire(now, age_s);
                 }
             }
@@ -234,6 +238,8 @@ impl Switch {
             self.bypasses.set(self.setting.mode, &ports.view);
         }
         let view = if ports.held { View::default() } else { ports.view.clone() };
+        let links = view.all().filter_map(|port| Some((port.index, port.link.clone()?)));
+        *lock(&self.setting.links) = links.collect();
         let view = Arc::new(view);
         self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
         drop(view);
@@ -337,10 +343,10 @@ impl Switch {
         if ports.find(&name).is_some() {
             return Err(EngineError::NameTaken(name));
         }
-        let taken = config.macs.iter().find_map(|mac| Some((mac, ports.view.owner(*mac)?)));
-        if let Some((mac, owner)) = taken {
+        let owner = |(mac, vlan)| Some((mac, ports.view.owner(vlan, mac)?));
+        if let Some((mac, owner)) = addresses(config).find_map(owner) {
             let owner = owner.config.name.as_str().to_owned();
-            return Err(EngineError::AddressTaken(name, *mac, owner));
+            return Err(EngineError::AddressTaken(name, mac, owner));
         }
         let others = ports.in_order().map(|port| &port.config);
         if let Some(error) = EngineError::shared(config, others) {
@@ -416,6 +422,11 @@ impl Switch {
         let workers = self.assign(ports, port.rx.len());
         if let Some(link) = &port.link {
             link.move_control(&self.control_cpus(&workers));
+            // The setting has the link.
+            let setting = Arc::downgrade(&self.setting);
+            link.on_end(Box::new(move || {
+                setting.upgrade().into_iter().for_each(|setting| setting.table.forget_port(index));
+            }));
         }
         let mut open = OpenPort::new(index, config.clone(), port, &workers, self.workers.len())
             .map_err(|error| OpenError::new(&config.uri, "event", error))
@@ -452,6 +463,11 @@ impl Switch {
     }
 }
 
+/// Returns the addresses to be pinned to a port, each with the VLANs in which they are.
+fn addresses(config: &PortConfig) -> impl Iterator<Item = (MacAddr, u16)> {
+    config.macs.iter().flat_map(|mac| config.vlan.ids().map(|vlan| (*mac, vlan)))
+}
+
 /// Checks that a port can be opened, and is no tool for tests, if this process is in a sandbox.
 pub(super) fn check_sandbox(config: &PortConfig) -> Result<(), EngineError> {
     let uri = || config.uri.to_string();
@@ -474,6 +490,19 @@ impl Engine for Switch {
         };
         self.add(config, opened)?;
         self.confirm();
+        Ok(())
+    }
+
+    fn check_addresses(&self, config: &PortConfig) -> Result<(), EngineError> {
+        let ports = lock(&self.ports);
+        for (mac, vlan) in addresses(config) {
+            let learned = self.setting.table.lookup(vlan, mac);
+            let other = learned.and_then(|port| ports.view.port(port));
+            if let Some(other) = other.filter(|other| other.config.name != config.name) {
+                let [port, other] = [config, &other.config].map(|of| of.name.as_str().to_owned());
+                return Err(EngineError::AddressLearned { port, mac, other, vlan });
+            }
+        }
         Ok(())
     }
 
@@ -549,8 +578,8 @@ impl Engine for Switch {
         let now = self.setting.now.load(Ordering::Relaxed);
         let learned = self.setting.table.entries(now).into_iter().filter_map(|entry| {
             // Entries learned before an address was pinned are no longer valid.
-            let port =
-                ports.view.port(entry.port).filter(|_| ports.view.owner(entry.mac).is_none());
+            let port = ports.view.port(entry.port);
+            let port = port.filter(|_| ports.view.owner(entry.vlan, entry.mac).is_none());
             Some(TableEntry {
                 vlan: entry.vlan,
                 mac: entry.mac,

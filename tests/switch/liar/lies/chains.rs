@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::liar::Expect::{Harmless, Malformed, Refused};
+use crate::liar::Expect::{Harmless, Malformed, NoRoom, Refused};
 use crate::liar::memory::{BUFFERS, GUEST, LEN, Memory};
 use crate::liar::message::{INDIRECT as INDIRECT_FEATURE, MERGEABLE, PLAIN, Region};
 use crate::liar::ring::{Descriptor, FRAME, INDIRECT, NEXT, Ring, WRITE, at, buffer, split};
@@ -109,13 +109,13 @@ pub(super) const LIES: &[Lie] = &[
         (0..256).for_each(|index| tx.descriptor(index, (at(TABLE), 4096, INDIRECT, 0)));
         post_without_end(liar, tx, kick);
     }),
-    lie("endless receive chains of 256 empty buffers", Malformed, |liar| {
+    lie("endless receive chains of 256 empty buffers", NoRoom, |liar| {
         receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 0);
     }),
-    lie("endless receive chains of 256 one-byte buffers", Malformed, |liar| {
+    lie("endless receive chains of 256 one-byte buffers", Harmless, |liar| {
         receive_in(liar, PLAIN | INDIRECT_FEATURE | MERGEABLE, 1);
     }),
-    lie("one receive chain of 256 empty buffers per frame", Malformed, |liar| {
+    lie("one receive chain of 256 empty buffers per frame", NoRoom, |liar| {
         receive_in(liar, PLAIN | INDIRECT_FEATURE, 0);
     }),
     lie("endless frames in 256 one-byte buffers", Harmless, |liar| {

@@ -1,6 +1,6 @@
 //! Invalid frames, and buffers too small for any frame.
 
-use crate::liar::Expect::{self, Any, Harmless, Malformed};
+use crate::liar::Expect::{self, Any, Harmless, Malformed, NoRoom};
 use crate::liar::memory::{BUFFERS, GUEST, LEN, parts};
 use crate::liar::message::{EVENT_INDEX, MERGEABLE, PLAIN};
 use crate::liar::ring::{FRAME, HEADER, NEXT, WRITE, buffer};
@@ -60,13 +60,13 @@ pub(super) const LIES: &[Lie] = &[
             let _ = rustix::io::write(&kick, &1u64.to_ne_bytes());
         });
     }),
-    lie("receive buffers of 4 bytes", Malformed, |liar| {
+    lie("receive buffers of 4 bytes", NoRoom, |liar| {
         receive(liar, PLAIN, (buffer(), 4, WRITE, 0));
     }),
-    lie("receive buffers of no bytes", Malformed, |liar| {
+    lie("receive buffers of no bytes", NoRoom, |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 0, WRITE, 0));
     }),
-    lie("receive buffers of 11 bytes that split the header", Malformed, |liar| {
+    lie("receive buffers of 11 bytes that split the header", NoRoom, |liar| {
         receive(liar, PLAIN | MERGEABLE, (buffer(), 11, WRITE, 0));
     }),
     lie("a receive chain of 256 MiB", Harmless, |liar| {

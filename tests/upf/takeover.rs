@@ -24,7 +24,7 @@ use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
 
-const PROGRAM: Program = Program("upf", 2);
+const PROGRAM: Program = Program("upf", 3);
 
 /// A user plane function in a process of its own, which others take over.
 struct Running {

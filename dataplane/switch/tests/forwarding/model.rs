@@ -160,8 +160,9 @@ impl Model<'_> {
         }
     }
 
-    fn owner(&self, mac: [u8; 6]) -> Option<usize> {
-        self.config.ports.iter().position(|port| port.macs.contains(&MacAddr(mac)))
+    fn owner(&self, vlan: u16, mac: [u8; 6]) -> Option<usize> {
+        let is_its = |port: &usize| self.config.ports[*port].macs.contains(&MacAddr(mac));
+        (0..self.config.ports.len()).filter(is_its).find(|port| self.is_member(*port, vlan))
     }
 
     fn isolated(&self, a: usize, b: usize) -> bool {
@@ -207,15 +208,19 @@ impl Model<'_> {
             };
         }
         let [to, source] = [0, 6].map(|at| <[u8; 6]>::try_from(&before[at..at + 6]).unwrap());
-        match self.owner(source) {
-            Some(owner) if owner != from => return self.drop(),
-            None if self.config.ports[from].spoof_check => return self.drop(),
-            None if source[0] & 1 == 0 && source != [0; 6] => {
-                self.table.insert((vlan, source), from);
-            }
-            _ => {}
+        if source[0] & 1 == 1 || source == [0; 6] {
+            return self.drop();
         }
-        let known = self.owner(to).or_else(|| self.table.get(&(vlan, to)).copied());
+        match self.owner(vlan, source) {
+            Some(owner) if owner != from => return self.drop(),
+            Some(_) => {}
+            None if self.config.ports[from].spoof_check => return self.drop(),
+            None => _ = self.table.insert((vlan, source), from),
+        }
+        if to[..5] == [1, 0x80, 0xc2, 0, 0] && to[5] < 16 {
+            return self.drop();
+        }
+        let known = self.owner(vlan, to).or_else(|| self.table.get(&(vlan, to)).copied());
         let ways: Vec<usize> = match known {
             Some(to) if to == from || self.isolated(from, to) || !self.is_member(to, vlan) => {
                 return self.drop();
@@ -266,6 +271,7 @@ impl Model<'_> {
         }
         assert!(from != to && !self.isolated(from, to), "{from} to {to}: {frame:x?}");
         assert_eq!(self.is_aware(from), self.is_aware(to), "{from} to {to}: {frame:x?}");
+        let mut within = 0;
         if self.is_aware(to) {
             let (untagged, tagged) = self.vlans(to);
             // As read by a switch that accepts both kinds of tag.
@@ -275,9 +281,10 @@ impl Model<'_> {
                 if vlan == 0 { untagged } else { Some(vlan).filter(|vlan| tagged.contains(vlan)) };
             let vlan = vlan.expect("the egress port is in the VLAN");
             assert!(self.is_member(from, vlan), "{from} to {to} in {vlan}: {frame:x?}");
+            within = vlan;
         }
         if self.config.ports.iter().any(|port| !port.macs.is_empty()) {
-            let owner = self.owner(frame[6..12].try_into().unwrap());
+            let owner = self.owner(within, frame[6..12].try_into().unwrap());
             let is_right = match owner {
                 Some(owner) => owner == from,
                 None => !self.config.ports[from].spoof_check,

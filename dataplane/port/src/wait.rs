@@ -50,14 +50,14 @@ impl Wait {
     }
 }
 
-/// Sleeps until one of `ports` may have a frame, for at most [`PATIENCE`].
-pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
+/// Sleeps until one of `ports` may have a frame, for at most `time`, less than a second.
+pub fn wait_any(ports: &mut [&mut dyn Receive], time: Duration) -> io::Result<()> {
     let mut ready = false;
     for port in ports.iter_mut() {
         ready |= port.arm(true);
     }
     let events: Vec<BorrowedFd<'_>> = ports.iter().filter_map(|port| port.event()).collect();
-    let slept = if ready { Ok(()) } else { sleep_on(&events) };
+    let slept = if ready { Ok(()) } else { sleep_for(&events, time) };
     for port in ports.iter_mut() {
         port.arm(false);
     }
@@ -66,9 +66,13 @@ pub fn wait_any(ports: &mut [&mut dyn Receive]) -> io::Result<()> {
 
 /// Sleeps until one of `fds` is readable, for at most [`PATIENCE`].
 pub(crate) fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    sleep_for(fds, PATIENCE)
+}
+
+fn sleep_for(fds: &[BorrowedFd<'_>], time: Duration) -> io::Result<()> {
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-    let patience = Timespec { tv_sec: 0, tv_nsec: PATIENCE.subsec_nanos().into() };
-    match poll(&mut fds, Some(&patience)) {
+    let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+    match poll(&mut fds, Some(&time)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }

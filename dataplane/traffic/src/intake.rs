@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dray_datapath::Arrivals;
-use dray_port::{PortUri, Receive, Take, Wait, clock, wait_any};
+use dray_port::{PATIENCE, PortUri, Receive, Take, Wait, clock, wait_any};
 
 use crate::sample::Sampler;
 use crate::signal::Ending;
@@ -106,7 +106,7 @@ impl Intake {
         if self.sleep_together {
             let mut ports: Vec<&mut dyn Receive> =
                 self.ports.iter_mut().map(|(_, rx)| &mut **rx as &mut dyn Receive).collect();
-            let slept = wait_any(&mut ports);
+            let slept = wait_any(&mut ports, PATIENCE);
             slept.map_err(RoleError::port(&self.ports[0].0))?;
         } else if self.yielding {
             std::thread::yield_now();

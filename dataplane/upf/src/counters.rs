@@ -72,7 +72,7 @@ dray_datapath::counters! {
         Rule = "rule",
         /// A gate is closed.
         GateClosed = "gate_closed",
-        /// The maximum bit rate is exceeded.
+        /// The maximum bit rate is exceeded so far that the packet would wait for too long.
         Policed = "policed",
         /// A quota is used up.
         Quota = "quota",
@@ -110,6 +110,8 @@ dray_datapath::counters! {
         tx_packets,
         /// Bytes of the forwarded frames.
         tx_bytes,
+        /// Packets that waited for a maximum bit rate.
+        delayed,
         /// Control messages received and processed: ARP, neighbour discovery, echo requests, end
         /// markers, error indications.
         control,

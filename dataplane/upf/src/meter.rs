@@ -1,8 +1,9 @@
-//! Policing: limits packets to a bit rate.
+//! Metering: limits packets to a bit rate.
 //!
 //! The generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, the time at
 //! which the bucket will be full again. A packet conforms if that time is not too far ahead, and
-//! moves it on by the time that the packet's bytes take at the rate.
+//! moves it on by the time that the packet's bytes take at the rate. For a packet that does not
+//! conform the same number tells when it will, so that it can wait: a session needs no queue.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -12,7 +13,14 @@ use dray_port::clock;
 /// Fractional bits of ticks per byte: 400 Gb/s is a twentieth of a tick per byte.
 const PLACES: u32 = 20;
 /// Maximum time that a burst may be ahead of the rate.
-const BURST: Duration = Duration::from_millis(50);
+const BURST: Duration = Duration::from_millis(15);
+/// The same for a meter of its own, whose packets never wait.
+const OWN_BURST: Duration = Duration::from_millis(50);
+/// Maximum time that a packet waits to conform: TCP, whose senders hand over up to 64 KiB at once, loses
+/// too much of them with half of it.
+const PATIENCE: Duration = Duration::from_millis(75);
+/// Bytes that may wait at any rate: what a new TCP connection sends at once.
+const PATIENCE_LEAST: u64 = 16_384;
 /// Size of a burst that may pass at any rate, in bytes: two packets of the usual MTU.
 const BURST_LEAST: u64 = 3000;
 
@@ -45,7 +53,7 @@ impl OwnMeter {
     /// Creates a meter of `kbps` thousand bits per second, more than 0.
     pub(crate) fn new(kbps: u64) -> Self {
         let meter = Self::default();
-        meter.get().set(kbps);
+        meter.get().set_with(kbps, OWN_BURST);
         meter
     }
 
@@ -59,10 +67,14 @@ impl Meter<'_> {
     /// Changes the rate. Packets that were ahead of the old rate are forgotten if they would be too
     /// far ahead of the new one.
     pub(crate) fn set(&self, kbps: u64) {
+        self.set_with(kbps, BURST);
+    }
+
+    fn set_with(&self, kbps: u64, burst: Duration) {
         let per_byte = (u128::from(clock::ticks_per_second()) * 8) << PLACES;
         let cost = (per_byte / (u128::from(kbps) * 1000)).max(1) as u64;
         self.cost.store(cost, Relaxed);
-        self.burst.store(clock::to_ticks(BURST).max((BURST_LEAST * cost) >> PLACES), Relaxed);
+        self.burst.store(clock::to_ticks(burst).max((BURST_LEAST * cost) >> PLACES), Relaxed);
     }
 
     /// Forgets all packets that have passed.
@@ -76,15 +88,22 @@ impl Meter<'_> {
     }
 
     /// Returns the tick to which the length of a packet at `now` is added to get the next `due`;
-    /// `None` if the packet exceeds the rate.
+    /// `None` if the packet exceeds the rate, and would have to wait for too long if it `may_wait`.
     #[inline(always)]
-    fn start(&self, due: u64, now: u64) -> Option<u64> {
+    fn start(&self, due: u64, now: u64, may_wait: bool) -> Option<u64> {
         let latest = now + self.burst.load(Relaxed);
-        if due <= latest {
-            return Some(due.max(now));
-        }
+        if due <= latest { Some(due.max(now)) } else { self.late(due, latest, now, may_wait) }
+    }
+
+    #[cold]
+    fn late(&self, due: u64, latest: u64, now: u64, may_wait: bool) -> Option<u64> {
+        let patience = clock::to_ticks(PATIENCE).max(self.ticks(PATIENCE_LEAST as usize));
+        let wait = due - latest;
         // No packet is that long: `due` was set at another rate.
-        (due - latest > self.ticks(1 << 16)).then_some(now)
+        if wait > patience + self.ticks(1 << 16) {
+            return Some(now);
+        }
+        (may_wait && wait <= patience).then_some(due)
     }
 
     /// Returns the time that `bytes` take at the rate, in ticks.
@@ -95,26 +114,43 @@ impl Meter<'_> {
 
     /// Returns true if a packet may pass at the tick `now`.
     pub(crate) fn conforms(&self, now: u64) -> bool {
-        self.start(self.due.load(Relaxed), now).is_some()
+        self.start(self.due.load(Relaxed), now, false).is_some()
     }
 
     /// Returns true, and counts the packet, if a packet of `bytes` may pass at the tick `now`.
     #[inline(always)]
     pub(crate) fn pass(&self, now: u64, bytes: usize, sharing: Sharing) -> bool {
+        self.reserve(now, bytes, sharing, false).is_some()
+    }
+
+    /// Counts a packet of `bytes` at the tick `now`; returns the tick from which it may pass, which is
+    /// later than `now` only if it `may_wait`. `None` if the packet is not to pass.
+    #[inline(always)]
+    pub(crate) fn reserve(
+        &self,
+        now: u64,
+        bytes: usize,
+        sharing: Sharing,
+        may_wait: bool,
+    ) -> Option<u64> {
         let ticks = self.ticks(bytes);
-        match sharing {
-            Sharing::Alone => match self.start(self.due.load(Relaxed), now) {
-                Some(start) => {
-                    self.due.store(start + ticks, Relaxed);
-                    true
-                }
-                None => false,
-            },
-            Sharing::Shared => {
-                let next = |due| self.start(due, now).map(|start| start + ticks);
-                self.due.fetch_update(Relaxed, Relaxed, next).is_ok()
+        let start = match sharing {
+            Sharing::Alone => {
+                let start = self.start(self.due.load(Relaxed), now, may_wait)?;
+                self.due.store(start + ticks, Relaxed);
+                start
             }
-        }
+            Sharing::Shared => {
+                let mut from = 0;
+                let next = |due| {
+                    from = self.start(due, now, may_wait)?;
+                    Some(from + ticks)
+                };
+                self.due.fetch_update(Relaxed, Relaxed, next).ok()?;
+                from
+            }
+        };
+        Some(start.saturating_sub(self.burst.load(Relaxed)))
     }
 
     /// Undoes the counting of a packet of `bytes` that another limit stopped.
@@ -153,6 +189,51 @@ mod tests {
         {
             let part = passed(kbps, len);
             assert!((0.999..1.02).contains(&part), "{kbps} kb/s of {len} bytes: {part}");
+        }
+    }
+
+    /// Offers packets of changing lengths at changing times; in no window do more pass than the rate,
+    /// one burst and one packet.
+    #[test]
+    fn rate_holds_in_every_window() {
+        let second = clock::ticks_per_second();
+        for (kbps, longest) in [(1000, 1500), (10_000, 1500), (10_000, 9000), (1_000_000, 1500)] {
+            let meter = OwnMeter::default();
+            let meter = meter.get();
+            meter.set(kbps);
+            let mut random = 1_u64;
+            let mut draw = |below: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) % below
+            };
+            let start = clock::ticks();
+            let (mut now, mut sent) = (start, Vec::new());
+            let most = if kbps > 100_000 { second / 4 } else { 4 * second };
+            while now - start < most {
+                let usual = meter.ticks(2 * longest as usize);
+                let is_silent = draw(500) == 0;
+                now += draw(if is_silent { second / 5 } else { usual });
+                for _ in 0..draw(8) {
+                    let bytes = 28 + draw(longest - 27);
+                    if let Some(from) = meter.reserve(now, bytes as usize, Sharing::Alone, true) {
+                        let at = from.max(now);
+                        assert!(sent.last().is_none_or(|(last, _)| at >= *last));
+                        assert!(at - now <= second * 14 / 100, "{kbps}");
+                        sent.push((at, bytes));
+                    }
+                }
+            }
+            let rate = (kbps * 125) as f64;
+            let burst = (rate * BURST.as_secs_f64()).max(BURST_LEAST as f64) + longest as f64;
+            for from in (0..sent.len()).step_by(1 + sent.len() / 300) {
+                let mut bytes = 0;
+                for (at, len) in &sent[from..] {
+                    bytes += len;
+                    let window = (at - sent[from].0) as f64 / second as f64;
+                    let allowed = rate * window + burst;
+                    assert!(bytes as f64 <= allowed * 1.0001 + 1.0, "{kbps}: {bytes}, {allowed}");
+                }
+            }
         }
     }
 

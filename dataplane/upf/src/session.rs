@@ -155,6 +155,8 @@ pub(crate) struct Counting<'a> {
     /// Current tick.
     pub(crate) now: u64,
     pub(crate) sharing: Sharing,
+    /// True if it may wait for its rate.
+    pub(crate) may_wait: bool,
 }
 
 /// A usage report.
@@ -285,19 +287,20 @@ impl Session {
     }
 
     /// Checks a packet against the limits of `rule` and counts it if it passes; calls `report` for
-    /// each report that is due. `packet` is called only if there are limits.
+    /// each report that is due. `packet` is called only if there are limits. Returns the tick from
+    /// which the packet may leave.
     #[inline(always)]
     pub(crate) fn admit<'a>(
         &self,
         rule: &Rule,
         packet: impl FnOnce() -> Counting<'a>,
         report: impl FnMut(Report),
-    ) -> Result<(), DropReason> {
+    ) -> Result<u64, DropReason> {
         if !rule.open {
             return Err(DropReason::GateClosed);
         }
         if rule.usages[0] == END && rule.meters[0] == END {
-            return Ok(());
+            return Ok(0);
         }
         self.count(rule, packet(), report)
     }
@@ -308,8 +311,8 @@ impl Session {
         rule: &Rule,
         packet: Counting<'_>,
         mut report: impl FnMut(Report),
-    ) -> Result<(), DropReason> {
-        let Counting { len, now, sharing, .. } = packet;
+    ) -> Result<u64, DropReason> {
+        let Counting { len, now, sharing, may_wait, .. } = packet;
         let listed = |list: [u8; LISTED]| list.into_iter().take_while(|number| *number != END);
         let account = |number| self.account(packet, number);
         for number in listed(rule.usages) {
@@ -319,11 +322,17 @@ impl Session {
             }
         }
         // The packet must pass all limits; otherwise none of them counts it.
+        let mut from = 0;
         for (before, number) in listed(rule.meters).enumerate() {
-            if !account(number).is_none_or(|account| account.meter.pass(now, len, sharing)) {
-                let passed = rule.meters[..before].iter().filter_map(|number| account(*number));
-                passed.for_each(|account| account.meter.give_back(len));
-                return Err(DropReason::Policed);
+            let Some(account) = account(number) else { continue };
+            match account.meter.reserve(now, len, sharing, may_wait) {
+                Some(tick) => from = tick.max(from),
+                None => {
+                    let before = &rule.meters[..before];
+                    let passed = before.iter().filter_map(|number| self.account(packet, *number));
+                    passed.for_each(|account| account.meter.give_back(len));
+                    return Err(DropReason::Policed);
+                }
             }
         }
         for number in listed(rule.usages) {
@@ -333,7 +342,7 @@ impl Session {
                 report(due);
             }
         }
-        Ok(())
+        Ok(from)
     }
 
     fn limited(&self, account: u8) -> Option<&Limited> {
@@ -393,7 +402,15 @@ mod tests {
     }
 
     fn passes(accounts: &Accounts, slot: u32, now: u64, len: usize, sharing: Sharing) -> bool {
-        let packet = Counting { accounts, slot, direction: Direction::Uplink, len, now, sharing };
+        let packet = Counting {
+            accounts,
+            slot,
+            direction: Direction::Uplink,
+            len,
+            now,
+            sharing,
+            may_wait: false,
+        };
         Session::default().admit(&RULE, || packet, |_| {}).is_ok()
     }
 
@@ -408,8 +425,8 @@ mod tests {
             let threads = [scope.spawn(thread), scope.spawn(thread)];
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        // 50 ms of 10 Mb/s are 62,500 bytes; the packet that crosses this mark is the last to pass.
-        assert_eq!(passed, 63);
+        // 15 ms of 10 Mb/s are 18,750 bytes; the packet that crosses this mark is the last to pass.
+        assert_eq!(passed, 19);
     }
 
     proptest! {

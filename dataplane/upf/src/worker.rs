@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use dray_datapath::{Activity, Moved, Pace};
-use dray_port::{Receive, Wait, wait_any};
+use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 
 use crate::counters::Counters;
 use crate::course::Course;
@@ -38,7 +38,8 @@ impl Worker {
         if lane.is_full() {
             return Ok(lane.release());
         }
-        let mut worked = state.adopt(lane);
+        let mut worked = lane.has_later() && lane.release_later(clock::ticks());
+        worked |= state.adopt(lane);
         for rx in rx {
             if lane.is_full() {
                 break;
@@ -50,8 +51,8 @@ impl Worker {
         Ok(worked)
     }
 
-    /// Sleeps until a frame may have arrived, at most [`dray_port::PATIENCE`]. While packets wait
-    /// for the egress port, only yields to other threads.
+    /// Sleeps until a frame may have arrived or a packet may leave, at most [`PATIENCE`]. While
+    /// packets wait for the egress port, only yields to other threads.
     pub fn sleep(&mut self) -> io::Result<()> {
         sleep(std::slice::from_mut(self))
     }
@@ -66,12 +67,18 @@ impl Worker {
         self.rx.iter().map(|rx| rx.dropped()).sum()
     }
 
-    /// Transmits the packets that have left the kernel already and those that wait for the egress port,
-    /// unless it takes none for too long, or the thread is to end.
+    /// Transmits the packets that have left the kernel already, those that wait for their rate, and
+    /// those that wait for the egress port, unless it takes none for too long, or the thread is to end.
     #[cold]
     fn let_go(&mut self, course: &Course) -> io::Result<()> {
-        while (self.drain(true) || self.lane.is_full()) && !course.has_ended() {
-            if !self.poll()? {
+        loop {
+            let rest = self.drain(true) || self.lane.is_full() || self.lane.has_later();
+            if !rest || course.has_ended() {
+                break;
+            }
+            // Early, so that none is lost.
+            let early = !self.lane.is_full() && self.lane.release_later(u64::MAX);
+            if !self.poll()? && !early {
                 std::thread::yield_now();
             }
         }
@@ -92,7 +99,7 @@ impl Worker {
 }
 
 /// Runs `workers`, of either direction, on the calling thread for as long as `course` says. After
-/// `idle` without work the thread sleeps, at most [`dray_port::PATIENCE`] at a time.
+/// `idle` without work the thread sleeps, at most [`PATIENCE`] at a time.
 pub(crate) fn run(
     workers: &mut [Worker],
     idle: Option<Duration>,
@@ -144,13 +151,18 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Sleeps until a frame may have arrived for one of `workers`, at most [`dray_port::PATIENCE`].
+/// Sleeps until a frame may have arrived for one of `workers`, or a packet may leave, at most [`PATIENCE`].
 /// While packets wait for an egress port, only yields to other threads.
 fn sleep(workers: &mut [Worker]) -> io::Result<()> {
     if workers.iter().any(|worker| worker.lane.is_full()) {
         std::thread::yield_now();
         return Ok(());
     }
+    let next = workers.iter().filter_map(|worker| worker.lane.next_later()).min();
+    let time = next.map_or(PATIENCE, |next| next.min(PATIENCE));
+    if time.is_zero() {
+        return Ok(());
+    }
     let rx = workers.iter_mut().flat_map(|worker| &mut worker.rx);
-    wait_any(&mut rx.map(|rx| &mut **rx as &mut dyn Receive).collect::<Vec<_>>())
+    wait_any(&mut rx.map(|rx| &mut **rx as &mut dyn Receive).collect::<Vec<_>>(), time)
 }

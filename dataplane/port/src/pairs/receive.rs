@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Pair, Pairs, ReceiveQueue, Shared};
 use crate::fill::Fill;
 use crate::gathered::Gathered;
-use crate::{Receive, Take, Wait, wait_any};
+use crate::{PATIENCE, Receive, Take, Wait, wait_any};
 
 pub(super) struct ReceiveHalf<P> {
     shared: Arc<Shared<P>>,
@@ -38,7 +38,7 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
         if lent > 0 || self.wait != Wait::Block {
             return Ok(lent);
         }
-        wait_any(&mut [self])?;
+        wait_any(&mut [self], PATIENCE)?;
         Ok(self.poll(take))
     }
 

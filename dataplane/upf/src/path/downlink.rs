@@ -151,7 +151,7 @@ impl Passes for Downlink {
             return Err(too_long(&packet, to.mtu - outer_len));
         }
         let mac = lane.mac_of(peer.hop);
-        lane.admit(item.slot, &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
         let Lane { heads, to, scratch, .. } = lane;
         let head = &mut heads[usize::from(item.frame)].0;
         let dst = mac.unwrap_or_else(|| asker(head, self.is_of_uplink));
@@ -195,7 +195,7 @@ impl Passes for Downlink {
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let to = lane.to.clone();
         let mac = lane.mac_of(peer.hop);
-        lane.admit(item.slot, &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
         let head = &mut lane.heads[usize::from(item.frame)].0;

@@ -15,6 +15,7 @@ use dray_wire::ip::{IPV6_LEN, PORTS_LEN, Packet, Version, protocol};
 
 use super::head::{Head, LOOK, PACKET, ROOM};
 use super::held::Held;
+use super::later::Later;
 use super::sessions::{Changes, Sessions};
 use super::unresolved::{self, Lost, Unresolved};
 use crate::counters::{Counters, DropReason, Ledger, account};
@@ -57,6 +58,10 @@ pub(crate) struct Lane {
     held: Held,
     /// Packets that wait for the Ethernet address of their next hop.
     pub(super) unresolved: Unresolved,
+    later: Later,
+    /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and the
+    /// ticks from which they may leave.
+    waits: ArrayVec<(u16, u64), CHUNK>,
     /// Tick at which the egress port last took a packet.
     moved: u64,
     answers: OwnMeter,
@@ -121,6 +126,14 @@ fn send(
     }
 }
 
+/// Makes a packet wait until the tick `from`.
+fn keep(frame: &Frame<'_>, from: u64, later: &mut Later, counters: &mut Counters) {
+    match later.keep(frame, from) {
+        true => counters.delayed += 1,
+        false => counters.drops.add(DropReason::Policed, 1),
+    }
+}
+
 impl Lane {
     pub(crate) fn new(
         direction: Direction,
@@ -131,6 +144,7 @@ impl Lane {
         teller: Teller,
         unresolved: Unresolved,
     ) -> Self {
+        let later = Later::new(to.mtu);
         Self {
             direction,
             worker,
@@ -148,6 +162,8 @@ impl Lane {
             scratch: scratch(),
             held: Held::new(),
             unresolved,
+            later,
+            waits: ArrayVec::new(),
             moved: 0,
             answers: OwnMeter::new(ANSWERS_KBPS),
         }
@@ -225,7 +241,9 @@ impl Lane {
         leaving: &Leaving,
         hop: u16,
     ) -> Option<Vec<u8>> {
-        let Self { heads, to, worker, tap, unresolved, counters, .. } = self;
+        let Self { heads, to, worker, tap, unresolved, counters, waits, .. } = self;
+        // It has to wait anyway.
+        waits.retain(|(frame, _)| *frame != leaving.frame);
         let frame = leaving.frame(frame, heads);
         wait(&frame, hop, (to, *worker, tap), unresolved, counters)
     }
@@ -273,6 +291,21 @@ impl Lane {
         any
     }
 
+    /// Transmits the packets that have waited for their rate and may leave at the tick `now`, while
+    /// the egress port has room; returns true if there were any.
+    #[cold]
+    pub(crate) fn release_later(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while self.later.next().is_some_and(|from| from <= now) {
+            self.make_room(CHUNK);
+            let Self { later, to, worker, tap, held, counters, moved, .. } = self;
+            any |= later.release(now, |batch| {
+                send(batch, (to, *worker, tap), held, counters, moved);
+            });
+        }
+        any
+    }
+
     /// Drops a packet that has waited for its next hop for too long; `None` if there is none. Returns its
     /// frame if its sender has to be told.
     pub(super) fn expire(&mut self, now: u64) -> Option<Option<Vec<u8>>> {
@@ -312,11 +345,44 @@ impl Lane {
         from_silent.take(NOTES).for_each(drop);
     }
 
-    /// Transmits the packets in `departures`.
+    /// Returns the time until the next packet may leave that waits for its rate.
+    pub(crate) fn next_later(&self) -> Option<Duration> {
+        let next = self.later.next()?;
+        Some(clock::to_duration(next.saturating_sub(clock::ticks())))
+    }
+
+    /// Returns true if packets wait for their rates.
+    #[inline(always)]
+    pub(crate) fn has_later(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    /// Keeps those packets in `departures` that have to wait for their rate, and transmits the others.
+    #[cold]
+    fn transmit_shaped(&mut self, frames: &[Frame<'_>], departures: &Departures) {
+        let Self { heads, waits, later, counters, .. } = self;
+        let mut ready = Departures::new();
+        for leaving in departures {
+            match waits.iter().find(|(frame, _)| *frame == leaving.frame) {
+                None => ready.push(*leaving),
+                Some((_, from)) => {
+                    let frame = leaving.frame(&frames[usize::from(leaving.frame)], heads);
+                    keep(&frame, *from, later, counters);
+                }
+            }
+        }
+        waits.clear();
+        self.transmit(frames, &ready);
+    }
+
+    /// Transmits the packets in `departures`, except those that have to wait.
     #[inline]
     pub(super) fn transmit(&mut self, frames: &[Frame<'_>], departures: &Departures) {
         if departures.is_empty() {
             return;
+        }
+        if !self.waits.is_empty() {
+            return self.transmit_shaped(frames, departures);
         }
         self.make_room(departures.len());
         let Self { heads, to, worker, tap, held, counters, moved, .. } = self;
@@ -341,7 +407,10 @@ impl Lane {
         front: impl Fn(&mut [u8], &[u8]) -> usize,
     ) -> bool {
         let (header, ports) = checked.split_at(packet.header_len);
-        let Some(mut fragments) = Fragments::new(header, packet.len, mtu) else { return false };
+        let Some(mut fragments) = Fragments::new(header, packet.len, mtu) else {
+            self.waits.clear();
+            return false;
+        };
         let mut leaving = Departures::new();
         let mut header = [0; IPV4_HEADER_MAX];
         for (number, head) in self.pieces.iter_mut().enumerate() {
@@ -360,6 +429,13 @@ impl Lane {
             });
         }
         self.counters.fragmented += 1;
+        if let (Some((_, from)), None) = (self.waits.pop(), hop) {
+            let Self { pieces, later, counters, .. } = self;
+            for leaving in &leaving {
+                keep(&leaving.frame(frame, pieces), from, later, counters);
+            }
+            return true;
+        }
         self.make_room(leaving.len());
         let Self { pieces, to, worker, tap, held, counters, moved, unresolved, .. } = self;
         let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
@@ -445,20 +521,34 @@ impl Lane {
         }
     }
 
-    /// Checks a packet against the limits of `rule`, and counts it if it passes.
+    /// Checks the packet of a frame, by its number in the chunk, against the limits of `rule`, and
+    /// counts it if it passes, now or after it has waited for its rate.
     #[inline(always)]
     pub(super) fn admit(
         &mut self,
-        slot: u32,
+        (slot, frame): (u32, u16),
         rule: &Rule,
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, .. } = self;
+        let Self { direction, sharing, teller, sessions, later, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
-        let packet = || Counting { accounts, slot, direction, len, now, sharing };
-        session.admit(rule, packet, |report| tell(teller, session.seid, &report))
+        // Room for the packets of a chunk, which are kept when it leaves, and for fragments.
+        let packet = || {
+            let may_wait = later.has_room(4 * CHUNK);
+            Counting { accounts, slot, direction, len, now, sharing, may_wait }
+        };
+        let from = session.admit(rule, packet, |report| tell(teller, session.seid, &report))?;
+        if from > now {
+            self.must_wait(frame, from);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn must_wait(&mut self, frame: u16, from: u64) {
+        self.waits.push((frame, from));
     }
 }
 

@@ -5,6 +5,7 @@ mod downlink;
 mod head;
 mod held;
 mod lane;
+mod later;
 mod passes;
 mod reassembly;
 mod sessions;

@@ -155,6 +155,10 @@ pub(crate) trait Passes {
         self.find(lane, frames, &mut items);
         lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
+        if lane.has_later() {
+            // Those of this chunk must not overtake what has waited until now.
+            lane.release_later(now);
+        }
         let mut departures = Departures::new();
         for item in &items {
             let frame = &frames[item.place().0];

@@ -167,7 +167,7 @@ impl Passes for Uplink {
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
         let checked = lane::checked_len(&packet, there);
-        lane.admit(item.slot, &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
         let leaving = Leaving {
             frame: item.frame,
             head: (start as u16, (look + checked) as u16),
@@ -204,7 +204,7 @@ impl Passes for Uplink {
         let checked = lane::checked_len(&packet, there);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&bytes[..checked]);
-        lane.admit(item.slot, &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
         let ethernet = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
         let front = |head: &mut [u8], _: &[u8]| {
             ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));

@@ -113,7 +113,18 @@ fn refilled(kbps: usize, began: Instant) -> usize {
     (bytes / 1000.0).ceil() as usize
 }
 
-/// Packets beyond the rate are cut to a burst; those that are dropped do not count as used.
+/// Returns the packets that have waited for their rate, once all have left.
+fn waited(ends: &mut Ends) -> usize {
+    let (began, mut seen) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_millis(300) {
+        ends.run();
+        seen += ends.n3.received().len() + ends.n6.received().len();
+    }
+    seen
+}
+
+/// Packets beyond the rate and a burst wait, or are dropped; those that are dropped do not count as
+/// used.
 #[test]
 fn rate_limit_polices_only_its_session() {
     let session = plain_session(1)
@@ -124,9 +135,15 @@ fn rate_limit_polices_only_its_session() {
     let mut ends = Ends::new(&session);
     let packet = up_packet(&[0; 972]);
     let began = Instant::now();
-    let passed = ends.up((0..100).map(|_| from_gnb(1, None, &packet))).len();
-    // 50 ms of 1 Mb/s are six packets of 1000 bytes, and one begins the burst.
-    assert!((7..9 + refilled(1000, began)).contains(&passed), "{passed}");
+    let mut passed = ends.up((0..100).map(|_| from_gnb(1, None, &packet))).len();
+    // 3000 bytes are three packets, and one ends the burst.
+    let refilled = refilled(1000, began);
+    assert!((4..5 + refilled).contains(&passed), "{passed}");
+    let waited = waited(&mut ends);
+    // 16 KiB.
+    assert!((15..18 + refilled).contains(&waited), "{waited}");
+    passed += waited;
+    assert_eq!(ends.upf.uplink().delayed, waited as u64);
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Policed, 100 - passed as u64)]);
     assert_eq!(ends.upf.session(1).unwrap().usage[0].counted.uplink_packets, passed as u64);
     let other = udp("10.45.0.2", SERVER, (5000, 80), &[0; 972]);
@@ -154,15 +171,20 @@ fn every_rate_of_a_rule_applies() {
         );
     let mut ends = Ends::new(&session);
     let packets =
-        |port| (0..100).map(move |_| from_dn(&udp(SERVER, "10.45.0.1", (port, 5000), &[0; 972])));
+        |port| (0..200).map(move |_| from_dn(&udp(SERVER, "10.45.0.1", (port, 5000), &[0; 972])));
     let began = Instant::now();
-    // 50 ms of 1 Mb/s, as above.
-    let slow = ends.down(packets(80)).len();
-    assert!((7..9 + refilled(1000, began)).contains(&slow), "{slow}");
-    // 50 ms of 10 Mb/s, with what has passed.
-    let fast = ends.down(packets(81)).len();
-    assert!((63..65 + refilled(10_000, began)).contains(&(slow + fast)), "{slow}, {fast}");
-    let policed = 200 - (slow + fast) as u64;
+    // As above: 3000 bytes pass, and 16 KiB wait.
+    let mut slow = ends.down(packets(80)).len();
+    let most = refilled(1000, began);
+    slow += waited(&mut ends);
+    assert!((20..23 + most).contains(&slow), "{slow}");
+    let began = Instant::now();
+    // 15 ms of 10 Mb/s pass, and 75 ms wait; the bucket is full again.
+    let mut fast = ends.down(packets(81)).len();
+    let most = refilled(10_000, began);
+    fast += waited(&mut ends);
+    assert!((112..115 + most).contains(&fast), "{fast}");
+    let policed = 400 - (slow + fast) as u64;
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Policed, policed)]);
 }
 

@@ -1,0 +1,138 @@
+//! Packets that wait for the rate of their session.
+//!
+//! They are complete, and each has the tick from which it may leave, so that one heap serves all
+//! sessions of a worker: the packets of a flow leave in order, since their ticks are.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use arrayvec::ArrayVec;
+use dray_port::Frame;
+use dray_wire::ethernet::ETHERNET_LEN;
+
+use super::lane::CHUNK;
+
+/// Memory of the packets that wait at a worker, in bytes: 30 ms of 4 Gb/s.
+const MEMORY: usize = 16 << 20;
+
+/// Copies of packets, to be transmitted later.
+pub(super) struct Later {
+    /// By room; memory that is never touched is not allocated.
+    bytes: Box<[u8]>,
+    /// Length of a room.
+    room: usize,
+    free: Vec<u32>,
+    /// Number of rooms that were ever used.
+    used: u32,
+    order: BinaryHeap<Reverse<Waiting>>,
+    /// Number of packets that have ever waited: those with equal ticks leave in order.
+    count: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    from: u64,
+    number: u64,
+    room: u32,
+    len: u32,
+}
+
+impl Later {
+    /// Creates memory for packets of up to `mtu` bytes.
+    pub(super) fn new(mtu: usize) -> Self {
+        let room = (mtu + ETHERNET_LEN).next_multiple_of(64);
+        let bytes = vec![0; MEMORY / room * room].into();
+        Self { bytes, room, free: Vec::new(), used: 0, order: BinaryHeap::new(), count: 0 }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// Returns true if there is room for `count` more packets.
+    pub(super) fn has_room(&self, count: usize) -> bool {
+        self.order.len() + count <= self.bytes.len() / self.room
+    }
+
+    /// Returns the tick from which the next packet may leave, if there is one.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.order.peek().map(|Reverse(first)| first.from)
+    }
+
+    /// Keeps a copy of `frame` until the tick `from`; returns false if there is no room for it.
+    pub(super) fn keep(&mut self, frame: &Frame<'_>, from: u64) -> bool {
+        if frame.len() > self.room || !self.has_room(1) {
+            return false;
+        }
+        let room = self.free.pop().unwrap_or_else(|| {
+            self.used += 1;
+            self.used - 1
+        });
+        let start = room as usize * self.room;
+        let len = frame.copy_into(&mut self.bytes[start..start + frame.len()]) as u32;
+        self.order.push(Reverse(Waiting { from, number: self.count, room, len }));
+        self.count += 1;
+        true
+    }
+
+    /// Passes packets that may leave at the tick `now` to `send`, at most a chunk. Returns true if
+    /// there were any.
+    pub(super) fn release(&mut self, now: u64, send: impl FnOnce(&[Frame<'_>])) -> bool {
+        let mut due = ArrayVec::<Waiting, CHUNK>::new();
+        while !due.is_full() && self.next().is_some_and(|from| from <= now) {
+            due.extend(self.order.pop().map(|Reverse(first)| first));
+        }
+        let frame = |waiting: &Waiting| {
+            let start = waiting.room as usize * self.room;
+            Frame::from(&self.bytes[start..start + waiting.len as usize])
+        };
+        let frames: ArrayVec<Frame<'_>, CHUNK> = due.iter().map(frame).collect();
+        if frames.is_empty() {
+            return false;
+        }
+        send(&frames);
+        drop(frames);
+        self.free.extend(due.iter().map(|waiting| waiting.room));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dray_port::scratch;
+
+    use super::*;
+
+    #[test]
+    fn packets_leave_in_the_order_of_their_ticks() {
+        let mut later = Later::new(1500);
+        let order = [(7, 1), (5, 2), (7, 3), (6, 4), (5, 5)];
+        for (from, number) in order {
+            assert!(later.keep(&Frame::from(&[number; 1514][..]), from));
+        }
+        assert_eq!(later.next(), Some(5));
+        assert!(!later.release(4, |_| panic!("too early")));
+        let mut left = Vec::new();
+        for now in [5, 9] {
+            later.release(now, |frames| {
+                left.extend(frames.iter().map(|frame| frame.bytes(&mut scratch())[1513]));
+            });
+        }
+        assert_eq!(left, [2, 5, 4, 1, 3]);
+        assert!(later.is_empty());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_used_again() {
+        let mut later = Later::new(9000);
+        let frame = [0; 9014];
+        for _ in 0..3 {
+            let kept = (0..10_000).take_while(|_| later.keep(&Frame::from(&frame[..]), 1)).count();
+            assert_eq!(kept, MEMORY / 9024);
+            assert!(!later.has_room(1));
+            while later.release(1, |_| {}) {}
+        }
+        assert!(!later.keep(&Frame::from(&[0; 9018][..]), 1) || later.room >= 9018);
+    }
+}

@@ -151,8 +151,7 @@ fn readers_of_packet_sockets_get_finished_frames() {
         ["raw:v1?batch=64&wait=poll", "raw:v2?batch=64"],
         ["raw:v1?queues=2", "raw:v2"],
         ["impair:delay=10:raw:v1", "raw:v2"],
-        ["afxdp:v1", "raw:v2"],
-        ["afxdp:v1?xdp=generic", "afxdp:v2"],
+        ["afxdp:v1", "afxdp:v2"],
     ] {
         let mut forward = common::command();
         forward.args(["forward", "--from", from, "--to", to, "--both-ways"]);
@@ -169,6 +168,40 @@ fn readers_of_packet_sockets_get_finished_frames() {
             kernels::datagrams(hosts.names(), to.parse().unwrap(), 45);
             // One datagram: its checksum alone is partial.
             kernels::datagrams(hosts.names(), to.parse().unwrap(), 1);
+        }
+    }
+}
+
+/// A kernel with a VXLAN interface leaves segments and checksums of the inner packets to hardware.
+#[test]
+fn segments_in_tunnels_reach_the_other_kernel() {
+    let _alone = alone();
+    require_root!();
+    let mut forward = common::command();
+    forward.args(["forward", "--from", "raw:v1", "--to", "raw:v2", "--both-ways"]);
+    forward.stdout(Stdio::null()).stderr(Stdio::null());
+    let (joined, _forward) = Hosts::joined_by(forward);
+    for hosts in [Hosts::new(["raw", "raw"]), Hosts::new(["raw", "tap"]), joined] {
+        for (underlay, id, keys) in [("10.0.0.", 4, ""), ("fd00::", 6, " udp6zerocsumrx")] {
+            for (number, other) in [(1, 2), (2, 1)] {
+                let ends = format!("local {underlay}{number} remote {underlay}{other} dev eth0");
+                hosts.run(
+                    number,
+                    &format!("ip link add vx{id} type vxlan id {id} {ends} dstport 478{id}{keys}"),
+                );
+                hosts.run(number, &format!("ip link set vx{id} up"));
+                hosts.run(number, &format!("ip address add 10.{id}.0.{number}/24 dev vx{id}"));
+                let v6 = format!("ip address add fd0{id}::{number}/64 dev vx{id} nodad");
+                hosts.run(number, &v6);
+            }
+            for to in [format!("10.{id}.0.2"), format!("fd0{id}::2")] {
+                kernels::transfer(hosts.names(), to.parse().unwrap(), 4 << 20);
+                kernels::datagrams(hosts.names(), to.parse().unwrap(), 40);
+            }
+        }
+        for switch in &hosts.switches {
+            let malformed = counters(switch, "p1").drops.get(DropReason::Malformed);
+            assert_eq!(malformed, 0);
         }
     }
 }

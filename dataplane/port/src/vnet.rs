@@ -2,7 +2,9 @@
 //! packet sockets: what is left to do on them.
 
 use dray_wire::ethernet::{ETHERNET_LEN, TAG_LEN};
-use dray_wire::offload::{HEADERS_MAX, Layout, Offload, Offloads, VIRTIO_NET_LEN, VirtioNet};
+use dray_wire::offload::{
+    HEADERS_MAX, Layout, Offload, Offloads, Tunnel, VIRTIO_NET_LEN, VirtioNet,
+};
 
 use crate::{Frame, headers};
 
@@ -13,6 +15,14 @@ pub(crate) fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(
     let header = VirtioNet::read(*header).with_partial_checksum(frame);
     let offload = headers::accept(header, frame, offloads)?;
     Some((frame.len(), offload))
+}
+
+/// Returns the tunnel of a frame that was read, behind its header, and the offload of the inner frame,
+/// if it has several segments. [`check`] refuses such a frame.
+#[cold]
+pub(crate) fn tunnel(read: &[u8], len: usize) -> Option<(Tunnel, Offload)> {
+    let (header, frame) = read.get(..len)?.split_first_chunk()?;
+    Tunnel::of(&VirtioNet::read(*header), frame)
 }
 
 /// Returns the header of a frame for a kernel that takes these offloads and frames of `frame_max`

@@ -1,7 +1,8 @@
-//! Cuts packets of several segments for a reader that handles no offloads.
+//! Cuts packets of several segments for a reader that handles no offloads, and those in tunnels for
+//! all.
 
 use arrayvec::ArrayVec;
-use dray_wire::offload::{Finish, HEADERS_MAX, Offload};
+use dray_wire::offload::{Finish, HEADERS_MAX, Offload, Tunnel};
 
 use super::receive::{Filled, LINE, SLOT_LEN};
 use crate::{BATCH_MAX, FRAME_LIMIT};
@@ -15,9 +16,10 @@ pub(super) const ROOM_LEN: usize = TOGETHER + SLOT_LEN;
 
 /// The packet that is being cut. One that becomes more segments than there is room for is continued
 /// when these have been taken.
-#[derive(Default)]
 pub(super) struct Cutter {
-    packet: Option<Filled>,
+    /// True if the reader handles no offloads.
+    pub(super) cuts_all: bool,
+    packet: Option<(Filled, Option<Tunnel>)>,
     /// Number of its next segment.
     next: usize,
     /// Used part of the room.
@@ -25,14 +27,18 @@ pub(super) struct Cutter {
 }
 
 impl Cutter {
+    pub(super) fn new(cuts_all: bool) -> Self {
+        Self { cuts_all, packet: None, next: 0, used: 0 }
+    }
+
     /// Frees the room: the segments have been taken.
     pub(super) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Begins with a packet.
-    pub(super) fn begin(&mut self, packet: Filled) {
-        (self.packet, self.next) = (Some(packet), 0);
+    /// Begins with a packet, which may be in a tunnel.
+    pub(super) fn begin(&mut self, packet: Filled, tunnel: Option<Tunnel>) {
+        (self.packet, self.next) = (Some((packet, tunnel)), 0);
     }
 
     /// Returns true if there are segments to come.
@@ -48,25 +54,30 @@ impl Cutter {
         memory: &mut [u8],
         filled: &mut ArrayVec<Filled, BATCH_MAX>,
     ) -> bool {
-        let Some(packet) = self.packet.take() else { return true };
+        let Some((packet, tunnel)) = self.packet.take() else { return true };
         let room_start = memory.len() - ROOM_LEN;
         let (slots, room) = memory.split_at_mut(room_start);
-        let bytes = &slots[packet.start..packet.start + packet.len];
+        let (outer, bytes) = slots[packet.start..packet.start + packet.len]
+            .split_at(tunnel.map_or(0, |tunnel| tunnel.inner()));
         let finish = Finish::new(bytes, packet.offload);
-        let Some(finish) = finish.filter(|finish| finish.frame_max() <= FRAME_LIMIT) else {
-            return false;
-        };
+        let fits = |finish: &Finish<'_>| outer.len() + finish.frame_max() <= FRAME_LIMIT;
+        let Some(finish) = finish.filter(fits) else { return false };
         let mut head = [0; HEADERS_MAX];
         while self.next < finish.count() {
             if filled.is_full() || self.used > TOGETHER {
-                self.packet = Some(packet);
+                self.packet = Some((packet, tunnel));
                 break;
             }
             let head_len = finish.head(self.next, &mut head);
             let part = &bytes[finish.part(self.next)];
-            let segment = &mut room[self.used..][..head_len + part.len()];
-            segment[..head_len].copy_from_slice(&head[..head_len]);
-            segment[head_len..].copy_from_slice(part);
+            let segment = &mut room[self.used..][..outer.len() + head_len + part.len()];
+            let (to_outer, to_inner) = segment.split_at_mut(outer.len());
+            to_outer.copy_from_slice(outer);
+            to_inner[..head_len].copy_from_slice(&head[..head_len]);
+            to_inner[head_len..].copy_from_slice(part);
+            if let Some(tunnel) = tunnel {
+                tunnel.finish(segment, self.next);
+            }
             let (start, len) = (room_start + self.used, segment.len());
             filled.push(Filled { start, len, offload: Offload::None });
             self.used = (self.used + len).next_multiple_of(LINE);

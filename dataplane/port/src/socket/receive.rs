@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrayvec::ArrayVec;
 use dray_wire::ethernet::TAG_LEN;
 use dray_wire::flow::{self, Flow, HEADERS_LEN};
-use dray_wire::offload::{self, Offload, Offloads, VIRTIO_NET_LEN};
+use dray_wire::offload::{self, Offload, Offloads, Tunnel, VIRTIO_NET_LEN};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -77,8 +77,8 @@ pub(crate) struct SocketReceive {
     stride: usize,
     /// Offloads that the kernel may leave to the port; `None` if frames have no virtio-net header.
     offloads: Option<Offloads>,
-    /// Cuts packets whose offloads are not left to the reader. The room for segments is behind the
-    /// slots.
+    /// Cuts packets whose offloads are not left to the reader, if frames have a header. The room for
+    /// segments is behind the slots.
     cutter: Option<Cutter>,
     messages: Messages,
     fill: Fill,
@@ -141,9 +141,8 @@ impl SocketReceive {
     /// the kernel leaves are left to the reader in turn, or `finish` makes frames without any.
     pub(crate) fn with_offloads(self, offloads: Offloads, finish: bool) -> Self {
         // Only memory that frames reach is ever used.
-        let room = if finish { ROOM_LEN } else { 0 };
-        let slots = vec![0; self.batch * LONG_SLOT_LEN + room].into_boxed_slice();
-        let cutter = finish.then(Cutter::default);
+        let slots = vec![0; self.batch * LONG_SLOT_LEN + ROOM_LEN].into_boxed_slice();
+        let cutter = Some(Cutter::new(finish));
         Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), cutter, ..self }
     }
 
@@ -241,13 +240,17 @@ impl SocketReceive {
             if self.read == self.count || self.filled.is_full() {
                 return Ok(());
             }
-            let Some(frame) = self.message(self.read) else {
+            let Some((frame, tunnel)) = self.message(self.read) else {
                 (self.refused, self.read) = (self.refused + 1, self.read + 1);
                 continue;
             };
             self.read += 1;
             match &mut self.cutter {
-                Some(cutter) if frame.offload != Offload::None => cutter.begin(frame),
+                Some(cutter)
+                    if frame.offload != Offload::None && (cutter.cuts_all || tunnel.is_some()) =>
+                {
+                    cutter.begin(frame, tunnel);
+                }
                 _ => self.filled.push(frame),
             }
         }
@@ -291,16 +294,26 @@ impl SocketReceive {
         Ok(())
     }
 
-    /// Returns the frame of message `index`; `None` if it cannot be passed on.
+    /// Returns the frame of message `index`, and the tunnel in which it has an offload; `None` if it
+    /// cannot be passed on.
     #[inline]
-    fn message(&mut self, index: usize) -> Option<Filled> {
+    fn message(&mut self, index: usize) -> Option<(Filled, Option<Tunnel>)> {
         let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
         let mut len = self.messages.len(index)?;
         let slot = &mut self.slots[index * self.stride..][..self.stride];
-        let mut offload = Offload::None;
+        let (mut offload, mut tunnel) = (Offload::None, None);
         if let Some(offloads) = self.offloads {
-            (len, offload) = vnet::check(&mut slot[at..], len, offloads)?;
-            if offload == Offload::Checksum && self.cutter.is_some() {
+            (len, offload) = match vnet::check(&mut slot[at..], len, offloads) {
+                Some(checked) => checked,
+                None => {
+                    let (found, offload) = vnet::tunnel(&slot[at..], len)?;
+                    tunnel = Some(found);
+                    (len - VIRTIO_NET_LEN, offload)
+                }
+            };
+            if offload == Offload::Checksum
+                && self.cutter.as_ref().is_some_and(|cutter| cutter.cuts_all)
+            {
                 offload::finish(&mut slot[offset..offset + len])?;
                 offload = Offload::None;
             }
@@ -320,11 +333,13 @@ impl SocketReceive {
                 if let Some(tag) = self.messages.tag(index) {
                     (start, len) = (offset - TAG_LEN, len + TAG_LEN);
                     put_tag(&mut slot[start..], tag);
+                    tunnel = tunnel.map(|tunnel| tunnel.moved(TAG_LEN));
                 }
             }
         }
         let limit = if offload == Offload::None { FRAME_LIMIT } else { OFFLOADED_LIMIT };
-        (len <= limit).then_some(Filled { start: index * self.stride + start, len, offload })
+        let start = index * self.stride + start;
+        (len <= limit).then_some((Filled { start, len, offload }, tunnel))
     }
 }
 

@@ -72,7 +72,7 @@ pub fn missing_checksum(bytes: &[u8]) -> Option<(usize, [u8; 2])> {
 }
 
 /// Returns a checksum as it is sent: zero has a second form, since UDP uses the first for none.
-fn sent(sum: u16) -> [u8; 2] {
+pub(super) fn sent(sum: u16) -> [u8; 2] {
     if sum == 0 { 0xffff } else { sum }.to_be_bytes()
 }
 
@@ -201,7 +201,7 @@ const IPV6_FIXED: usize = crate::ip::IPV6_LEN;
 
 /// Sets length, identification and checksum of the IPv4 header `ip` of segment `index`, whose upper
 /// layer has `len` bytes.
-fn set_v4(ip: &mut [u8], index: usize, len: usize) {
+pub(super) fn set_v4(ip: &mut [u8], index: usize, len: usize) {
     debug_assert!(ip.len() >= IPV4_LEN);
     let whole = (ip.len() + len) as u16;
     ip[2..4].copy_from_slice(&whole.to_be_bytes());

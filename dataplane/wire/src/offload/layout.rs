@@ -100,20 +100,20 @@ pub(super) fn sctp_end(head: &[u8], len: usize, start: usize) -> Option<usize> {
 }
 
 /// Positions of an unfragmented IP packet of any upper layer, in bytes from the frame's start.
-struct Upper {
-    is_v6: bool,
-    network: usize,
+pub(super) struct Upper {
+    pub(super) is_v6: bool,
+    pub(super) network: usize,
     /// Protocol of the upper layer.
-    number: u8,
+    pub(super) number: u8,
     /// Start of the upper layer's header.
-    start: usize,
+    pub(super) start: usize,
     /// End of the packet.
-    end: usize,
+    pub(super) end: usize,
 }
 
 impl Upper {
     #[inline]
-    fn of(head: &[u8]) -> Option<Self> {
+    pub(super) fn of(head: &[u8]) -> Option<Self> {
         let mut network = ETHERNET_LEN;
         let mut kind = two(head, network - 2)?;
         for _ in 0..TAGS_MAX {

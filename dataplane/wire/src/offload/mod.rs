@@ -5,6 +5,7 @@
 //! * `header`: the virtio-net header, and what it asks for once it has been checked.
 //! * `layout`: where the headers of a frame are.
 //! * `finish`: the work itself, for a receiver that does not take it over.
+//! * `tunnel`: the same for a packet inside another, which only a kernel leaves.
 //!
 //! All of them read what a hostile peer has written. A frame's [`Offload`] says only what is left to
 //! do; offsets are found in the frame's own headers each time, so they are right even if a VLAN tag
@@ -15,10 +16,12 @@ mod header;
 mod layout;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 pub use finish::{Finish, complete, complete_sctp, finish, is_suspect, missing_checksum, start};
 pub use header::{Accept, Invalid, VIRTIO_NET_LEN, VirtioNet};
 pub use layout::{HEADERS_MAX, Layout, Transport};
+pub use tunnel::Tunnel;
 
 use std::num::NonZeroU16;
 

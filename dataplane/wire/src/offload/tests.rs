@@ -384,6 +384,59 @@ fn packet_with_ipv6_extension_headers_is_cut() {
     }
 }
 
+proptest! {
+    #[test]
+    fn segments_in_tunnels_are_valid_packets(
+        outer_v6: bool, tags in 0usize..3, has_sum: bool, options in 0usize..4,
+        is_v6: bool, is_tcp: bool, inner_tags in 0usize..2,
+        payload in prop::collection::vec(any::<u8>(), 1000..9000), size in 16u16..900,
+    ) {
+        let mut inner = packet(is_v6, is_tcp, inner_tags, &payload);
+        let layout = make_partial(&mut inner);
+        let mut message = vec![options as u8, 0, 0x65, 0x58, 0, 0, 7, 0];
+        message.extend(vec![0xee; 4 * options]);
+        message.extend(&inner);
+        let mut bytes = packet(outer_v6, false, tags, &message);
+        let outer = Layout::of(&bytes, bytes.len()).unwrap();
+        if !has_sum {
+            bytes[outer.checksum()..][..2].fill(0);
+        }
+        let start = bytes.len() - inner.len();
+        let size = NonZeroU16::new(size).unwrap();
+        let offload = if is_tcp { Offload::TcpEcn(size) } else { Offload::Udp(size) };
+        let header = VirtioNet::of(offload, &layout, inner.len()).unwrap();
+        let csum_start = header.csum_start + start as u16;
+        let header = VirtioNet { csum_start, ..header };
+        prop_assert!(header.check(&bytes, bytes.len(), Offloads::ALL).is_err());
+        let (tunnel, found) = Tunnel::of(&header, &bytes).unwrap();
+        prop_assert_eq!((tunnel.inner(), found), (start, offload));
+        let mut together = Vec::new();
+        for (index, segment) in frames(&bytes[start..], offload).iter().enumerate() {
+            let mut frame = [&bytes[..start], segment].concat();
+            tunnel.finish(&mut frame, index);
+            if has_sum {
+                let outer = see(&frame);
+                prop_assert!(outer_v6 || usize::from(outer.id) == index);
+            } else {
+                prop_assert_eq!(&frame[outer.checksum()..][..2], [0, 0]);
+                let now = Layout::of(&frame, frame.len()).unwrap();
+                prop_assert_eq!((now.end, now.start), (frame.len(), outer.start));
+            }
+            together.extend(see(&frame[start..]).payload);
+        }
+        prop_assert_eq!(together, payload);
+    }
+
+    /// Whatever a kernel's header says, nothing panics.
+    #[test]
+    fn any_tunnel_is_checked(header: [u8; VIRTIO_NET_LEN], is_v6: bool,
+        message in prop::collection::vec(any::<u8>(), 0..200)) {
+        let bytes = packet(is_v6, false, 0, &message);
+        let _ = Tunnel::of(&VirtioNet::read(header), &bytes);
+        let _ = Tunnel::of(&VirtioNet::read(header), &message);
+    }
+}
+
 #[test]
 fn shortest_segments_of_linux_are_accepted() {
     // An MSS of 48, less the longest options.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -281,6 +282,13 @@ fn sandbox_allows_new_sockets_not_interfaces() {
     // For a process of root, the directory does not exist.
     let is_told = ["no such directory", "Permission denied"].iter().any(|what| said.contains(what));
     assert!(!added && is_told && said.contains("sandbox"), "{said}");
+    let name = format!("dray-test-{}", std::process::id());
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+    let _listener = std::os::unix::net::UnixListener::bind_addr(&address).expect("a free name");
+    let (added, said) = add("f", &format!("virtio:@{name}"));
+    let is_scoped = dray_sandbox::landlock_version().is_ok_and(|version| version >= 6);
+    assert!(added != is_scoped, "{said}");
+    assert!(added || said.contains("abstract sockets of peers only"), "{said}");
     let (added, said) = add("e", "impair:panic=1:null:");
     assert!(!added && said.contains("only from its command line"), "{said}");
     // The switch continues as before.

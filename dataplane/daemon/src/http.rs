@@ -445,6 +445,16 @@ mod tests {
     }
 
     #[test]
+    fn status_line_has_the_reason_of_its_status() {
+        for (status, reason) in [(200, "OK"), (403, "Forbidden"), (500, "Internal Server Error")] {
+            let mut bytes = Vec::new();
+            Response::from(Refusal::new(status, "x")).write(&mut bytes).unwrap();
+            let line = format!("HTTP/1.1 {status} {reason}\r\n");
+            assert!(bytes.starts_with(line.as_bytes()), "{}", String::from_utf8_lossy(&bytes));
+        }
+    }
+
+    #[test]
     fn incomplete_head_means_peer_is_gone() {
         for text in ["", "GET", "GET / HTTP/1.1\r\nHost: x\r\n"] {
             let error = read_request(&mut Peer::new(text.as_bytes(), 5), BODY_MAX).unwrap_err();

@@ -272,9 +272,10 @@ pub struct OpenError {
 }
 
 impl OpenError {
-    /// Returns true if file permissions forbid opening the port (`EACCES`).
+    /// Returns true if permissions forbid opening the port (`EACCES`, or `EPERM` for an abstract
+    /// socket).
     pub fn is_denied(&self) -> bool {
-        self.error.raw_os_error() == Some(libc::EACCES)
+        matches!(self.error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
     }
 
     /// Returns true if the socket's directory does not exist, as far as this process sees.

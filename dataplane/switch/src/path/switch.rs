@@ -324,7 +324,8 @@ pub(super) fn refused(error: &OpenError) -> EngineError {
     let is_outside = dray_sandbox::is_entered() && (error.is_denied() || error.is_not_found());
     let hint = if is_outside {
         "; the sandbox allows sockets only in /run/dray and in the directories of the control \
-         socket and of the ports given when the switch started"
+         socket and of the ports given when the switch started, and abstract sockets of peers only \
+         if one of those ports has one"
     } else {
         ""
     };

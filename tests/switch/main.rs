@@ -18,6 +18,7 @@ mod guests;
 mod interop;
 mod liar;
 mod liars;
+mod links;
 mod log;
 mod manager;
 mod metrics;

@@ -195,6 +195,7 @@ fn run_daemon(
     dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
+    dray_daemon::refuse_own_sockets();
     let path = file.as_ref().map(|file| file.path.as_path());
     let Started { engine, socket, monitors, again, problems, mut log } = match succession {
         Some(succession) => take_over(config, path, sandbox, succession)?,

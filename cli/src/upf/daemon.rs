@@ -105,6 +105,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
+    dray_daemon::refuse_own_sockets();
     let mut supervisor = Supervisor::from_environment();
     let store = supervisor.store();
     past = past.or_else(|| left(store.as_ref()?));

@@ -1,22 +1,24 @@
 //! Bound Unix sockets: their directory, their rights and their end.
 
-use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, CWD, Mode, chmod, chownat, fchmod};
+use rustix::fs::{AtFlags, FileType, Mode, chownat, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
     socket_with,
 };
+use rustix::process::umask;
 
 use crate::access::{Access, Rights};
 use crate::name::SocketName;
+use crate::own::{self, Identity, Own};
+use crate::place::{Place, path_of};
 use crate::socket::FOLDER;
 
 const BACKLOG: i32 = 128;
@@ -42,32 +44,54 @@ pub struct BoundSocket {
     pub socket: OwnedFd,
     /// Its file, unless it is abstract or another program has created it.
     pub file: Option<SocketFile>,
+    /// Its abstract name, if this process has bound it.
+    pub name: Option<Own>,
 }
 
 /// A socket's file, which is removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
-    path: PathBuf,
-    /// Device and inode, so that no other program's file is ever removed.
-    id: (u64, u64),
+    place: Place,
+    /// So that no other program's file is ever removed.
+    own: Own,
 }
 
 impl BoundSocket {
-    /// Binds a socket to `name`. That of a file has the rights of `access` before a peer can
+    /// Binds a port's socket to `name`. That of a file has the rights of `access` before a peer can
     /// connect, replaces the socket of a dead program, and gets missing directories below [`FOLDER`].
     pub fn bind(name: &SocketName, kind: SocketType, access: &Access) -> io::Result<Self> {
-        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
-        let file = match name {
-            SocketName::File(path) => Some(SocketFile::bind(path, &socket, kind, access)?),
-            SocketName::Abstract(_) => match bind(&socket, &name.address()?) {
-                Err(Errno::ADDRINUSE) => return Err(in_use("name")),
-                bound => bound.map(|()| None)?,
-            },
-        };
-        if kind != SocketType::DGRAM {
-            listen(&socket, BACKLOG)?;
+        match name {
+            SocketName::File(path) => {
+                let place = match may_make_folder(path) {
+                    true => Place::shared_making(path),
+                    false => Place::shared(path),
+                };
+                Self::bind_at(place.map_err(|error| missing(path, error))?, kind, access)
+            }
+            SocketName::Abstract(text) => {
+                let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+                match bind(&socket, &name.address()?) {
+                    Err(Errno::ADDRINUSE) => return Err(in_use("name")),
+                    bound => bound?,
+                }
+                let name = Some(Own::note(Identity::Abstract(text.clone())));
+                Self { socket, file: None, name }.listening(kind)
+            }
         }
-        Ok(Self { socket, file })
+    }
+
+    /// Binds a socket to the file at `place`, as [`bind`](Self::bind) does.
+    pub fn bind_at(place: Place, kind: SocketType, access: &Access) -> io::Result<Self> {
+        let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let file = Some(SocketFile::bind(place, &socket, kind, access)?);
+        Self { socket, file, name: None }.listening(kind)
+    }
+
+    fn listening(self, kind: SocketType) -> io::Result<Self> {
+        if kind != SocketType::DGRAM {
+            listen(&self.socket, BACKLOG)?;
+        }
+        Ok(self)
     }
 
     /// Accepts a connection.
@@ -79,7 +103,7 @@ impl BoundSocket {
 impl From<OwnedFd> for BoundSocket {
     /// Takes a listening socket that another program has created, with its file if there is one.
     fn from(socket: OwnedFd) -> Self {
-        Self { socket, file: None }
+        Self { socket, file: None, name: None }
     }
 }
 
@@ -92,56 +116,70 @@ impl AsFd for BoundSocket {
 impl SocketFile {
     /// Takes the file of a socket that another process has bound, and hands over.
     pub fn inherit(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), id: identity(path)? })
+        let place = Place::of(path)?;
+        let own = Own::note(Identity::from(&place.stat()?));
+        Ok(Self { place, own })
     }
 
-    fn bind(path: &Path, socket: &OwnedFd, kind: SocketType, access: &Access) -> io::Result<Self> {
+    fn bind(place: Place, socket: &OwnedFd, kind: SocketType, access: &Access) -> io::Result<Self> {
         let rights = access.rights()?;
-        make_folder(path)?;
-        remove_stale(path, kind)?;
-        if rights.is_some() {
-            // The file gets the mode of the socket, less the umask: until its owner and mode are
-            // set, only a privileged process can connect.
-            fchmod(socket, Mode::empty())?;
+        remove_stale(&place, kind)?;
+        let address = SocketAddrUnix::new(place.address())?;
+        match rights {
+            Some(rights) => bind_with(socket, &address, rights.mode)?,
+            None => bind(socket, &address)?,
         }
-        bind(socket, &SocketAddrUnix::new(path)?)?;
-        let file = Self { path: path.to_owned(), id: identity(path)? };
+        let file = place.open_path()?;
+        let bound = Self { place, own: Own::note(Identity::from(&fstat(&file)?)) };
+        // Nobody connects before the socket listens.
         if let Some(rights) = rights {
-            rights.apply(path, access)?;
+            rights.give(&file, access)?;
         }
-        Ok(file)
+        Ok(bound)
     }
+}
+
+/// Binds a socket whose file has this mode from the start: by its path it could belong to another file
+/// a moment later.
+fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: u32) -> io::Result<()> {
+    static UMASK: Mutex<()> = Mutex::new(());
+    let _one = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
+    // The file gets the mode of the socket, less the umask, which is the whole process's.
+    fchmod(socket, Mode::from_raw_mode(mode))?;
+    let before = umask(Mode::empty());
+    let bound = bind(socket, address);
+    umask(before);
+    Ok(bound?)
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_own = !BORROWED.load(Ordering::Relaxed);
-        if is_own && identity(&self.path).is_ok_and(|id| id == self.id) {
-            let _ = fs::remove_file(&self.path);
+        let there = self.place.stat();
+        if is_own && there.is_ok_and(|stat| Identity::from(&stat) == *self.own.identity()) {
+            let _ = self.place.unlink(self.place.name());
         }
     }
 }
 
 impl Rights {
-    /// Sets owner and group before the mode: the mode is meant for them.
-    fn apply(self, path: &Path, access: &Access) -> io::Result<()> {
-        let Self { mode, owner, group } = self;
-        if owner.is_some() || group.is_some() {
-            chownat(CWD, path, owner, group, AtFlags::SYMLINK_NOFOLLOW).map_err(|errno| {
-                let given = access.pairs().filter(|(key, _)| *key != "mode");
-                let given: Vec<_> = given.map(|(key, value)| format!("{key}={value}")).collect();
-                let what = match errno {
-                    Errno::PERM => {
-                        "root may set any until it enters its sandbox, so give such a port when \
-                         the program starts; other users may set a group that they are in"
-                            .to_owned()
-                    }
-                    errno => errno.to_string(),
-                };
-                io::Error::new(errno.kind(), format!("{}: {what}", given.join(", ")))
-            })?;
+    /// Gives a socket's file to its owner and group.
+    fn give(self, file: &OwnedFd, access: &Access) -> io::Result<()> {
+        let Self { mode: _, owner, group } = self;
+        if owner.is_none() && group.is_none() {
+            return Ok(());
         }
-        Ok(chmod(path, Mode::from_raw_mode(mode))?)
+        chownat(file, "", owner, group, AtFlags::EMPTY_PATH).map_err(|errno| {
+            let given = access.pairs().filter(|(key, _)| *key != "mode");
+            let given: Vec<_> = given.map(|(key, value)| format!("{key}={value}")).collect();
+            let what = match errno {
+                Errno::PERM => "root may set any until it enters its sandbox, so give such a port \
+                                when the program starts; other users may set a group that they are in"
+                    .to_owned(),
+                errno => errno.to_string(),
+            };
+            io::Error::new(errno.kind(), format!("{}: {what}", given.join(", ")))
+        })
     }
 }
 
@@ -159,38 +197,68 @@ pub fn may_make_folder(path: &Path) -> bool {
     folder.starts_with(FOLDER) && !folder.components().any(|part| part == Component::ParentDir)
 }
 
-/// Creates the directory of a socket below [`FOLDER`], writable to its owner only: in a directory
-/// that others may write to, they could replace the socket.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    let folder = folder_of(path);
-    if folder.is_dir() {
-        return Ok(());
+/// Returns the error for a socket whose directory was not found.
+pub(crate) fn missing(path: &Path, error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            let what = format!("no such directory: {}", folder_of(path).display());
+            io::Error::new(io::ErrorKind::NotFound, what)
+        }
+        _ => error,
     }
-    if !may_make_folder(path) {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("no such directory: {}", folder.display()),
-        ));
+}
+
+impl Place {
+    /// Opens the file of a peer's socket, for [`path_of`]; refuses any other file, and, in a daemon, a
+    /// socket of this process.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        let file = self.open_path()?;
+        let stat = fstat(&file)?;
+        let what = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => {
+                own::check(&Identity::from(&stat), stat.st_nlink)?;
+                return Ok(file);
+            }
+            // A peer can make one at any time.
+            FileType::Symlink => {
+                let what = "is a symbolic link, which is not followed";
+                return Err(io::Error::other(format!("{} {what}", self.path().display())));
+            }
+            FileType::RegularFile => "a regular file",
+            FileType::Directory => "a directory",
+            FileType::Fifo => "a pipe",
+            _ => "a device",
+        };
+        let what = format!("{} is not a socket but {what}", self.path().display());
+        Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
-    DirBuilder::new().recursive(true).mode(0o755).create(folder)
+}
+
+/// Checks the name of a peer's abstract socket: a daemon refuses one of its own.
+pub fn check_abstract(name: &str) -> io::Result<()> {
+    own::check(&Identity::Abstract(name.to_owned()), 1)
+}
+
+/// Returns the address to connect to of a socket's file, which [`Place::socket`] has opened.
+pub fn address_of(file: &OwnedFd) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new(path_of(file))?)
 }
 
 /// Removes the socket of a dead program.
-fn remove_stale(path: &Path, kind: SocketType) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
+fn remove_stale(place: &Place, kind: SocketType) -> io::Result<()> {
+    let file = match place.open_path() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            let what = "this path exists and is not a socket";
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
-        }
-        Ok(_) => {}
+        file => file?,
+    };
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
+        let what = "this path exists and is not a socket";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     }
     // Connecting to a live process with a full backlog must not block.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    match connect(&probe, &SocketAddrUnix::new(path)?) {
-        Err(Errno::CONNREFUSED) => fs::remove_file(path),
+    match connect(&probe, &address_of(&file)?) {
+        Err(Errno::CONNREFUSED) => place.unlink(place.name()),
         Err(Errno::ACCESS) => Err(Errno::ACCESS.into()),
         // It accepts, its backlog is full, or it is a socket of another type.
         _ => Err(in_use("path")),
@@ -202,14 +270,10 @@ fn in_use(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AddrInUse, what)
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = fs::symlink_metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     use super::*;
 
@@ -232,6 +296,36 @@ mod tests {
                 assert!(!path.exists());
             }
         }
+    }
+
+    /// Who may write in the socket's directory puts a link in its place as soon as there is one.
+    #[test]
+    fn mode_of_socket_reaches_no_other_file() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let (socket, link, secret) = (at("a"), at("link"), at("secret"));
+        fs::write(&secret, "").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ = symlink(&secret, &link);
+                    if fs::symlink_metadata(&socket).is_ok_and(|it| it.file_type().is_socket()) {
+                        let _ = fs::rename(&link, &socket);
+                    }
+                }
+            });
+            let access = Access { mode: Some(0o666), ..Access::default() };
+            for _ in 0..1000 {
+                let name = socket.clone().into();
+                drop(BoundSocket::bind(&name, SocketType::STREAM, &access));
+                let _ = fs::remove_file(&socket);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(mode_of(&secret), 0o600);
     }
 
     #[test]
@@ -275,7 +369,7 @@ mod tests {
             let error = bind(name, kind).unwrap_err();
             assert!(error.to_string().contains("another program uses this socket"), "{error}");
             // The file of a dead program is replaced.
-            let BoundSocket { socket, file } = bound;
+            let BoundSocket { socket, file, .. } = bound;
             drop(socket);
             std::mem::forget(file);
             drop(bind(name, kind).unwrap());

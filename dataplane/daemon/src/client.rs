@@ -17,6 +17,7 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 
 use crate::http::DESCRIPTORS_MAX;
+use crate::place::{Place, path_of};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a reply: more than the largest tables need.
@@ -74,8 +75,12 @@ impl Client {
     }
 
     fn connect(&self) -> Result<UnixStream, ClientError> {
-        UnixStream::connect(&self.socket).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+        let file = Place::target(&self.socket).and_then(|place| place.socket());
+        let stream = file.and_then(|file| UnixStream::connect(path_of(&file)));
+        stream.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::InvalidInput => {
                 ClientError::NotRunning { socket: self.socket.clone(), program: self.program }
             }
             _ => self.broken(&error),

@@ -22,13 +22,19 @@ pub mod log;
 mod metrics;
 mod name;
 mod notify;
+mod own;
+mod place;
 mod server;
 mod socket;
 mod store;
 mod takeover;
+mod walk;
 
 pub use access::{Access, Account, read_accounts};
-pub use bound::{BoundSocket, SocketFile, borrow_files, borrows_files, may_make_folder};
+pub use bound::{
+    BoundSocket, SocketFile, address_of, borrow_files, borrows_files, check_abstract,
+    may_make_folder,
+};
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
@@ -41,6 +47,8 @@ pub use log::LogLevel;
 pub use metrics::{Metrics, Value, observe_process};
 pub use name::SocketName;
 pub use notify::Supervisor;
+pub use own::{Own, refuse_own_sockets};
+pub use place::{Place, find_own_directory, own_directory};
 pub use server::{Answer, Limits, Server, Strangers};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,

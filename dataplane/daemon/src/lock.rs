@@ -1,15 +1,17 @@
 //! A lock between processes of one user.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::place::Place;
 
 /// Time that another process may hold the lock. Work under the lock takes milliseconds, or seconds
 /// if the kernel has to find huge pages.
@@ -19,7 +21,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// A held lock file. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Lock {
-    path: PathBuf,
+    place: Place,
     file: File,
 }
 
@@ -46,12 +48,13 @@ impl Lock {
 
     /// Like [`take`](Self::take), without waiting: `None` if another process holds the lock.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
+        let place = Place::of(path)?;
         loop {
-            let file = open(path)?;
+            let file = open(&place)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 // Not if its last holder has removed the file meanwhile.
-                Ok(()) if is_at(&file, path) => {
-                    return Ok(Some(Self { path: path.to_owned(), file }));
+                Ok(()) if is_at(&file, &place) => {
+                    return Ok(Some(Self { place, file }));
                 }
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -63,20 +66,17 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if is_at(&self.file, &self.path) {
-            let _ = fs::remove_file(&self.path);
+        if is_at(&self.file, &self.place) {
+            let _ = self.place.unlink(self.place.name());
         }
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    const O_NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.mode(0o600).custom_flags(O_NOFOLLOW).open(path)?;
+fn open(place: &Place) -> io::Result<File> {
+    let file = place.open(OFlags::RDWR | OFlags::CREATE, 0o600)?;
     let metadata = file.metadata()?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
-        let (path, owner, mode) = (path.display(), metadata.uid(), metadata.mode() & 0o777);
+        let (path, owner, mode) = (place.path().display(), metadata.uid(), metadata.mode() & 0o777);
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
@@ -87,15 +87,15 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn is_at(file: &File, path: &Path) -> bool {
-    let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let at_path = fs::symlink_metadata(path).map(id);
-    file.metadata().map(id).is_ok_and(|id| at_path.is_ok_and(|other| other == id))
+fn is_at(file: &File, place: &Place) -> bool {
+    let there = place.stat().map(|stat| (stat.st_dev, stat.st_ino));
+    let own = file.metadata().map(|file| (file.dev(), file.ino()));
+    own.is_ok_and(|own| there.is_ok_and(|there| there == own))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 

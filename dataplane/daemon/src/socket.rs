@@ -10,9 +10,10 @@ use std::str::FromStr;
 use rustix::net::{SocketAddrUnix, SocketType, getsockname};
 
 use crate::access::Access;
-use crate::bound::{BoundSocket, SocketFile, folder_of, make_folder, may_make_folder};
+use crate::bound::{BoundSocket, SocketFile, folder_of, may_make_folder, missing};
 use crate::lock::Lock;
 use crate::name::SocketName;
+use crate::place::Place;
 
 /// Default directory of dray's sockets.
 pub const FOLDER: &str = "/run/dray";
@@ -112,7 +113,7 @@ impl ControlSocket {
         let error =
             |error: io::Error| SocketError { path: path.to_owned(), what: error.to_string() };
         let file = Some(SocketFile::inherit(path).map_err(error)?);
-        Ok(Self(BoundSocket { socket, file }))
+        Ok(Self(BoundSocket { socket, file, name: None }))
     }
 
     /// Takes the socket that an ended process has `left`, if it is that of `address` and still has its
@@ -139,7 +140,8 @@ impl AsFd for ControlSocket {
 
 fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     let ControlAddress { path, access } = address;
-    make_folder(path)?;
+    let place = if may_make_folder(path) { Place::making(path) } else { Place::of(path) };
+    let place = place.map_err(|error| missing(path, error))?;
     // Without the lock, two programs that start at once could each take the other's socket for a
     // dead one.
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -147,7 +149,7 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     let _lock = Lock::take(&folder_of(path).join(name))?;
     let usual = Access { mode: Some(0o660), ..Access::default() };
     let access = if *access == Access::default() { &usual } else { access };
-    BoundSocket::bind(&path.clone().into(), SocketType::STREAM, access)
+    BoundSocket::bind_at(place, SocketType::STREAM, access)
 }
 
 /// Checks that a control socket can be created at `path`; the error says why not. Directories below
@@ -236,7 +238,7 @@ mod tests {
         let left = ControlSocket::bind(&address(&old)).unwrap();
         let inode = |socket: &dyn AsFd| rustix::fs::fstat(socket.as_fd()).unwrap().st_ino;
         let own = inode(&left);
-        let ControlSocket(BoundSocket { socket: left, file }) = left;
+        let ControlSocket(BoundSocket { socket: left, file, .. }) = left;
         std::mem::forget(file);
         let copy = || Some(left.try_clone().unwrap());
         let moved = ControlSocket::inherit_or_bind(&address(&new), copy()).unwrap();

@@ -1,15 +1,16 @@
 //! A port's Unix socket, and the thread that serves it.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{BoundSocket, SocketName};
+use dray_daemon::{BoundSocket, Place, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, SocketType, shutdown};
 use rustix::process::Pid;
@@ -75,7 +76,7 @@ enum Source<'l> {
     /// The port connects to this socket, of this kind.
     Connects(&'l SocketName, SocketType),
     /// The port connects to the stream socket of this name in a directory that is the peer's.
-    Within(BorrowedFd<'l>, &'l Path),
+    Within(&'l Place),
 }
 
 /// Descriptor of the origin of peers.
@@ -154,7 +155,7 @@ impl Connection {
                 Self::listening(listener, peer, attention, converse)
             }
             Some(Handed::Directory(directory)) => {
-                let file = name.path().and_then(Path::file_name).unwrap_or_default().into();
+                let file = name.path().and_then(Path::file_name).unwrap_or_default();
                 Self::within(directory, file, peer, attention, converse)
             }
             Some(Handed::Connected(_)) => Err(handed::refused("it is connected".to_owned())),
@@ -225,19 +226,19 @@ impl Connection {
     /// Connects repeatedly to the stream socket `name` in `directory`, once `peer` has gone.
     pub(crate) fn within(
         directory: OwnedFd,
-        name: PathBuf,
+        name: &OsStr,
         peer: Option<UnixStream>,
         attention: Arc<Attention>,
         mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        let directory = Arc::new(directory);
-        let origin = directory.clone();
+        let origin = directory.try_clone().map_err(|error| ("directory", error))?;
+        let place = Place::within(directory, name).map_err(|error| ("directory", error))?;
         Self::spawn(attention, Origin::Directory(origin.as_fd()), move |control| {
             if let Some(peer) = peer {
                 control.serve_one(control.admit(peer), &mut converse);
                 control.pause();
             }
-            control.serve(Source::Within(directory.as_fd(), &name), converse);
+            control.serve(Source::Within(&place), converse);
         })
     }
 
@@ -274,7 +275,9 @@ impl Connection {
     ) -> Result<Self, Failed> {
         let (origin, owns_origin) = match origin {
             Origin::None => (None, false),
-            Origin::Listener(listener) => (Some(listener.as_fd()), listener.file.is_some()),
+            Origin::Listener(listener) => {
+                (Some(listener.as_fd()), listener.file.is_some() || listener.name.is_some())
+            }
             Origin::Directory(directory) => (Some(directory), false),
             Origin::Seat(seat) => (Some(seat.socket()), seat.is_own()),
         };
@@ -456,12 +459,10 @@ impl Control {
                 }
                 return client.map(|client| self.admit(client));
             }
-            Source::Within(directory, name) => {
-                match handed::connect_within(directory, name, SocketType::STREAM) {
-                    Ok(stream) => return Some(self.admit(stream)),
-                    Err(error) => error.to_string(),
-                }
-            }
+            Source::Within(place) => match unix::connect_at(place, SocketType::STREAM) {
+                Ok(stream) => return Some(self.admit(stream)),
+                Err(error) => error.to_string(),
+            },
             Source::Connects(name, kind) => match unix::connect(name, kind) {
                 Ok(stream) => return Some(self.admit(stream)),
                 // The cause of a permanent error may be removed while the port is open.

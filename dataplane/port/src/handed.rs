@@ -2,19 +2,15 @@
 //! this one may not enter. They are checked before use, since the other program may be mistaken.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 
-use dray_daemon::{Access, BoundSocket, SocketFile, SocketName};
-use rustix::fs::{
-    CWD, FileType, Mode, OFlags, ResolveFlags, fcntl_getfl, fcntl_setfl, fstat, openat2,
-};
+use dray_daemon::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 
 use crate::scheme::Failed;
-use crate::unix;
 
 /// A descriptor that another program opened for a port with a Unix socket.
 pub(crate) enum Handed {
@@ -103,9 +99,14 @@ impl Handed {
     /// Makes the file of a socket that listens at `name` this process's, if it was that of the process
     /// that hands over.
     pub(crate) fn with_file(mut self, name: &SocketName, is_own: bool) -> Result<Self, Failed> {
-        if let (Self::Listener(listener), SocketName::File(path), true) = (&mut self, name, is_own)
-        {
-            listener.file = Some(SocketFile::inherit(path).map_err(|error| ("socket", error))?);
+        if let (Self::Listener(listener), true) = (&mut self, is_own) {
+            match name {
+                SocketName::File(path) => {
+                    let file = SocketFile::inherit(path).map_err(|error| ("socket", error))?;
+                    listener.file = Some(file);
+                }
+                SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),
+            }
         }
         Ok(self)
     }
@@ -123,11 +124,8 @@ pub(crate) fn prepare(
             .map(|bound| bound.socket)
             .map_err(|error| ("socket", error))?,
         (SocketName::File(path), true) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let folder = folder.unwrap_or(Path::new("."));
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            openat2(CWD, folder, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-                .map_err(|errno| ("directory", errno.into()))?
+            let place = Place::shared(path).map_err(|error| ("directory", error))?;
+            place.into_directory()
         }
         (SocketName::File(_), false) => {
             let what = "a socket with a file is not one of a network namespace; give @NAME";
@@ -139,25 +137,6 @@ pub(crate) fn prepare(
         }
     };
     Ok(vec![descriptor])
-}
-
-/// Connects to the peer's socket `name` in a directory that the peer may change as it likes: only to
-/// a socket there, not through a link to one elsewhere, and without waiting for any other file.
-pub(crate) fn connect_within(
-    directory: BorrowedFd<'_>,
-    name: &Path,
-    kind: SocketType,
-) -> io::Result<UnixStream> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    let file = openat2(directory, name, flags, Mode::empty(), resolve)?;
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
-        let what = format!("{} is {}, not a socket", name.display(), describe(&file));
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-    }
-    // The path of the open file: its name may belong to another file by now.
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    unix::connect(&path.into(), kind)
 }
 
 /// Returns the only one of `descriptors`.
@@ -253,24 +232,27 @@ mod tests {
 
     #[test]
     fn only_a_socket_in_the_directory_is_connected_to() {
+        use std::ffi::OsStr;
         use std::os::unix::fs::symlink;
         let folder = tempfile::tempdir().unwrap();
         let (own, other) = (folder.path().join("own"), folder.path().join("other"));
         std::fs::create_dir(&own).unwrap();
         let _other = UnixListener::bind(&other).unwrap();
         let directory = prepare(&own.join("s").into(), SocketType::STREAM, true).unwrap().remove(0);
-        let connect =
-            |name: &str| connect_within(directory.as_fd(), Path::new(name), SocketType::STREAM);
+        let place = |name: &str| Place::within(directory.try_clone().unwrap(), OsStr::new(name));
+        let connect = |name: &str| crate::unix::connect_at(&place(name)?, SocketType::STREAM);
         assert_eq!(connect("s").unwrap_err().kind(), io::ErrorKind::NotFound);
-        for target in [other.as_path(), Path::new("../other"), Path::new("/dev/log")] {
+        for target in [other.as_path(), "../other".as_ref(), "/dev/log".as_ref()] {
             symlink(target, own.join("s")).unwrap();
             let error = connect("s").unwrap_err().to_string();
-            assert_eq!(error, "s is a symbolic link, not a socket");
+            assert_eq!(error, "s is a symbolic link, which is not followed");
             std::fs::remove_file(own.join("s")).unwrap();
         }
-        assert_eq!(connect("../other").unwrap_err().raw_os_error(), Some(libc::EXDEV));
-        rustix::fs::mknodat(&directory, "s", FileType::Fifo, Mode::RUSR, 0).unwrap();
-        assert!(connect("s").unwrap_err().to_string().contains("s is a pipe, not a socket"));
+        for path in ["../other", "..", ".", "/run/a", ""] {
+            assert!(connect(path).unwrap_err().to_string().contains("give the name of a file"));
+        }
+        rustix::fs::mknodat(&directory, "s", FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        assert_eq!(connect("s").unwrap_err().to_string(), "s is not a socket but a pipe");
         std::fs::remove_file(own.join("s")).unwrap();
         let listener = UnixListener::bind(own.join("s")).unwrap();
         let _stream = connect("s").unwrap();

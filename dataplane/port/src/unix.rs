@@ -1,12 +1,11 @@
 //! Code shared by ports with Unix sockets: the name in the URI, connecting and listening.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use dray_daemon::{Access, SocketName};
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, socket_with};
+use dray_daemon::{Access, Place, SocketName};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::query::{Query, UriError};
 
@@ -26,13 +25,29 @@ pub(crate) fn parse_name(
     })
 }
 
-/// Connects to the socket `name`. A packet socket is used like a stream, with one packet per
-/// call. Fails with `WouldBlock` if the listener's backlog is full: it may never accept a
-/// connection.
+/// Connects to the socket `name` of a peer: only to a socket there, not through a link that the peer may
+/// have made to one elsewhere. A packet socket is used like a stream, with one packet per call. Fails
+/// with `WouldBlock` if the listener's backlog is full: it may never accept a connection.
 pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStream> {
+    match name {
+        SocketName::File(path) => connect_at(&Place::shared(path)?, kind),
+        SocketName::Abstract(text) => {
+            dray_daemon::check_abstract(text)?;
+            connect_to(&name.address()?, kind)
+        }
+    }
+}
+
+/// Connects to the peer's socket at `place`.
+pub(crate) fn connect_at(place: &Place, kind: SocketType) -> io::Result<UnixStream> {
+    let file = place.socket()?;
+    connect_to(&dray_daemon::address_of(&file)?, kind)
+}
+
+fn connect_to(address: &SocketAddrUnix, kind: SocketType) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
-    net::connect(&socket, &name.address()?)?;
+    net::connect(&socket, address)?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false)?;
     Ok(stream)
@@ -95,15 +110,9 @@ pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result
             Ok("no such socket".to_owned())
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Err(missing(directory)),
-        io::ErrorKind::ConnectionRefused => match std::fs::metadata(path) {
-            Ok(file) if !file.file_type().is_socket() => {
-                let what = format!("{} is not a socket", path.display());
-                Err(io::Error::new(io::ErrorKind::InvalidInput, what))
-            }
-            _ => Ok("nothing listens there".to_owned()),
-        },
+        io::ErrorKind::ConnectionRefused => Ok("nothing listens there".to_owned()),
         io::ErrorKind::WouldBlock => Ok(BACKLOG_FULL.to_owned()),
-        io::ErrorKind::PermissionDenied => Err(error),
+        io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(error.to_string()),
     }
 }
@@ -112,6 +121,7 @@ pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result
 mod tests {
     use super::*;
     use dray_daemon::BoundSocket;
+    use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -137,9 +147,14 @@ mod tests {
         drop(UnixListener::bind(at("left")).unwrap());
         assert_eq!(why("left"), Ok("nothing listens there".to_owned()));
         std::fs::write(at("file"), "").unwrap();
-        assert!(why("file").unwrap_err().ends_with("/file is not a socket"));
+        assert!(why("file").unwrap_err().ends_with("/file is not a socket but a regular file"));
         assert!(why("none/a").unwrap_err().starts_with("no such directory: "));
         assert!(why("file/a").unwrap_err().ends_with("/file"));
+        // A peer may make a link at any time, and remove it.
+        symlink(at("file"), at("link")).unwrap();
+        assert!(why("link").unwrap().ends_with("/link is a symbolic link, which is not followed"));
+        symlink(folder.path(), at("here")).unwrap();
+        assert!(why("here/a").unwrap().contains("/here: a symbolic link on the way to a socket"));
         let denied = io::Error::from_raw_os_error(libc::EACCES);
         assert!(why_unreachable(&named("a"), denied).is_err());
         let gone = || io::Error::from(io::ErrorKind::NotFound);

@@ -66,8 +66,15 @@ const DATA: &[Call] = &[
     call!(SYS_timer_create),
     call!(SYS_timer_settime),
     call!(SYS_timer_delete),
-    // For the peer of a unix: port, which may reconnect. No data thread creates a socket.
+    // For the peer of a unix: port, which may reconnect: its file is found anew each time. No data thread
+    // creates a socket.
     call!(SYS_connect),
+    call!(SYS_fstat),
+    call!(SYS_fstatfs),
+    call!(SYS_readlinkat),
+    call!(SYS_geteuid),
+    // The standard library checks a descriptor that it closes, in builds with assertions.
+    call!(SYS_fcntl, With::OneOf(1, &[F_GETFD as u64])),
     // Sleep and time.
     #[cfg(target_arch = "x86_64")]
     call!(SYS_poll),
@@ -136,8 +143,6 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_dup),
     call!(SYS_dup3),
     call!(SYS_fcntl, With::OneOf(1, FCNTLS)),
-    call!(SYS_fstat),
-    call!(SYS_fstatfs),
     call!(SYS_pread64),
     call!(SYS_lseek),
     call!(SYS_ioctl, With::OneOf(1, IOCTLS)),
@@ -145,22 +150,19 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_openat2),
     call!(SYS_newfstatat),
     call!(SYS_statx),
-    call!(SYS_readlinkat),
     call!(SYS_unlinkat),
     call!(SYS_faccessat),
     call!(SYS_faccessat2),
-    // Rights of a socket, and a directory for it.
+    // Rights of a socket, which it has before its file, and a directory for it.
     call!(SYS_fchmod, With::Without(1, SPECIAL_BITS)),
-    call!(SYS_fchmodat, With::Without(2, SPECIAL_BITS)),
-    call!(SYS_fchownat),
+    call!(SYS_umask),
+    call!(SYS_fchownat, With::OneOf(4, &[AT_EMPTY_PATH as u64])),
     call!(SYS_mkdirat),
     call!(SYS_getcwd),
     #[cfg(target_arch = "x86_64")]
     call!(SYS_readlink),
     #[cfg(target_arch = "x86_64")]
     call!(SYS_unlink),
-    #[cfg(target_arch = "x86_64")]
-    call!(SYS_chmod, With::Without(1, SPECIAL_BITS)),
     #[cfg(target_arch = "x86_64")]
     call!(SYS_mkdir),
     #[cfg(target_arch = "x86_64")]
@@ -172,7 +174,6 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_rseq),
     call!(SYS_sched_setaffinity),
     call!(SYS_sched_getaffinity),
-    call!(SYS_geteuid),
     call!(SYS_getuid),
     // To confine a data thread further.
     call!(SYS_prctl, With::OneOf(0, &[PR_SET_NAME as u64, PR_SET_NO_NEW_PRIVS as u64])),
@@ -215,10 +216,13 @@ const SPECIAL_BITS: u64 = 0o7000;
 const REFUSED: &[Call] = &[
     call!(SYS_accept),
     call!(SYS_bpf),
+    #[cfg(target_arch = "x86_64")]
+    call!(SYS_chmod),
     call!(SYS_clock_settime),
     call!(SYS_copy_file_range),
     call!(SYS_execve),
     call!(SYS_execveat),
+    call!(SYS_fchmodat),
     call!(SYS_fdatasync),
     call!(SYS_fsync),
     call!(SYS_getdents64),

@@ -3,14 +3,15 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dray_daemon::{Access, BoundSocket, SocketFile, SocketName};
+use dray_daemon::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{SocketType, sockopt};
 
 use crate::lost::Lost;
 use crate::query::{Query, UriError, write_query};
@@ -46,19 +47,18 @@ impl Scheme for UnixUri {
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         let fail = |what| move |errno: Errno| (what, errno.into());
         let not_bound = || ("socket", io::ErrorKind::NotConnected.into());
-        let BoundSocket { socket, file } = socket.and_then(Socket::own).ok_or_else(not_bound)?;
+        let bound = socket.and_then(Socket::own).ok_or_else(not_bound)?;
+        let BoundSocket { socket, file, name } = bound;
         for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
             sockopt::set_socket_timeout(&socket, direction, Some(PATIENCE))
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
         let socket = Arc::new(socket);
-        let address = self.peer.as_ref().map(SocketName::address).transpose();
-        let address = address.map_err(fail("peer"))?;
         let peer = Arc::new(Peer {
             socket: socket.clone(),
-            _file: file,
+            _bound: (file, name),
             name: self.peer.clone(),
-            address,
+            place: Mutex::default(),
             is_connected: AtomicBool::new(false),
             has_left: AtomicBool::new(false),
         });
@@ -110,12 +110,13 @@ impl fmt::Display for UnixUri {
     }
 }
 
-/// The other socket, and the file of our own, if it has one, which is removed when the port closes.
+/// The other socket, and the file or name of our own, which is removed when the port closes.
 struct Peer {
     socket: Arc<OwnedFd>,
-    _file: Option<SocketFile>,
+    _bound: (Option<SocketFile>, Option<Own>),
     name: Option<SocketName>,
-    address: Option<SocketAddrUnix>,
+    /// Where its file is, once the directory has been found.
+    place: Mutex<Option<Place>>,
     is_connected: AtomicBool,
     /// True if the peer has gone since this was last looked at.
     has_left: AtomicBool,
@@ -126,29 +127,56 @@ impl Peer {
     /// that are connected to each other the number of waiting datagrams is unlimited, only their
     /// bytes are limited.
     fn connect(&self) -> bool {
-        let Some(address) = &self.address else { return false };
         if !self.is_connected.load(Ordering::Relaxed) {
-            let connected = rustix::net::connect(self.socket.as_fd(), address).is_ok();
+            let connected = self.name.as_ref().is_some_and(|name| self.connect_to(name).is_ok());
             self.is_connected.store(connected, Ordering::Relaxed);
         }
         self.is_connected.load(Ordering::Relaxed)
     }
 
+    fn connect_to(&self, name: &SocketName) -> io::Result<()> {
+        let address = match name {
+            SocketName::Abstract(text) => {
+                dray_daemon::check_abstract(text)?;
+                name.address()?
+            }
+            SocketName::File(path) => {
+                let file = self.find(path)?;
+                return Ok(rustix::net::connect(&self.socket, &dray_daemon::address_of(&file)?)?);
+            }
+        };
+        Ok(rustix::net::connect(&self.socket, &address)?)
+    }
+
+    /// Opens the file of the peer's socket. The way to it is not searched each time, for each batch of
+    /// frames.
+    fn find(&self, path: &Path) -> io::Result<OwnedFd> {
+        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(Place::is_removed) {
+            *known = Some(Place::shared(path)?);
+        }
+        known.as_ref().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Place::socket)
+    }
+
     /// Connects; returns why that is not possible now. An error: waiting would not help.
     fn try_connect(&self) -> io::Result<Option<String>> {
-        let (Some(address), Some(name)) = (&self.address, &self.name) else { return Ok(None) };
-        match rustix::net::connect(self.socket.as_fd(), address) {
+        let Some(name) = &self.name else { return Ok(None) };
+        // Another directory may have been put in its place.
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        match self.connect_to(name) {
             Ok(()) => Ok(None),
             // The peer has connected its socket to a third one.
-            Err(Errno::PERM) => Ok(Some("it is connected to another socket".to_owned())),
-            Err(errno) => unix::why_unreachable(name, errno.into()).map(Some),
+            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+                Ok(Some("it is connected to another socket".to_owned()))
+            }
+            Err(error) => unix::why_unreachable(name, error).map(Some),
         }
     }
 }
 
 impl Link for Peer {
     fn status(&self) -> LinkStatus {
-        let is_there = self.address.is_none() || self.connect();
+        let is_there = self.name.is_none() || self.connect();
         let state = if is_there { LinkState::Running } else { LinkState::Waiting };
         let unreachable = match is_there {
             true => None,

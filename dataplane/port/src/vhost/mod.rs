@@ -112,7 +112,7 @@ impl VhostUri {
             }
             Peers::In(directory) => {
                 let name = self.socket.path().and_then(Path::file_name).unwrap_or_default();
-                Connection::within(directory, name.into(), None, attention, converse(None))?
+                Connection::within(directory, name, None, attention, converse(None))?
             }
             Peers::Live { peer, origin, past } => {
                 let (peer, resumed) = peer.unzip();

@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::{
 use serde_json::{Map, Value};
 
 /// Keys that a claim may set besides those that its class allows: they concern the claim's own port.
-const OWN_KEYS: [&str; 4] = ["kind", "mac", "mtu", "queues"];
+const OWN_KEYS: [&str; 3] = ["kind", "mtu", "queues"];
 /// Key of a class: the further keys that claims may set.
 const CLAIM_KEYS: &str = "claimKeys";
 /// Annotation of a claim that was made from a template: its name in the pod.
@@ -230,6 +230,12 @@ mod tests {
         // A claim cannot allow itself anything.
         let own = entry("FromClaim", &[], &json!({"claimKeys": ["vlan"]}));
         assert!(read(&json!([own, claim])).unwrap_err().contains("claimKeys: the class lets"));
+        // Another tenant's address is not a claim's own.
+        let claim = entry("FromClaim", &[], &json!({"mac": "02:00:00:00:00:01"}));
+        let error = read(&json!([claim])).unwrap_err();
+        assert!(error.contains("mac: the class lets claims set only kind, mtu, queues"), "{error}");
+        let class = entry("FromClass", &[], &json!({"claimKeys": ["mac"]}));
+        assert_eq!(read(&json!([class, claim])).unwrap()["mac"], "02:00:00:00:00:01");
         let error = read(&json!([entry("FromClass", &[], &json!({"claimKeys": "vlan"}))]));
         assert!(error.unwrap_err().contains("give a list"));
     }

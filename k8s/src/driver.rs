@@ -1,9 +1,8 @@
 //! Prepares claims: for each allocated device a port of the switch, and what their containers see of it.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use anyhow::{Context, anyhow, ensure};
 use dray_cni::Store;
 use dray_cni::cdi::{Device, Mount, Specification};
 use dray_cni::claim::{self, Claim, ClaimPort};
+use dray_daemon::{Place, find_own_directory, own_directory};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::task::spawn_blocking;
@@ -151,8 +151,10 @@ impl Inner {
         let text = metadata::describe(allocation, driver, request, &ports);
         let folder = self.descriptions.join(&allocation.uid);
         let host = folder.join(format!("{base_request}.json"));
-        create_folder(&self.descriptions, &folder)
-            .and_then(|()| write(&host, &format!("{text:#}\n")))
+        own_directory(&self.descriptions, 0o700)
+            .and_then(|_| own_directory(&folder, 0o700))
+            // A container that has the file mounted keeps what it has.
+            .and_then(|_| Place::of(&host)?.replace(format!("{text:#}\n").as_bytes(), 0o644))
             .with_context(|| host.display().to_string())?;
         let name = format!("{}_{base_request}", allocation.uid);
         let container = metadata::path(allocation, driver, base_request);
@@ -167,6 +169,10 @@ impl Inner {
         Specification::of_claim(driver, uid, Vec::new()).save(cdi).with_context(folder)?;
         claim::unprepare(&self.store, uid).with_context(|| format!("claim {uid}"))?;
         let folder = self.descriptions.join(uid);
+        let found = find_own_directory(&self.descriptions);
+        if found.with_context(|| folder.display().to_string())?.is_none() {
+            return Ok(());
+        }
         match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(error).with_context(|| folder.display().to_string())
@@ -212,25 +218,6 @@ fn directories(allocation: &Allocation) -> anyhow::Result<Vec<PathBuf>> {
         );
     }
     Ok(directories)
-}
-
-fn create_folder(parent: &Path, folder: &Path) -> io::Result<()> {
-    let above = parent.parent().unwrap_or(parent);
-    DirBuilder::new().recursive(true).mode(0o755).create(above)?;
-    for folder in [parent, folder] {
-        match DirBuilder::new().mode(0o700).create(folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file at once. A container that has it mounted keeps what it has.
-fn write(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
 }
 
 #[cfg(test)]

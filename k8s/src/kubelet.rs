@@ -2,14 +2,12 @@
 //! finds the driver, and the driver's own.
 
 use std::collections::HashMap;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use dray_daemon::{Access, BoundSocket, SocketFile, SocketName};
+use dray_daemon::{Access, BoundSocket, Place, SocketFile};
 use rustix::net::SocketType;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -56,12 +54,10 @@ pub async fn serve(driver: Driver, registered: Arc<Notify>) -> anyhow::Result<()
 /// Listens at `path`, for root alone; the file of the socket is removed when its guard is dropped.
 fn listen(path: &Path) -> anyhow::Result<(UnixListenerStream, Option<SocketFile>)> {
     let what = || format!("socket {}", path.display());
-    let folder = path.parent().unwrap_or(path);
-    DirBuilder::new().recursive(true).mode(0o750).create(folder).with_context(what)?;
     let access = Access { mode: Some(0o600), ..Access::default() };
-    let name: SocketName = path.to_owned().into();
-    let BoundSocket { socket, file } =
-        BoundSocket::bind(&name, SocketType::STREAM, &access).with_context(what)?;
+    let bound = Place::making(path)
+        .and_then(|place| BoundSocket::bind_at(place, SocketType::STREAM, &access));
+    let BoundSocket { socket, file, .. } = bound.with_context(what)?;
     let listener = UnixListener::from(socket);
     listener.set_nonblocking(true).with_context(what)?;
     let listener = tokio::net::UnixListener::from_std(listener).with_context(what)?;

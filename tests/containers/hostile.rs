@@ -4,14 +4,14 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dray_switch::PortState;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::{alone, eventually};
 use crate::node::{Node, Pod};
@@ -46,19 +46,15 @@ fn link_or_pipe_in_a_directory_leads_to_no_other_container() {
     other.set_nonblocking(true).unwrap();
     let says = |what: &str| {
         let why = || node.ports()[0].unreachable.clone().unwrap_or_default();
-        assert!(
-            eventually(|| why() == format!("vhost.sock is a {what}, not a socket")),
-            "{}",
-            why()
-        );
+        assert!(eventually(|| why() == format!("vhost.sock is {what}")), "{}", why());
     };
     for target in [victim.as_path(), &sockets[1]] {
         symlink(target, &sockets[0]).unwrap();
-        says("symbolic link");
+        says("a symbolic link, which is not followed");
         fs::remove_file(&sockets[0]).unwrap();
     }
     mknodat(CWD, &sockets[0], FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-    says("pipe");
+    says("not a socket but a pipe");
     assert_eq!(host.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert_eq!(node.ports()[0].state, PortState::Waiting);
@@ -151,4 +147,95 @@ fn connections_without_end_disturb_no_other_container() {
         "{:?} {before:?}",
         node.descriptors()
     );
+}
+
+/// Gives a file to a user who is neither root nor the switch.
+fn give_away(path: &Path) {
+    std::os::unix::fs::chown(path, Some(5555), Some(5555)).unwrap();
+}
+
+#[test]
+fn root_mounts_nothing_where_another_user_leads_it() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let (pod, keys) = (Pod::new(), json!({"kind": "vhost"}));
+    let (vhost, target) = (node.at("run/vhost"), node.at("etc"));
+    fs::create_dir(&target).unwrap();
+    fs::write(target.join("passwd"), "root").unwrap();
+    // As a member of the group that may write in /run/dray, before the first attachment.
+    fs::create_dir(&vhost).unwrap();
+    give_away(&vhost);
+    symlink(&target, vhost.join("c0.eth0")).unwrap();
+    let refused = |part: &str| {
+        let error = node.call("ADD", "c0", &pod.path(), &keys).unwrap_err();
+        assert!(error["msg"].as_str().unwrap().contains(part), "{error}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(target.to_str().unwrap()), "{mounts}");
+        assert_eq!(fs::read_to_string(target.join("passwd")).unwrap(), "root");
+    };
+    refused("owner 5555");
+    // The directory itself as a link.
+    fs::remove_dir_all(&vhost).unwrap();
+    symlink(&target, &vhost).unwrap();
+    std::os::unix::fs::lchown(&vhost, Some(5555), Some(5555)).unwrap();
+    refused("is not a directory");
+    fs::remove_file(&vhost).unwrap();
+    node.call("ADD", "c0", &pod.path(), &keys).unwrap();
+    node.call("DEL", "c0", &pod.path(), &keys).unwrap();
+    node.assert_clean();
+}
+
+#[test]
+fn records_of_another_user_are_not_obeyed() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let (pod, keys) = (Pod::new(), json!({"kind": "memif"}));
+    node.call("ADD", "c0", &pod.path(), &keys).unwrap();
+    let important = node.at("important");
+    fs::write(&important, "").unwrap();
+    let record = node.at("run/cni/c0:eth0.json");
+    let text = fs::read_to_string(&record).unwrap();
+    let mut changed: Value = serde_json::from_str(&text).unwrap();
+    changed["device_info"] = json!(important);
+    fs::write(&record, changed.to_string()).unwrap();
+    give_away(&node.at("run/cni"));
+    for verb in ["DEL", "ADD"] {
+        let error = node.call(verb, "c0", &pod.path(), &keys).unwrap_err();
+        assert!(error["msg"].as_str().unwrap().contains("owner 5555"), "{error}");
+        assert!(important.exists(), "root removed a file of another user's choice");
+    }
+    fs::write(&record, text).unwrap();
+    std::os::unix::fs::chown(node.at("run/cni"), Some(0), Some(0)).unwrap();
+    node.call("DEL", "c0", &pod.path(), &keys).unwrap();
+    node.assert_clean();
+}
+
+#[test]
+fn device_info_is_written_through_no_link_of_another_user() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let (pod, folder, important) = (Pod::new(), node.at("info"), node.at("important"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(&important, "root's").unwrap();
+    let keys = |path: &Path| json!({"kind": "memif", "runtimeConfig": {"CNIDeviceInfoFile": path}});
+    // Where the plugin writes first, before it renames the file.
+    give_away(&folder);
+    symlink(&important, folder.join("c0.json.new")).unwrap();
+    node.call("ADD", "c0", &pod.path(), &keys(&folder.join("c0.json"))).unwrap();
+    assert_eq!(fs::read_to_string(&important).unwrap(), "root's");
+    assert!(fs::read_to_string(folder.join("c0.json")).unwrap().contains("memif"));
+    node.call("DEL", "c0", &pod.path(), &keys(&folder.join("c0.json"))).unwrap();
+    assert_eq!(node.names_in("info"), [""; 0]);
+    // On the way.
+    let link = folder.join("link");
+    fs::create_dir(node.at("info2")).unwrap();
+    symlink(node.at("info2"), &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(5555), Some(5555)).unwrap();
+    let error = node.call("ADD", "c0", &pod.path(), &keys(&link.join("c0.json"))).unwrap_err();
+    assert!(error["msg"].as_str().unwrap().contains("symbolic link of user 5555"), "{error}");
+    assert_eq!(node.names_in("info2"), [""; 0]);
+    node.assert_clean();
 }

@@ -1,9 +1,10 @@
 //! Programs that end at any time: the switch, the plugin, containers.
 
-use std::process::Stdio;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::{DRAY, alone, eventually};
 use crate::node::{Node, Pod};
@@ -46,7 +47,7 @@ fn ports_come_back_when_switch_is_killed_and_started() {
     // The same by an operator, for a switch without privileges.
     node.client().remove_port(&"c0.eth0".parse().unwrap()).unwrap();
     let restore = || {
-        let mut command = std::process::Command::new(DRAY);
+        let mut command = Command::new(DRAY);
         let output = command.args(["cni", "restore"]).env("DRAY_CONTROL_DIR", node.at("run"));
         String::from_utf8(output.output().unwrap().stdout).unwrap()
     };
@@ -145,4 +146,111 @@ fn random_adds_and_dels_with_kills_leave_nothing() {
         "{:?} {before:?}",
         node.descriptors()
     );
+}
+
+/// A network namespace with a name, as ip-netns(8) makes it.
+struct Named(String);
+
+impl Named {
+    fn new(name: &str) -> Self {
+        let named = Self(format!("dray-{}-{name}", std::process::id()));
+        named.ip("add");
+        named
+    }
+
+    fn ip(&self, verb: &str) {
+        let status = Command::new("ip").args(["netns", verb, &self.0]).status().unwrap();
+        assert!(status.success(), "ip netns {verb} {}", self.0);
+    }
+
+    fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
+    }
+
+    fn inode(&self) -> u64 {
+        std::fs::metadata(self.path()).unwrap().ino()
+    }
+
+    /// Replaces the namespace; the next one of this name gets the same inode number, unless another process
+    /// takes that each time.
+    fn replace(&self) {
+        let before = self.inode();
+        for _ in 0..50 {
+            self.ip("del");
+            self.ip("add");
+            if self.inode() == before {
+                return;
+            }
+        }
+    }
+
+    fn ping(&self, address: &str) -> bool {
+        let ping = ["netns", "exec", &self.0, "ping", "-c", "3", "-i", "0.2", "-W", "5", address];
+        Command::new("ip").args(ping).stdout(Stdio::null()).status().unwrap().success()
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+#[test]
+fn namespace_with_used_inode_number_is_another_container() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    // Each container has a range of one address, whoever had it before.
+    let keys = |container: &str, address: &str, mac: Option<&str>| {
+        let range = json!({"subnet": "10.9.0.0/24", "rangeStart": address, "rangeEnd": address});
+        let data = node.at(&format!("ipam-{container}"));
+        let ipam = json!({"type": "host-local", "dataDir": data, "ranges": [[range]]});
+        match mac {
+            Some(mac) => json!({"ipam": ipam, "mac": mac}),
+            None => json!({"ipam": ipam}),
+        }
+    };
+    let of_a = keys("id-a", "10.9.0.2", None);
+    let (a, b) = (Named::new("a"), Named::new("b"));
+    node.call("ADD", "id-a", &a.path(), &of_a).unwrap();
+    let add = |container: &str, mac: Option<&str>| {
+        let result = node.call("ADD", container, &b.path(), &keys(container, "10.9.0.3", mac));
+        let result = result.unwrap_or_else(|error| panic!("{container}: {error}"));
+        assert!(eventually(|| a.ping("10.9.0.3")), "{container} is not reachable");
+        assert_eq!(node.records().len(), 2, "{:?}", node.records());
+        result["interfaces"][0]["mac"].as_str().unwrap().to_owned()
+    };
+    // No DEL in between: the runtime was killed. Then the same address, and the same MAC address.
+    add("id-b", None);
+    b.replace();
+    let mac = add("id-b2", None);
+    b.replace();
+    assert_eq!(add("id-b3", Some(&mac)), mac);
+    node.call("DEL", "id-a", &a.path(), &of_a).unwrap();
+    node.call("DEL", "id-b3", &b.path(), &keys("id-b3", "10.9.0.3", None)).unwrap();
+    node.assert_clean();
+}
+
+#[test]
+fn record_of_earlier_version_keeps_its_container() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let (pod, keys) = (Pod::new(), json!({"kind": "tap"}));
+    node.call("ADD", "c0", &pod.path(), &keys).unwrap();
+    // Device and inode, as until now.
+    let path = node.at("run/cni/c0:eth0.json");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let identity = record["identity"].clone();
+    assert!(identity["cookie"]["number"].is_u64(), "{identity}");
+    record["identity"] = json!([identity["device"], identity["inode"]]);
+    std::fs::write(&path, record.to_string()).unwrap();
+    node.kill_switch();
+    node.start_switch();
+    assert_eq!(names(&node), ["c0.eth0"], "{}", node.said());
+    node.call("STATUS", "", "", &keys).unwrap();
+    assert_eq!(node.records().len(), 1);
+    node.call("DEL", "c0", &pod.path(), &keys).unwrap();
+    node.assert_clean();
 }

@@ -1,19 +1,19 @@
 //! Attachments: a port of the switch, and its interface, socket or directory in the container.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use dray_daemon::Place;
 use dray_netdev::Interface;
 use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
-use rustix::fs::{XattrFlags, setxattr};
+use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,6 @@ use serde_json::Value;
 
 use crate::addresses;
 use crate::ends::{Ends, Wanted};
-use crate::file::remove_file;
 use crate::kind::{Kind, MTU_USUAL};
 use crate::namespace::{self, Identity};
 use crate::reply::{CniError, code};
@@ -42,7 +41,7 @@ pub struct Attachment {
     /// File of the container's network namespace; empty for a claim, which is prepared before there is
     /// one.
     pub netns: PathBuf,
-    /// Device and inode of that namespace.
+    /// Identity of that namespace.
     pub(crate) identity: Identity,
     /// Control socket of the switch.
     pub control: PathBuf,
@@ -82,7 +81,7 @@ impl Attachment {
     pub(crate) fn is_gone(&self) -> bool {
         match self.is_moved {
             true => !self.netns.exists(),
-            false => !self.is_claim() && namespace::is_gone(&self.netns, self.identity),
+            false => !self.is_claim() && namespace::is_gone(&self.netns, &self.identity),
         }
     }
 
@@ -210,7 +209,10 @@ impl Attachment {
                 .map_err(|error| CniError::io(&directory.display(), &error))?;
         }
         if let Some(path) = &self.device_info {
-            remove_file(path).map_err(|error| CniError::io(&path.display(), &error))?;
+            // Where it cannot be reached any more, or never was, it is not ours.
+            if let Ok(place) = Place::of(path) {
+                place.remove().map_err(|error| CniError::io(&path.display(), &error))?;
+            }
         }
         Ok(())
     }
@@ -247,25 +249,24 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
 /// Creates a directory, unless it exists, in one that only root can enter. If any user may write to it,
 /// it is a file system of its own, so what a container puts there is bounded, and disappears as a whole.
 fn create_directory(directory: &Path, is_read_only: bool) -> io::Result<()> {
-    let parent = directory.parent().unwrap_or(directory);
-    let above = parent.parent().unwrap_or(parent);
-    DirBuilder::new().recursive(true).mode(0o755).create(above)?;
-    for (directory, mode) in [(parent, 0o700), (directory, 0o755)] {
-        match DirBuilder::new().mode(mode).create(directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+    let parent = dray_daemon::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
+    let name = directory.file_name().unwrap_or_default();
+    match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
+        Err(Errno::EXIST) => {}
+        made => made?,
     }
-    let is_mounted = fs::symlink_metadata(directory)?.dev() != fs::symlink_metadata(parent)?.dev();
-    if is_read_only || is_mounted {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || openat(&parent, name, flags, Mode::empty());
+    let below = open()?;
+    if is_read_only || fstat(&below)?.st_dev != fstat(&parent)?.st_dev {
         return Ok(());
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let options = c"mode=0777,size=64k,nr_inodes=64";
-    mount("dray", directory, "tmpfs", flags, options)?;
+    mount("dray", format!("/proc/self/fd/{}", below.as_raw_fd()), "tmpfs", flags, options)?;
     // The switch is root without capabilities, so it may connect only to sockets that it may write to.
     // libvirt's QEMU creates its socket with umask 0002, which leaves this right to the group alone.
-    match setxattr(directory, c"system.posix_acl_default", &default_acl(), XattrFlags::empty()) {
+    match fsetxattr(open()?, c"system.posix_acl_default", &default_acl(), XattrFlags::empty()) {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
@@ -288,6 +289,13 @@ fn default_acl() -> Vec<u8> {
 }
 
 fn remove_directory(directory: &Path) -> io::Result<()> {
+    // What another user has put in its place is left alone.
+    if !matches!(
+        dray_daemon::find_own_directory(directory.parent().unwrap_or(directory)),
+        Ok(Some(_))
+    ) {
+        return Ok(());
+    }
     match unmount(directory, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
         // It is not mounted, or does not exist.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
@@ -300,9 +308,9 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns true if `path` can be opened: a device information file of another program.
+/// Returns true if there is a device information file of another program.
 pub(crate) fn exists(path: &Path) -> bool {
-    File::open(path).is_ok()
+    Place::of(path).is_ok_and(|place| place.stat().is_ok())
 }
 
 #[cfg(test)]

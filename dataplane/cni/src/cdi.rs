@@ -8,12 +8,12 @@
 //! A user who may add a port can name any directory, so a device is made only of one that holds
 //! nothing but the port's socket and that only root can replace.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use dray_daemon::Lock;
+use dray_daemon::{Lock, Place};
 use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::config::Name;
@@ -21,7 +21,6 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 
 use crate::attachment::Attachment;
-use crate::file::{remove_file, write};
 
 /// Default directory of the specifications; runtimes also read `/etc/cdi`.
 pub const FOLDER: &str = "/var/run/cdi";
@@ -105,14 +104,15 @@ impl Specification {
     /// Writes the file in `folder`, which is created if it does not exist: at once, so that a runtime
     /// reads the old one or the new one. Without devices the file is removed.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        let path = folder.join(&self.file);
+        // Runtimes mount what the files say.
+        dray_daemon::own_directory(folder, 0o755)?;
+        let place = Place::of(&folder.join(&self.file))?;
         // Runtimes read only files with the suffixes .json and .yaml.
         let _lock = Lock::take(&folder.join(format!("{}.lock", self.file)))?;
         if self.devices.is_empty() {
-            return remove_file(&path);
+            return place.remove();
         }
-        write(&path, format!("{:#}\n", self.to_json()).as_bytes())
+        place.replace(format!("{:#}\n", self.to_json()).as_bytes(), 0o644)
     }
 }
 

@@ -2,6 +2,7 @@
 //! allocation prepares. A claim's port has a directory, and nothing in a network namespace. Its records
 //! are those of the plugin, so a switch that starts again opens its port again.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use dray_switch::config::Name;
 use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
-use crate::attachment::{Attachment, own_mac, switch_error};
+use crate::attachment::{Attachment, switch_error};
 use crate::call::is_identifier;
 use crate::kind::{Kind, Make};
 use crate::namespace::Identity;
@@ -74,11 +75,15 @@ fn prepare_one(
     parameters: &Map<String, Value>,
     new: &mut Vec<Attachment>,
 ) -> Result<ClaimPort, CniError> {
-    let (attachment, port) = plan(claim, number, parameters)?;
-    let key = attachment.key();
+    check_uid(claim.uid)?;
+    let key = Store::key(claim.uid, &number.to_string());
     let record = |error| CniError::io(&key, &error);
     let _lock = store.lock(&key).map_err(record)?;
-    match store.load(&key).map_err(record)? {
+    let old = store.load(&key).map_err(record)?;
+    // A claim keeps the address that it was given.
+    let mac = old.as_ref().and_then(Attachment::mac).unwrap_or_else(random_mac);
+    let (attachment, port) = plan(claim, number, parameters, mac)?;
+    match old {
         Some(old) if old == attachment => {}
         old => {
             if let Some(old) = old {
@@ -96,22 +101,31 @@ fn prepare_one(
     Ok(port)
 }
 
-/// Returns the attachment for a claim's port, and what its container needs to know.
+fn check_uid(uid: &str) -> Result<(), CniError> {
+    if is_identifier(uid) { Ok(()) } else { Err(wrong_uid(uid, "give letters, digits, hyphens")) }
+}
+
+fn wrong_uid(uid: &str, what: &str) -> CniError {
+    CniError::new(code::INVALID_ENVIRONMENT, format!("UID {uid:?} of a claim: {what}"))
+}
+
+/// Returns an address that nobody knows beforehand: whoever does could give it to another port first.
+fn random_mac() -> MacAddr {
+    MacAddr::local(RandomState::new().hash_one(()))
+}
+
+/// Returns the attachment for a claim's port, and what its container needs to know. The container has the
+/// address of `parameters`, or `mac`.
 fn plan(
     claim: Claim<'_>,
     number: usize,
     parameters: &Map<String, Value>,
+    mac: MacAddr,
 ) -> Result<(Attachment, ClaimPort), CniError> {
     let Claim { uid, owner, control } = claim;
-    let wrong = |what: &str| {
-        CniError::new(code::INVALID_ENVIRONMENT, format!("UID {uid:?} of a claim: {what}"))
-    };
-    if !is_identifier(uid) {
-        return Err(wrong("give letters, digits, hyphens"));
-    }
     let network = Network::of_claim(parameters)?;
     let name: Name =
-        format!("{uid}.{number}").parse().map_err(|error| wrong(&format!("{error}")))?;
+        format!("{uid}.{number}").parse().map_err(|error| wrong_uid(uid, &format!("{error}")))?;
     let directory = Attachment::directory_of(name.as_str());
     let interface = number.to_string();
     let make = Make {
@@ -125,7 +139,7 @@ fn plan(
     let (uri, _) = network.kind.uri(&make);
     // The switch creates a socket itself; for one that the container creates, it gets the directory.
     let fd = u16::from(network.kind == Kind::Vhost);
-    let mac = network.mac.unwrap_or_else(|| own_mac(&Store::key(uid, &interface)));
+    let mac = network.mac.unwrap_or(mac);
     let port = network.port(name.clone(), &uri, fd, mac)?;
     let attachment = Attachment {
         container: uid.to_owned(),
@@ -174,7 +188,8 @@ mod tests {
 
     fn plan_of(uid: &str, parameters: &Value) -> Result<(Attachment, ClaimPort), CniError> {
         let claim = Claim { uid, owner: "n/c", control: Path::new("/run/dray/switch.sock") };
-        plan(claim, 1, parameters.as_object().unwrap())
+        check_uid(uid)?;
+        plan(claim, 1, parameters.as_object().unwrap(), random_mac())
     }
 
     #[test]
@@ -194,6 +209,14 @@ mod tests {
             attachment.port.uri.to_string(),
             "vhost:/run/dray/vhost/u.1/vhost.sock?queues=2&mode=0666"
         );
+    }
+
+    #[test]
+    fn address_of_claim_cannot_be_known_beforehand() {
+        let mac = || plan_of("u", &json!({})).unwrap().1.mac;
+        let macs = [mac(), mac(), mac()];
+        assert!(macs[0] != macs[1] && macs[1] != macs[2], "{macs:?}");
+        assert!(macs.iter().all(|mac| mac.is_station()));
     }
 
     #[test]

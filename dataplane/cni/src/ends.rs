@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use dray_bpf::{Bypass, BypassEntry, CONTAINERS_MAX};
-use dray_daemon::Lock;
+use dray_daemon::{Lock, Place};
 use dray_netdev::{Interface, NetworkNamespace, TapFormat, create_tap};
 use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -26,7 +26,6 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::addresses::Netlink;
-use crate::file;
 use crate::reply::{CniError, code};
 
 /// The ends of all containers of one store.
@@ -172,10 +171,8 @@ impl Ends {
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
         }
-        file::remove_file(&self.program())?;
-        // A process that was killed may have left it.
-        file::remove_file(&file::unfinished(&self.program()))?;
-        file::remove_file(&path)
+        Place::of(&self.program())?.remove()?;
+        Place::of(&path)?.remove()
     }
 
     /// Finds the loaded program, if there is one.
@@ -197,7 +194,7 @@ impl Ends {
             return Ok(bypass);
         }
         let bypass = Bypass::load()?;
-        file::write(&self.program(), &serde_json::to_vec(&bypass.ids())?)?;
+        Place::of(&self.program())?.replace(&serde_json::to_vec(&bypass.ids())?, 0o600)?;
         Ok(bypass)
     }
 }

@@ -25,7 +25,6 @@ pub mod cdi;
 pub mod claim;
 mod ends;
 mod engine;
-mod file;
 mod ipam;
 mod kind;
 mod namespace;

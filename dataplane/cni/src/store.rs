@@ -1,16 +1,14 @@
 //! Records of attachments: one file each, in a directory that only root can read.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dray_daemon::Lock;
+use dray_daemon::{Lock, Place};
 
 use crate::attachment::Attachment;
 use crate::ends::Ends;
-use crate::file::{remove_file, unfinished, write};
 
 /// Directory of the records.
 #[derive(Clone, Debug)]
@@ -59,13 +57,14 @@ impl Store {
         self.0.join(format!("{key}.lock"))
     }
 
+    /// Makes the directory, or checks that no other user can write there: root acts on what records say.
     fn create(&self) -> io::Result<()> {
-        let parent = self.0.parent().unwrap_or(&self.0);
-        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-        match DirBuilder::new().mode(0o700).create(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(()),
-        }
+        dray_daemon::own_directory(&self.0, 0o700).map(drop)
+    }
+
+    /// Returns true if there is a directory, in which no other user can write.
+    fn exists(&self) -> io::Result<bool> {
+        dray_daemon::find_own_directory(&self.0).map(|found| found.is_some())
     }
 
     fn path(&self, key: &str) -> PathBuf {
@@ -76,12 +75,15 @@ impl Store {
     pub(crate) fn save(&self, attachment: &Attachment) -> io::Result<()> {
         let key = attachment.key();
         let text = serde_json::to_vec_pretty(attachment).map_err(io::Error::other)?;
-        write(&self.path(&key), &text)
+        Place::of(&self.path(&key))?.replace(&text, 0o600)
     }
 
     /// Reads the record `key`; returns `None` if it does not exist.
     pub(crate) fn load(&self, key: &str) -> io::Result<Option<Attachment>> {
         let path = self.path(key);
+        if !self.exists()? {
+            return Ok(None);
+        }
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
                 let what = format!("{}: {error}; remove this file", path.display());
@@ -100,16 +102,15 @@ impl Store {
 
     /// Removes the record `key`, if there is one.
     pub(crate) fn remove(&self, key: &str) -> io::Result<()> {
-        let path = self.path(key);
-        // A process that was killed may have left the second one.
-        remove_file(&path)?;
-        remove_file(&unfinished(&path))
+        Place::of(&self.path(key))?.remove()
     }
 
     /// Returns the keys of all records, sorted.
     pub(crate) fn keys(&self) -> io::Result<Vec<String>> {
+        if !self.exists()? {
+            return Ok(Vec::new());
+        }
         let entries = match fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => {
                 let what = format!("{}: {error}", self.0.display());
                 return Err(io::Error::new(error.kind(), what));

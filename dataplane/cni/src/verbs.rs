@@ -2,6 +2,7 @@
 
 use std::io;
 
+use dray_daemon::Place;
 use dray_netdev::Interface;
 use dray_switch::client::Client;
 use dray_switch::config::Name;
@@ -15,7 +16,7 @@ use crate::network::Network;
 use crate::reply::{self, CniError, code};
 use crate::restore::{forget, forget_detached, reap};
 use crate::store::Store;
-use crate::{VERSIONS, addresses, ends, file, ipam, namespace};
+use crate::{VERSIONS, addresses, ends, ipam, namespace};
 
 /// Standard output and exit status of the plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,8 +164,8 @@ impl Request<'_> {
         let info = socket.and_then(|socket| attachment.kind.device_info(socket));
         if let (Some(path), Some(info)) = (&attachment.device_info, info) {
             let failed = |error| CniError::io(&path.display(), &error);
-            path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
-            file::write(path, format!("{info:#}\n").as_bytes()).map_err(failed)?;
+            let place = Place::making(path).map_err(failed)?;
+            place.replace(format!("{info:#}\n").as_bytes(), 0o644).map_err(failed)?;
         }
         let mut interface = json!({
             "name": attachment.interface,
@@ -278,7 +279,7 @@ pub(crate) fn plan(
         }
         _ => CniError::io(&format!("CNI_NETNS={}", netns.display()), &error),
     })?;
-    if namespace::is_own(identity) {
+    if namespace::is_own(&identity) {
         let what = "it is the plugin's own namespace; give that of a container";
         let what = format!("CNI_NETNS={}: {what}", netns.display());
         return Err(CniError::new(code::INVALID_ENVIRONMENT, what));

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::thread;
 
@@ -40,6 +41,37 @@ impl NetworkNamespace {
         on_a_thread(|| {
             move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
             work()
+        })
+    }
+
+    /// Returns the namespace's cookie, which no other namespace has until the next boot; `None` before
+    /// Linux 5.14.
+    ///
+    /// # Errors
+    /// It is no network namespace, or this process may not enter it.
+    pub fn cookie(&self) -> io::Result<Option<u64>> {
+        self.enter(|| {
+            // A socket of any kind belongs to the namespace.
+            let socket = UnixDatagram::unbound()?;
+            let mut cookie = 0u64;
+            let mut len = size_of_val(&cookie) as libc::socklen_t;
+            // SAFETY: the kernel writes at most `len` bytes to `cookie`, and `len` itself.
+            let done = unsafe {
+                libc::getsockopt(
+                    socket.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_NETNS_COOKIE,
+                    (&raw mut cookie).cast(),
+                    &raw mut len,
+                )
+            };
+            match done {
+                0 => Ok(Some(cookie)),
+                _ => match io::Error::last_os_error() {
+                    error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+                    error => Err(error),
+                },
+            }
         })
     }
 

@@ -176,11 +176,8 @@ async fn claim_that_cannot_be_prepared_leaves_nothing() {
         ("second", vec![("a", json!({})), ("b", json!({"mtu": 1}))], "mtu: 1: give 68 to 9000"),
         (
             "address",
-            vec![
-                ("a", json!({"mac": "02:00:00:00:00:01"})),
-                ("b", json!({"mac": "02:00:00:00:00:01"})),
-            ],
-            "02:00:00:00:00:01",
+            vec![("a", json!({})), ("b", json!({"mac": "02:00:00:00:00:01"}))],
+            "mac: the class lets claims set only kind",
         ),
     ] {
         node.api.put_claim(&claim(name, &requests));

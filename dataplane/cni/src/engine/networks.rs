@@ -1,15 +1,14 @@
 //! Networks that Docker has created: one file each. Docker keeps its networks over a reboot, and
 //! describes them to a driver only once.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
+use dray_daemon::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::file::{remove_file, write};
 use crate::reply::CniError;
 
 /// Settings that a network's containers need.
@@ -36,9 +35,9 @@ impl Networks {
 
     pub(super) fn save(&self, id: &str, network: &Saved) -> Result<(), CniError> {
         let path = self.path(id);
-        let saved = DirBuilder::new().recursive(true).mode(0o700).create(&self.0).and_then(|()| {
+        let saved = dray_daemon::own_directory(&self.0, 0o700).and_then(|_| {
             let text = serde_json::to_vec_pretty(network).map_err(io::Error::other)?;
-            write(&path, &text)
+            Place::of(&path)?.replace(&text, 0o600)
         });
         saved.map_err(|error| CniError::io(&path.display(), &error))
     }
@@ -47,7 +46,11 @@ impl Networks {
     pub(super) fn load(&self, id: &str) -> Result<Option<Saved>, CniError> {
         let path = self.path(id);
         let failed = |error: &dyn ToString| CniError::io(&path.display(), &error.to_string());
-        match fs::read(&path) {
+        let text = match dray_daemon::find_own_directory(&self.0) {
+            Ok(None) => return Ok(None),
+            found => found.and_then(|_| fs::read(&path)),
+        };
+        match text {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| failed(&error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(&error)),
@@ -57,6 +60,10 @@ impl Networks {
     /// Removes a network, if there is one.
     pub(super) fn remove(&self, id: &str) -> Result<(), CniError> {
         let path = self.path(id);
-        remove_file(&path).map_err(|error| CniError::io(&path.display(), &error))
+        let removed = match dray_daemon::find_own_directory(&self.0) {
+            Ok(None) => return Ok(()),
+            found => found.and_then(|_| Place::of(&path)?.remove()),
+        };
+        removed.map_err(|error| CniError::io(&path.display(), &error))
     }
 }

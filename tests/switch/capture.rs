@@ -249,6 +249,39 @@ fn rotated_files_are_complete_and_only_the_last_are_kept() {
     }
 }
 
+/// A capture has the frames of everybody.
+#[test]
+fn capture_is_readable_for_its_owner_and_follows_no_strangers_link() {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+    let _alone = alone();
+    require_root!();
+    let node = Node::new(&["b=null:"]);
+    fs::create_dir(node.at("public")).unwrap();
+    fs::set_permissions(node.at("public"), PermissionsExt::from_mode(0o1777)).unwrap();
+    let capture = node.capture(&["--all", "-w", "@/public/own.pcapng"]);
+    common::signal(&capture.0, Signal::TERM);
+    assert_eq!(end(capture).0, Some(0));
+    let mode = fs::metadata(node.at("public/own.pcapng")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Another user's link to a file of this one, and another user's file.
+    let (link, planted) = (node.at("public/link.pcapng"), node.at("public/planted.pcapng"));
+    fs::write(node.at("important"), "root's").unwrap();
+    symlink("../important", &link).unwrap();
+    fs::write(&planted, "").unwrap();
+    for path in [&link, &planted] {
+        lchown(path, Some(5555), None).unwrap();
+    }
+    for (name, part) in
+        [("link", "a symbolic link of user 5555"), ("planted", "it belongs to another user")]
+    {
+        let capture = node.capture(&["--all", "-w", &format!("@/public/{name}.pcapng")]);
+        let (code, said) = end(capture);
+        assert!(code == Some(1) && said.contains(part), "{said}");
+    }
+    assert_eq!(fs::read_to_string(node.at("important")).unwrap(), "root's");
+    assert_eq!(len(&planted), 0);
+}
+
 /// Errors are one line that names what was given; the switch goes on.
 #[test]
 fn capture_errors_are_one_line() {

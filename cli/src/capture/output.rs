@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use dray_capture::pcapng::{self, Packet};
 use dray_capture::{Counts, Record};
+use dray_daemon::Place;
 
 /// Number of bytes after which they are written.
 const LONG: usize = 1 << 20;
@@ -186,8 +187,10 @@ fn name(path: &Path, rotation: Option<&Rotation>, number: u32) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Creates a file that only its owner can read: it has frames of all ports.
 fn open(path: &Path) -> anyhow::Result<File> {
-    File::create(path).map_err(|error| anyhow!("{}: {error}", path.display()))
+    let created = Place::target(path).and_then(|place| place.create(0o600));
+    created.map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// Returns standard output without a buffer.

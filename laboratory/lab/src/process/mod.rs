@@ -24,7 +24,7 @@ use crate::namespace::{Init, has_ended};
 use crate::{Cancel, LabError};
 
 pub use dir::PeerDir;
-pub(crate) use dir::{PARENT, remove_stale};
+pub(crate) use dir::{PARENT, own_entries, remove_stale};
 pub use record::{Record, command_line};
 
 /// Time limit for a program to come up.

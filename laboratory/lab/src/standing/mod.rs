@@ -23,7 +23,7 @@ pub use keeper::{Order, keep};
 pub use state::{CommandEnd, ContainerState, LabState, PortState, PortTraffic, ProgramState};
 
 use crate::peer::SWITCH_CONTROL;
-use crate::process::PARENT;
+use crate::process::{PARENT, own_entries};
 use crate::{LabError, cgroup};
 
 /// File in a lab's directory with its name.
@@ -44,16 +44,16 @@ enum Request {
 
 /// Returns names and directories of the labs whose owners are alive.
 fn named() -> Vec<(String, PathBuf)> {
-    let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
-    let living = entries.filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
+    let living =
+        own_entries().filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
     let name = |path: PathBuf| Some((fs::read_to_string(path.join(NAME_FILE)).ok()?, path));
     living.filter_map(|entry| name(entry.path())).collect()
 }
 
 /// Returns the control sockets of our switches in labs that are not standing: those of measurements.
 pub fn measured_switches() -> Vec<PathBuf> {
-    let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
-    let living = entries.filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
+    let living =
+        own_entries().filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));
     let unnamed = living.map(|entry| entry.path()).filter(|dir| !dir.join(NAME_FILE).exists());
     unnamed.map(|dir| dir.join(SWITCH_CONTROL)).filter(|socket| socket.exists()).collect()
 }

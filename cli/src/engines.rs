@@ -7,7 +7,7 @@ use std::thread;
 
 use clap::Subcommand;
 use dray_cni::{Docker, Netavark, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Place, Server};
 use dray_datapath::Cancel;
 use dray_sandbox::CapabilitySet;
 use tracing::info;
@@ -88,10 +88,8 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     dray_daemon::announce_failures();
     dray_port::survive_truncation()?;
     // Docker creates it when it starts, which may be later.
-    if let Some(folder) = socket.path.parent() {
-        let create = std::fs::create_dir_all(folder);
-        create.map_err(|error| anyhow::anyhow!("{}: {error}", folder.display()))?;
-    }
+    Place::making(&socket.path)
+        .map_err(|error| anyhow::anyhow!("{}: {error}", socket.path.display()))?;
     let bound = ControlSocket::bind(&socket)?;
     // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to root.
     let kept = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;

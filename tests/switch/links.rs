@@ -169,7 +169,7 @@ fn datagrams_of_a_vlan_follow_no_link_to_another_container() {
     let sender = UnixDatagram::unbound().unwrap();
     let mut broadcast = [0xff; 64];
     broadcast[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    let mut send = || {
+    let send = || {
         sender.send_to(&broadcast, node.at("x")).unwrap();
         std::thread::sleep(Duration::from_millis(10));
     };

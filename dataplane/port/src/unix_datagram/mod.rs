@@ -187,7 +187,7 @@ impl Link for Peer {
     }
 
     fn is_down(&self) -> bool {
-        if self.address.is_none() {
+        if self.name.is_none() {
             return false;
         }
         // The kernel does not tell that the peer's socket was closed: connecting again does.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::common::manager::{Manager, Page, null};
 use crate::common::{self, Started, alone, eventually};
-use crate::fixture::{CONFIG, V4, number, report};
+use crate::fixture::{CONFIG, V4, check_adds_up, number, report};
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing, numbers};
 
 /// Maximum number of packets that a worker moves at a time.
@@ -72,6 +72,7 @@ impl Manager {
             before == last
         };
         assert!(eventually(is_still));
+        check_adds_up(&self.control());
         last
     }
 

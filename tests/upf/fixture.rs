@@ -2,14 +2,17 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use dray_lab::link::LinkOptions;
 use dray_lab::{Cancel, ContainerId, Lab, LinkKind, placement};
+use dray_upf::Counters;
+use dray_upf::api::{Client, Stats};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{self, DRAY, Started, eventually};
+use crate::common::{self, DRAY, Started, eventually, listens};
 
 /// Configuration in which only our own Ethernet addresses are known beforehand.
 pub(crate) const CONFIG: &str = r#"
@@ -65,8 +68,10 @@ impl Upf {
         n3: &str,
         n6: &str,
         more: &[&str],
-    ) -> io::Result<Started> {
-        self.command(name, n3, n6, more).arg("--json").spawn().map(Started)
+    ) -> io::Result<Process> {
+        let started = self.command(name, n3, n6, more).arg("--json").spawn().map(Started)?;
+        let control = (name == "upf").then(|| self.at("upf.sock").into());
+        Ok(Process { started: Some(started), control })
     }
 
     /// Returns what all started processes have said on standard error.
@@ -96,22 +101,78 @@ impl Upf {
     }
 }
 
+/// A process that ends with the test. Before a user plane function ends, its counters must add up.
+pub(crate) struct Process {
+    started: Option<Started>,
+    /// Control socket of a user plane function.
+    control: Option<PathBuf>,
+}
+
+impl Process {
+    pub(crate) fn started(&self) -> &Started {
+        self.started.as_ref().expect("until it is taken")
+    }
+
+    fn check(&self) {
+        let listening = self.control.iter().filter(|control| listens(control));
+        listening.for_each(|control| check_adds_up(control));
+    }
+}
+
+impl From<Process> for Started {
+    fn from(mut process: Process) -> Self {
+        process.check();
+        process.started.take().expect("it is taken once")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.started.is_some() && !std::thread::panicking() {
+            self.check();
+        }
+    }
+}
+
+/// Checks that the user plane function at `control` accounts for every frame that arrived.
+pub(crate) fn check_adds_up(control: &Path) {
+    let client = Client::new(control);
+    let mut last = Stats::default();
+    // Numbers that are read while a worker publishes may be of different moments.
+    let do_add_up = || {
+        last = client.stats().expect("counters");
+        [&last.uplink, &last.downlink].into_iter().all(add_up)
+    };
+    assert!(eventually(do_add_up), "{last:?}");
+}
+
+fn add_up(counters: &Counters) -> bool {
+    let Counters { rx_packets, tx_packets, buffered, consumed, drops, .. } = counters;
+    *rx_packets == tx_packets + buffered + consumed + drops.total()
+}
+
 /// Returns the standard output of a process, and its exit status.
-pub(crate) fn finished(mut process: Started) -> (String, ExitStatus) {
+pub(crate) fn finished(process: impl Into<Started>) -> (String, ExitStatus) {
+    let mut process = process.into();
     let mut text = String::new();
     process.0.stdout.take().unwrap().read_to_string(&mut text).unwrap();
     (text, process.0.wait().unwrap())
 }
 
-pub(crate) fn report(process: Started) -> Value {
+pub(crate) fn report(process: impl Into<Started>) -> Value {
     let (text, status) = finished(process);
     assert!(status.success(), "{status}: {text}");
     serde_json::from_str(&text).unwrap()
 }
 
-pub(crate) fn interrupted(process: Started) -> Value {
+/// Ends a user plane function, and returns its last counters.
+pub(crate) fn interrupted(process: impl Into<Started>) -> Value {
+    let process = process.into();
     common::signal(&process.0, Signal::INT);
-    report(process)
+    let last = report(process);
+    let stats: Stats = serde_json::from_value(last.clone()).expect("counters");
+    assert!(add_up(&stats.uplink) && add_up(&stats.downlink), "{last}");
+    last
 }
 
 pub(crate) fn number(value: &Value, path: &str) -> u64 {
@@ -153,8 +214,8 @@ pub(crate) fn hosts() -> (Lab, [ContainerId; 2]) {
     (lab, ids)
 }
 
-pub(crate) fn wait_for_thread(process: &Started, name: &str) {
-    let tasks = format!("/proc/{}/task", process.0.id());
+pub(crate) fn wait_for_thread(process: &Process, name: &str) {
+    let tasks = format!("/proc/{}/task", process.started().0.id());
     let is_there = || {
         let tasks = std::fs::read_dir(&tasks).into_iter().flatten().flatten();
         let mut names =

@@ -53,8 +53,8 @@ fn upf_counts_hostile_scapy_messages() {
         let stats = files.ask(&["stats", "--json"])[way].clone();
         let drops = stats["drops"].as_object().unwrap();
         let dropped: u64 = drops.values().filter_map(Value::as_u64).sum();
-        let done = number(&stats, "/control") + number(&stats, "/tx_packets") + dropped;
-        (number(&stats, "/rx_packets"), done)
+        let parts = ["/tx_packets", "/buffered", "/consumed"].map(|part| number(&stats, part));
+        (number(&stats, "/rx_packets"), parts.iter().sum::<u64>() + dropped)
     };
     let ends = [
         ("gnb", "uplink", "02:00:00:00:03:01", ["10.0.3.1", "10.0.3.9", "fd00:3::1", "fd00:3::9"]),

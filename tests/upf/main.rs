@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod accounts;
 mod bench;
 mod crash;
 mod fixture;

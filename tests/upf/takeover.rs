@@ -22,6 +22,7 @@ use tempfile::TempDir;
 use crate::common::takeover::{PATIENCE, Program, fails, start_in};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
+use crate::fixture::check_adds_up;
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
 
 const PROGRAM: Program = Program("upf", 3);
@@ -52,6 +53,8 @@ impl Running {
         let process = start_in(namespace.as_deref(), &mut command);
         let running = Self { folder, namespace, process };
         assert!(eventually(|| listens(running.control())), "it listens");
+        // It replies once its ports are open.
+        running.client().status().expect("a reply");
         running
     }
 
@@ -73,6 +76,7 @@ impl Running {
     fn told(&self) -> (Vec<SessionStatus>, Stats) {
         let client = self.client();
         sleep(Duration::from_millis(100));
+        check_adds_up(&self.control());
         (client.sessions().unwrap(), client.stats().unwrap())
     }
 }

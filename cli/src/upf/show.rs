@@ -94,15 +94,20 @@ fn meaning(reason: DropReason) -> &'static str {
 }
 
 fn direction(name: &str, counters: &Counters, workers: &[u64]) -> String {
-    let Counters { rx_packets, tx_packets, buffered, control, drops, .. } = counters;
+    let Counters { rx_packets, tx_packets, buffered, consumed, drops, .. } = counters;
+    let Counters { generated, generated_dropped, .. } = counters;
     let workers = match workers {
         [_] => String::new(),
         each => format!(" ({})", each.iter().map(u64::to_string).collect::<Vec<_>>().join(" + ")),
     };
     let mut text = format!(
         "{name}: received {rx_packets}{workers}, forwarded {tx_packets}, buffered {buffered}, \
-         control {control}, dropped {}\n",
+         consumed {consumed}, dropped {}; generated {generated}{}\n",
         drops.total(),
+        match generated_dropped {
+            0 => String::new(),
+            lost => format!(" ({lost} more could not be sent)"),
+        },
     );
     for (reason, packets) in drops.iter() {
         text += &wrapped(&format!("  {}: {packets} ({})", reason.name(), meaning(reason)));

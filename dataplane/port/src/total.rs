@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io;
 
-/// What a counter of the kernel has counted since this was created, whatever happens to it: it may be
+/// Growth of a counter of the kernel since this was created, whatever happens to it: it may be
 /// narrow, begin anew, or vanish with its interface.
 #[derive(Debug)]
 pub(crate) struct Total {

@@ -60,6 +60,8 @@ const DATA: &[Call] = &[
     call!(SYS_sendmsg),
     call!(SYS_sendmmsg),
     call!(SYS_getsockopt),
+    // The counter of what a TAP device has lost.
+    call!(SYS_pread64),
     call!(SYS_io_submit),
     call!(SYS_io_getevents),
     // Timer for a write that a peer may delay.
@@ -143,7 +145,6 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_dup),
     call!(SYS_dup3),
     call!(SYS_fcntl, With::OneOf(1, FCNTLS)),
-    call!(SYS_pread64),
     call!(SYS_lseek),
     call!(SYS_ioctl, With::OneOf(1, IOCTLS)),
     // Files, as far as Landlock allows. openat2 finds a peer's socket without following links.

@@ -1,7 +1,7 @@
 //! One direction of a user plane function as a role.
 
 use dray_port::PortUri;
-use dray_upf::{Upf, Worker};
+use dray_upf::{DropReason, Upf, Worker};
 use dray_wire::gtpu::Direction;
 
 use crate::intake::{Intake, Progress};
@@ -57,11 +57,14 @@ impl UserPlane {
             Direction::Uplink => upf.uplink(),
             Direction::Downlink => upf.downlink(),
         };
+        let lost = [DropReason::Missed, DropReason::Malformed];
+        let lost: u64 = lost.iter().map(|reason| counters.drops.get(*reason)).sum();
+        let received = counters.rx_packets - lost;
         Ok(ForwardReport {
-            received: counters.rx_packets,
+            received,
             transmitted: counters.tx_packets,
             bytes: counters.rx_bytes,
-            refused: counters.rx_packets - counters.tx_packets,
+            refused: received - counters.tx_packets,
             dropped: worker.dropped().map_err(&failed)?,
             arrivals,
             samples,

@@ -3,6 +3,10 @@
 dray_datapath::counters! {
     /// Why a packet was dropped.
     reasons {
+        /// The kernel had no room for the frame, because the UPF had not received those before it.
+        Missed = "missed",
+        /// The peer handed over an invalid frame, or one longer than a port can lend.
+        Malformed = "malformed",
         /// The frame is for another Ethernet address, or on N3 the packet is for another IP
         /// address.
         OtherHost = "other_host",
@@ -98,26 +102,41 @@ dray_datapath::counters! {
         NoNeighbour = "no_neighbour",
         /// The egress port did not take the packet.
         PortFull = "port_full",
+        /// The kernel refused this one packet at the egress interface.
+        Undeliverable = "undeliverable",
+        /// The packet was buffered, or on its way, when the process before ended.
+        Restart = "restart",
     }
 
-    /// Counters of one direction.
+    /// Counters of one direction. Every frame that arrives is accounted for:
+    /// `rx_packets = tx_packets + buffered + consumed + drops`.
     numbers {
-        /// Frames received, including those dropped later.
+        /// Frames that arrived, including those dropped, also by the kernel (`missed`).
         rx_packets,
-        /// Bytes of those frames, from destination MAC to end of payload.
+        /// Bytes of those that were received, from destination MAC to end of payload.
         rx_bytes,
-        /// Users' packets forwarded.
+        /// Users' packets forwarded. One that is fragmented for the next link counts once.
         tx_packets,
         /// Bytes of the forwarded frames.
         tx_bytes,
         /// Packets that waited for a maximum bit rate.
         delayed,
-        /// Control messages received and processed: ARP, neighbour discovery, echo requests, end
-        /// markers, error indications.
+        /// Frames that end here: control messages, and of a packet reassembled from fragments all
+        /// fragments but one.
+        consumed,
+        /// Control messages among them: ARP, neighbour discovery and other messages of a link, echo
+        /// requests, end markers, error indications.
         control,
-        /// Packets that have waited for their session, or for the Ethernet address of their next hop;
-        /// each is counted again when it is forwarded or dropped.
+        /// Packets that wait now: for their session, for the Ethernet address of their next hop, for the
+        /// egress port, or as fragments for the others of their packet.
         buffered,
+        /// Packets that had to wait for their session or their next hop so far.
+        buffering,
+        /// Packets that this program itself has made and transmitted: replies, errors, questions for
+        /// neighbours, advertisements, end markers. They are in no other number.
+        generated,
+        /// Such packets that could not be transmitted.
+        generated_dropped,
         /// Outer packets reassembled from fragments.
         reassembled,
         /// Users' packets that exceeded the MTU of the next link and were fragmented.
@@ -137,7 +156,60 @@ dray_datapath::counters! {
 /// Account of what an UPF before has counted, in the ledger of a direction.
 pub(crate) const BEFORE: usize = 0;
 
+/// Account of control threads.
+pub(crate) const CONTROL: usize = 1;
+
 /// Returns the account of a worker; with so many workers, the number of accounts.
 pub(crate) const fn account(worker: usize) -> usize {
-    1 + worker
+    2 + worker
+}
+
+impl Counters {
+    /// Counts frames that `lost` in transmission have not left, of `frames` that were made here.
+    pub(crate) fn made(&mut self, frames: usize, sent: Sent) {
+        self.generated += (sent.taken - sent.lost) as u64;
+        self.generated_dropped += (frames - sent.taken + sent.lost) as u64;
+    }
+
+    /// Makes them those of a process that has ended: what was on its way is lost.
+    pub(crate) fn end(&mut self) {
+        self.buffered = 0;
+        let done = self.tx_packets + self.consumed + self.drops.total();
+        // The process may have been killed while it published.
+        self.rx_packets = self.rx_packets.max(done);
+        self.drops.add(DropReason::Restart, self.rx_packets - done);
+    }
+}
+
+/// Result of a transmission.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sent {
+    /// Number of frames that the port took, from the first one on.
+    pub(crate) taken: usize,
+    /// Number of those that the peer or the kernel can never take, and of these that are too long.
+    pub(crate) lost: usize,
+    pub(crate) too_long: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_ended_process_are_dropped() {
+        let mut counters = Counters {
+            rx_packets: 10,
+            tx_packets: 5,
+            consumed: 1,
+            buffered: 3,
+            ..Counters::default()
+        };
+        counters.drops.add(DropReason::NoRoute, 1);
+        counters.end();
+        assert_eq!((counters.buffered, counters.drops.get(DropReason::Restart)), (0, 3));
+        // It was killed when it had published only some of its numbers.
+        counters.tx_packets += 2;
+        counters.end();
+        assert_eq!((counters.rx_packets, counters.drops.total()), (12, 4));
+    }
 }

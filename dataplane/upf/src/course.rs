@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Course {
     order: AtomicU8,
     resting: AtomicUsize,
+    continues: bool,
 }
 
 impl Course {
@@ -38,6 +39,16 @@ impl Course {
         }
         self.resting.fetch_sub(1, Ordering::SeqCst);
         !self.has_ended()
+    }
+
+    /// Returns the course of threads that continue another process.
+    pub(crate) fn of_successor(continues: bool) -> Self {
+        Self { continues, ..Self::default() }
+    }
+
+    /// Returns true if threads continue another process when they run first.
+    pub(crate) fn continues(&self) -> bool {
+        self.continues
     }
 
     pub(crate) fn has_ended(&self) -> bool {

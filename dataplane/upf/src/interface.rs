@@ -12,7 +12,7 @@ use dray_wire::icmp::{self, Discovery};
 use dray_wire::{MacAddr, ip};
 
 use crate::config::{ConfigError, InterfaceConfig, Prefix};
-use crate::counters::DropReason;
+use crate::counters::{Counters, DropReason, Sent};
 use crate::neighbours::{HOPS_MAX, Neighbours};
 
 /// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
@@ -45,19 +45,6 @@ pub(crate) struct Interface {
 /// Returns an error about the configuration of interface `name`.
 fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(format!("{name}.{field}"))
-}
-
-/// Outcome of giving frames to a port.
-#[derive(Default)]
-pub(crate) struct Sent {
-    /// Number of frames that it took.
-    pub(crate) taken: usize,
-    /// Of these, the number that reached its peer, and their bytes.
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-    /// Number of those that its peer can never take: they are too long for it, or have another reason.
-    pub(crate) too_long: u64,
-    pub(crate) undeliverable: u64,
 }
 
 impl Interface {
@@ -287,11 +274,13 @@ impl Interface {
     /// Announces the interface's own addresses as soon as a peer is connected, and has it asked for all
     /// neighbours that have not replied. A learning switch would otherwise flood all frames to an
     /// address that has only ever received. Returns true if a peer has connected since the last call.
-    pub(crate) fn announce(&self, tap: &Tap) -> bool {
-        let transmit_all = || {
+    pub(crate) fn announce(&self, tap: &Tap, counters: &mut Counters) -> bool {
+        let mut transmit_all = || {
             let frames = self.announcements();
             let frames: Batch<'_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
-            self.transmit(tap, 0, &frames) == frames.len()
+            let sent = self.transmit(tap, 0, &frames);
+            counters.made(frames.len(), sent);
+            sent.taken == frames.len()
         };
         let before = self.announced.load(Relaxed);
         let done = self.is_ready(0) && (before || transmit_all());
@@ -375,6 +364,10 @@ impl Interface {
         if !ip::is_host(dst) && !ip::is_group(dst) {
             return Err(DropReason::MartianDestination);
         }
+        // A host without an address yet may send such messages, too (RFC 3590, section 4).
+        if icmp::is_of_link(packet, bytes) && (self.is_other_host(src) || src.is_unspecified()) {
+            return Ok(None);
+        }
         let is_discovery = Discovery::is_in(packet, bytes);
         if !(self.is_other_host(src) || is_discovery && src.is_unspecified()) {
             return Err(DropReason::MartianSource);
@@ -437,29 +430,18 @@ impl Interface {
         [&header, packet].concat()
     }
 
-    /// Transmits `frames` for a worker and returns how many were taken. A port that fails takes
-    /// none. `tap` is that of the calling thread.
+    /// Transmits `frames` for a worker. A port that fails takes none. `tap` is that of the calling
+    /// thread.
     #[inline]
-    pub(crate) fn transmit(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> usize {
-        self.send(tap, worker, frames).taken
-    }
-
-    /// Like [`transmit`](Self::transmit); returns what became of the frames.
-    #[inline]
-    pub(crate) fn send(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> Sent {
+    pub(crate) fn transmit(&self, tap: &Tap, worker: usize, frames: &[Frame<'_>]) -> Sent {
         let mut tx = self.tx.of(worker);
         let taken = tx.transmit(frames).unwrap_or(0).min(frames.len());
         let mut sent = Sent { taken, ..Sent::default() };
-        tx.lost().each_run(&frames[..taken], |frames, lost| {
-            let count = frames.len() as u64;
-            match lost {
-                None => {
-                    sent.packets += count;
-                    sent.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-                    self.show(tap, Kind::Out, frames);
-                }
-                Some(Loss::TooLong) => sent.too_long += count,
-                Some(Loss::Undeliverable) => sent.undeliverable += count,
+        tx.lost().each_run(&frames[..taken], |frames, lost| match lost {
+            None => self.show(tap, Kind::Out, frames),
+            Some(loss) => {
+                sent.lost += frames.len();
+                sent.too_long += if loss == Loss::TooLong { frames.len() } else { 0 };
             }
         });
         sent

@@ -241,7 +241,7 @@ impl Upf {
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
             let store = Store::new(config.buffer_packets, frame_max, lifetime);
             let waiting = waiting.clone();
-            let downlink = Downlink { store, waiting, of_uplink, is_of_uplink: false };
+            let downlink = Downlink { store, waiting, of_uplink };
             let lane = lane(Direction::Downlink, worker);
             Worker::new(rx, lane, State::Downlink(Box::new(downlink)))
         });
@@ -260,7 +260,7 @@ impl Upf {
             teller,
             waiting,
             ends,
-            course: Course::default(),
+            course: Course::of_successor(past.is_some()),
             transmits: Mutex::default(),
             pages: OnceLock::new(),
             port_recorder: Mutex::default(),
@@ -303,6 +303,8 @@ impl Upf {
             self.events.begin_with(reports.map(|report| report.of(seid)));
         }
         for (ledger, counted) in self.counters.iter().zip(past.counters()) {
+            let mut counted = counted;
+            counted.end();
             ledger.set(counters::BEFORE, &counted);
         }
         for (interface, past) in [&self.n3, &self.n6].into_iter().zip(&past.neighbours) {
@@ -455,7 +457,13 @@ impl Upf {
     /// Announces the addresses of its interfaces to peers that have connected since the last call;
     /// returns true if there is one.
     pub fn announce(&self) -> bool {
-        self.n3.announce(&self.tap) | self.n6.announce(&self.tap)
+        let announces = |(interface, direction): (&Interface, Direction)| {
+            let mut counters = Counters::default();
+            let has_connected = interface.announce(&self.tap, &mut counters);
+            self.counters[direction as usize].add(counters::CONTROL, &counters);
+            has_connected
+        };
+        self.senders().map(announces).contains(&true)
     }
 
     /// Starts a round of questions: sends those for neighbours whose Ethernet address is unknown, and
@@ -463,11 +471,19 @@ impl Upf {
     /// called every 50 ms, and when a peer has connected.
     pub fn ask_for_neighbours(&self) {
         self.forget_neighbours();
-        for interface in [&self.n3, &self.n6] {
+        for (interface, direction) in self.senders() {
+            let mut counters = Counters::default();
             for question in interface.questions() {
-                interface.transmit(&self.tap, 0, &[Frame::from(&question[..])]);
+                let sent = interface.transmit(&self.tap, 0, &[Frame::from(&question[..])]);
+                counters.made(1, sent);
             }
+            self.counters[direction as usize].add(counters::CONTROL, &counters);
         }
+    }
+
+    /// Returns the interfaces, and the direction that transmits on each.
+    fn senders(&self) -> [(&Interface, Direction); 2] {
+        [(&self.n3, Direction::Downlink), (&self.n6, Direction::Uplink)]
     }
 
     /// Announces, and asks if that `is_due` or a peer has connected; returns true if it has asked. Does

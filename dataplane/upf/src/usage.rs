@@ -191,7 +191,7 @@ impl Limits {
 
     /// Adopts the limits of `rule`, and returns the report that is due at once.
     ///
-    /// What stays the same goes on. Another threshold is compared with what was counted since the last
+    /// Limits that stay the same go on. Another threshold is compared with what was counted since the last
     /// report. Another quota is a grant from now; so is a quota that is used up and `is_given_again`, by
     /// a rule that differs otherwise or a session that does not differ at all (TS 29.244, sections 5.2.2
     /// and 7.5.4.4).

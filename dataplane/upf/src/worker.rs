@@ -6,9 +6,12 @@ use std::time::Duration;
 use dray_datapath::{Activity, Moved, Pace};
 use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
 use crate::course::Course;
 use crate::path::{Change, Lane, State};
+
+/// Interval at which a worker asks its port what that has lost, which takes system calls.
+const LOSSES: Duration = Duration::from_millis(200);
 
 /// A worker of one direction: receives on one interface and transmits on the other.
 pub struct Worker {
@@ -16,13 +19,25 @@ pub struct Worker {
     lane: Lane,
     state: State,
     moved: Moved,
+    losses: Losses,
 }
+
+/// Frames that the port has lost, as far as they are counted.
+#[derive(Default)]
+struct Losses {
+    missed: u64,
+    refused: u64,
+    /// Tick from which on they are counted again; [`NEVER`] while another process counts them.
+    due: u64,
+}
+
+const NEVER: u64 = u64::MAX;
 
 impl Worker {
     pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, lane: Lane, state: State) -> Self {
         // A worker that polls several queues must not wait on one of them.
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
-        Self { rx, lane, state, moved: Moved::default() }
+        Self { rx, lane, state, moved: Moved::default(), losses: Losses::default() }
     }
 
     /// Applies a change before the worker runs.
@@ -34,7 +49,7 @@ impl Worker {
     /// While the egress port has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
-        let Self { rx, lane, state, moved } = self;
+        let Self { rx, lane, state, moved, .. } = self;
         if lane.is_full() {
             return Ok(lane.release());
         }
@@ -58,8 +73,30 @@ impl Worker {
     }
 
     /// Returns its counters, up to date.
-    pub fn counters(&self) -> &Counters {
-        &self.lane.counters
+    pub fn counters(&self) -> Counters {
+        let buffered = self.state.waiting() + self.lane.held();
+        Counters { buffered, ..self.lane.counters }
+    }
+
+    /// Counts the frames that the port has lost since the last call.
+    fn count_losses(&mut self) {
+        let missed = self.rx.iter().filter_map(|rx| rx.missed().ok()).sum();
+        let refused = self.rx.iter().map(|rx| rx.refused()).sum();
+        let Losses { missed: missed_before, refused: refused_before, .. } = self.losses;
+        self.lane.lost(DropReason::Missed, u64::saturating_sub(missed, missed_before));
+        self.lane.lost(DropReason::Malformed, u64::saturating_sub(refused, refused_before));
+        self.losses.missed = missed.max(missed_before);
+        self.losses.refused = refused.max(refused_before);
+        self.losses.due = clock::ticks() + clock::to_ticks(LOSSES);
+    }
+
+    /// Counts only frames that the port loses from now on, if another process has counted the others.
+    fn continue_losses(&mut self) {
+        if self.losses.due == NEVER {
+            let counters = self.lane.counters;
+            self.count_losses();
+            self.lane.counters = counters;
+        }
     }
 
     /// Returns the number of frames lost at its port because they were not received in time.
@@ -94,6 +131,10 @@ impl Worker {
 
     /// Publishes its counters to other threads.
     pub fn publish(&mut self) {
+        if clock::ticks() >= self.losses.due {
+            self.count_losses();
+        }
+        self.lane.counters = self.counters();
         self.lane.publish();
     }
 }
@@ -107,6 +148,9 @@ pub(crate) fn run(
     activity: &Activity,
 ) -> io::Result<()> {
     let mut pace = Pace::new(idle);
+    if course.continues() {
+        workers.iter_mut().for_each(|worker| worker.losses.due = NEVER);
+    }
     // Ticks with packets to move.
     let mut work = 0;
     let publish = |workers: &mut [Worker], work| {
@@ -120,10 +164,15 @@ pub(crate) fn run(
     loop {
         if !course.runs() {
             workers.iter_mut().try_for_each(|worker| worker.let_go(course))?;
+            let counting = workers.iter_mut().filter(|worker| worker.losses.due != NEVER);
+            counting.for_each(Worker::count_losses);
+            // Another process may continue with these numbers as soon as this thread rests.
+            publish(workers, work);
             if !course.rest(|| publish(workers, work)) {
                 break;
             }
             workers.iter_mut().for_each(|worker| _ = worker.drain(false));
+            workers.iter_mut().for_each(Worker::continue_losses);
             pace.woke();
         }
         let mut worked = false;
@@ -146,6 +195,7 @@ pub(crate) fn run(
     for worker in workers {
         worker.lane.give_up();
         worker.lane.abandon();
+        worker.count_losses();
         worker.publish();
     }
     Ok(())

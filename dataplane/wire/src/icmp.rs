@@ -29,6 +29,27 @@ pub enum Problem {
     TooBig(u16),
 }
 
+/// Returns true if `packet`, whose bytes are `bytes`, is a message between the hosts and routers of a
+/// link to a group there: of multicast listener discovery (RFC 3810), router discovery (RFC 4861), or
+/// IGMP (RFC 3376). No router forwards it.
+pub fn is_of_link(packet: &ip::Packet, bytes: &[u8]) -> bool {
+    let kind = bytes.get(packet.header_len);
+    ip::is_group(packet.destination())
+        && packet.fragment == ip::Fragment::Whole
+        && match packet.version {
+            Version::V4 => packet.protocol == protocol::IGMP && packet.ttl == 1,
+            // Queries, reports and ends of listeners; solicitations and advertisements of routers.
+            Version::V6 => {
+                packet.protocol == protocol::ICMPV6
+                    && match kind {
+                        Some(130..=132 | 143) => packet.ttl == 1,
+                        Some(133 | 134) => packet.ttl == 255,
+                        _ => false,
+                    }
+            }
+        }
+}
+
 /// Returns the packet with which `from` reports a `problem` to the sender of `packet`; `None` if
 /// the standards forbid it (RFC 1812, section 4.3.2.7; RFC 4443, section 2.4): no error is sent
 /// about an error message, a redirect, a fragment other than the first, a packet to a group, or one

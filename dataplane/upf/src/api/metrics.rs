@@ -66,18 +66,31 @@ fn of_threads(metrics: &mut Metrics, upf: &Upf) {
 
 fn of_directions(metrics: &mut Metrics, stats: &Stats) {
     let directions = || [("uplink", &stats.uplink), ("downlink", &stats.downlink)].into_iter();
-    let counters: [Counter; 12] = [
-        ("dray_upf_receive_packets", "Frames received, including those dropped later.", |c| {
+    let counters: [Counter; 15] = [
+        ("dray_upf_receive_packets", "Frames that arrived, including those dropped.", |c| {
             c.rx_packets
         }),
-        ("dray_upf_receive_bytes", "Bytes of these frames.", |c| c.rx_bytes),
+        ("dray_upf_receive_bytes", "Bytes of those that were received.", |c| c.rx_bytes),
         ("dray_upf_transmit_packets", "Users' packets forwarded.", |c| c.tx_packets),
         ("dray_upf_transmit_bytes", "Bytes of their frames.", |c| c.tx_bytes),
+        (
+            "dray_upf_consumed_packets",
+            "Frames that end here: control messages, and fragments that others complete.",
+            |c| c.consumed,
+        ),
         ("dray_upf_control_messages", "Control messages received and processed.", |c| c.control),
         (
             "dray_upf_buffering_packets",
-            "Packets buffered; each is counted again when it is forwarded or dropped.",
-            |c| c.buffered,
+            "Packets that had to wait for their session; each is forwarded or dropped later.",
+            |c| c.buffering,
+        ),
+        ("dray_upf_generated_packets", "Packets made by the UPF itself and transmitted.", |c| {
+            c.generated
+        }),
+        (
+            "dray_upf_generated_dropped_packets",
+            "Packets made by the UPF itself that could not be transmitted.",
+            |c| c.generated_dropped,
         ),
         ("dray_upf_reassembled_packets", "Outer packets reassembled from fragments.", |c| {
             c.reassembled
@@ -96,6 +109,9 @@ fn of_directions(metrics: &mut Metrics, stats: &Stats) {
             |c| c.complaints,
         ),
     ];
+    let waiting = directions().map(|(name, of)| ([("direction", name)], of.buffered));
+    let help = "Packets that wait: for their session, next hop, egress port, or other fragments.";
+    metrics.gauge("dray_upf_waiting_packets", help, waiting);
     for (name, help, number) in counters {
         let samples = directions().map(|(name, of)| ([("direction", name)], number(of)));
         metrics.counter(name, help, samples);

@@ -32,8 +32,6 @@ pub(crate) struct Downlink {
     pub(crate) store: Store,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) of_uplink: Receiver<ForUser>,
-    /// True while the frame in process comes from the uplink, and so is sent in our own name.
-    pub(crate) is_of_uplink: bool,
 }
 
 /// A message from the uplink for a user.
@@ -131,7 +129,7 @@ impl Passes for Downlink {
         now: u64,
     ) -> Result<Leaving, Stop> {
         let packet = self.packet(lane, item.frame, frame)?;
-        if lane.from.is_martian(packet.version, packet.src) && !self.is_of_uplink {
+        if lane.from.is_martian(packet.version, packet.src) && !lane.is_own {
             return Err(DropReason::MartianSource.into());
         }
         let session = &lane.sessions.slots[item.slot as usize];
@@ -139,6 +137,8 @@ impl Passes for Downlink {
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
+            // No packet of our own waits, so that all that wait were received.
+            Action::Buffer if lane.is_own => return Err(DropReason::BufferSession.into()),
             Action::Buffer => return Err(self.keep(lane, frame, item.slot, &rule, packet.len, now)),
         }
         if packet.ttl <= 1 {
@@ -152,9 +152,9 @@ impl Passes for Downlink {
         }
         let mac = lane.mac_of(peer.hop);
         lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
-        let Lane { heads, to, scratch, .. } = lane;
+        let Lane { heads, to, scratch, is_own, .. } = lane;
         let head = &mut heads[usize::from(item.frame)].0;
-        let dst = mac.unwrap_or_else(|| asker(head, self.is_of_uplink));
+        let dst = mac.unwrap_or_else(|| asker(head, *is_own));
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         // Length of the parsed beginning of the packet, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
@@ -198,8 +198,9 @@ impl Passes for Downlink {
         lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
+        let is_own = lane.is_own;
         let head = &mut lane.heads[usize::from(item.frame)].0;
-        let dst = mac.unwrap_or_else(|| asker(head, self.is_of_uplink));
+        let dst = mac.unwrap_or_else(|| asker(head, is_own));
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
@@ -227,7 +228,7 @@ impl Passes for Downlink {
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item, stop: Stop) {
         match stop {
             Stop::Drop(reason) => lane.dropped(reason, frame),
-            Stop::Kept => lane.counters.buffered += 1,
+            Stop::Kept => lane.counters.buffering += 1,
             Stop::Tell(reason, problem) => {
                 lane.dropped(reason, frame);
                 self.tell(lane, frame, problem);
@@ -283,30 +284,22 @@ impl Passes for Downlink {
 impl Downlink {
     #[cold]
     fn take_one_of_uplink(&mut self, lane: &mut Lane, message: &ForUser) {
+        lane.is_own = true;
         match message {
-            ForUser::Frame(frame) => {
-                self.is_of_uplink = true;
-                self.chunk(lane, &[Frame::from(&frame[..])], false);
-                self.is_of_uplink = false;
-            }
+            ForUser::Frame(frame) => _ = self.chunk(lane, &[Frame::from(&frame[..])], false),
             ForUser::Advertisement { prefix, to } => {
-                if let Err(reason) = self.advertise(lane, *prefix, *to) {
-                    lane.counters.drops.add(reason, 1);
-                }
+                let sent = self.advertise(lane, *prefix, *to);
+                lane.counters.generated_dropped += u64::from(sent.is_none());
             }
         }
+        lane.is_own = false;
     }
 
     /// Sends a router advertisement with its prefix to a user, in the tunnel of the rule that
     /// matches packets to the user's address. No limit counts the message, since it is ours.
-    fn advertise(
-        &mut self,
-        lane: &mut Lane,
-        prefix: u64,
-        user: Ipv6Addr,
-    ) -> Result<(), DropReason> {
+    fn advertise(&mut self, lane: &mut Lane, prefix: u64, user: Ipv6Addr) -> Option<()> {
         let Lane { sessions, from, .. } = &*lane;
-        let slot = sessions.table.find(prefix).ok_or(DropReason::NoSession)?;
+        let slot = sessions.table.find(prefix)?;
         let session = &sessions.slots[slot as usize];
         let own = router::link_local(from.mac);
         let address = u128::from(prefix) << 64 | u128::from(u128::from(user) as u64);
@@ -314,10 +307,7 @@ impl Downlink {
         let ends = Ends { protocol: protocol::ICMPV6, remote, local };
         let (teid, qfis) = (0, qfis(None));
         let probe = || Probe { teid, qfis, tos: 0, ends };
-        let rule = *session.find(None, probe).ok_or(DropReason::NoRule)?;
-        if rule.action != Action::Forward {
-            return Err(DropReason::Rule);
-        }
+        let rule = *session.find(None, probe).filter(|rule| rule.action == Action::Forward)?;
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let mac = lane.mac_of(peer.hop);
         let Lane { heads, from, to, .. } = lane;
@@ -326,7 +316,7 @@ impl Downlink {
         let mtu = (to.mtu - outer_len).min(from.mtu);
         let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
         let packet = router::advertisement(own, user, prefix, mtu as u32);
-        let packet = packet.ok_or(DropReason::TooBig)?;
+        let packet = packet?;
         let flow = Flow { tos: 0, src_port: gtpu::PORT };
         let dst = mac.unwrap_or(MacAddr([0; 6]));
         let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow };
@@ -340,12 +330,12 @@ impl Downlink {
             let message = [&heads[0].0[ROOM - outer_len..PACKET], &packet].concat();
             lane.post(peer.hop, &message);
             lane.counters.router_advertisements += 1;
-            return Ok(());
+            return Some(());
         }
         let leaving = Leaving { frame: 0, head, body: (0, packet.len() as u16) };
         lane.transmit(&[Frame::from(&packet[..])], &[leaving].into_iter().collect());
         lane.counters.router_advertisements += 1;
-        Ok(())
+        Some(())
     }
 
     /// Returns the key of the user that the packet in a frame is for; `None` if it is not to be

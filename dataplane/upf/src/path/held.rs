@@ -7,15 +7,27 @@ use arrayvec::ArrayVec;
 use dray_port::{FRAME_LIMIT, Frame};
 
 use super::lane::CHUNK;
+use crate::counters::Sent;
 
 /// Maximum number of held packets. It exceeds a batch, since a fragmented packet is many, and
 /// packets that waited for their session come in a row.
 const HELD_MAX: usize = 8 * CHUNK;
 
+/// Account in which a transmitted frame counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sort {
+    /// A packet that was received.
+    Packet,
+    /// A fragment of such a packet, but for the last one, which counts as the packet.
+    Part,
+    /// A packet that was made here.
+    Own,
+}
+
 /// Copies of packets that wait for the egress port.
 pub(super) struct Held {
     bytes: Box<[u8]>,
-    lens: ArrayVec<usize, HELD_MAX>,
+    lens: ArrayVec<(usize, Sort), HELD_MAX>,
     /// How many of these, from the front, have been transmitted.
     sent: usize,
 }
@@ -37,23 +49,34 @@ impl Held {
         self.lens.len() + count <= HELD_MAX
     }
 
-    /// Appends copies of `frames`; the caller has checked that there is [room](Self::has_room).
+    /// Returns the number of waiting frames of a sort.
+    pub(super) fn count(&self, sort: Sort) -> u64 {
+        self.lens[self.sent..].iter().filter(|(_, of)| *of == sort).count() as u64
+    }
+
+    /// Appends copies of frames; the caller has checked that there is [room](Self::has_room).
     #[cold]
-    pub(super) fn keep(&mut self, frames: &[Frame<'_>]) {
+    pub(super) fn keep<'f>(&mut self, frames: impl Iterator<Item = (&'f Frame<'f>, Sort)>) {
         let rooms = self.bytes.chunks_exact_mut(FRAME_LIMIT).skip(self.lens.len());
-        for (frame, room) in frames.iter().zip(rooms) {
-            self.lens.push(frame.copy_into(room));
+        for ((frame, sort), room) in frames.zip(rooms) {
+            self.lens.push((frame.copy_into(room), sort));
         }
     }
 
-    /// Hands the first waiting packets to `transmit`, which returns how many it took; returns that
-    /// number.
-    pub(super) fn release(&mut self, transmit: impl FnOnce(&[Frame<'_>]) -> usize) -> usize {
+    /// Hands the first waiting packets to `transmit`, and those of them that the port took to `count`;
+    /// returns their number.
+    pub(super) fn release(
+        &mut self,
+        transmit: impl FnOnce(&[Frame<'_>]) -> Sent,
+        count: impl FnOnce(&[(usize, Sort)], Sent),
+    ) -> usize {
         let waiting = self.lens.iter().zip(self.bytes.chunks_exact(FRAME_LIMIT)).skip(self.sent);
         let frames: ArrayVec<Frame<'_>, CHUNK> =
-            waiting.map(|(len, bytes)| Frame::from(&bytes[..*len])).take(CHUNK).collect();
-        let taken = transmit(&frames);
+            waiting.map(|((len, _), bytes)| Frame::from(&bytes[..*len])).take(CHUNK).collect();
+        let sent = transmit(&frames);
+        let taken = sent.taken;
         drop(frames);
+        count(&self.lens[self.sent..][..taken], sent);
         self.sent += taken;
         if self.sent == self.lens.len() {
             self.forget();
@@ -61,11 +84,9 @@ impl Held {
         taken
     }
 
-    /// Drops all waiting packets, and returns how many there were.
-    pub(super) fn forget(&mut self) -> usize {
-        let count = self.lens.len() - self.sent;
+    /// Drops all waiting packets.
+    pub(super) fn forget(&mut self) {
         self.lens.clear();
         self.sent = 0;
-        count
     }
 }

@@ -14,13 +14,13 @@ use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{IPV6_LEN, PORTS_LEN, Packet, Version, protocol};
 
 use super::head::{Head, LOOK, PACKET, ROOM};
-use super::held::Held;
+use super::held::{Held, Sort};
 use super::later::Later;
 use super::sessions::{Changes, Sessions};
 use super::unresolved::{self, Lost, Unresolved};
-use crate::counters::{Counters, DropReason, Ledger, account};
+use crate::counters::{Counters, DropReason, Ledger, Sent, account};
 use crate::event::Teller;
-use crate::interface::{Interface, Sent};
+use crate::interface::Interface;
 use crate::meter::{OwnMeter, Sharing};
 use crate::neighbours::HOPS_MAX;
 use crate::session::{Counting, Report, Rule};
@@ -62,6 +62,8 @@ pub(crate) struct Lane {
     /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and the
     /// ticks from which they may leave.
     waits: ArrayVec<(u16, u64), CHUNK>,
+    /// True while the packet in process was made here.
+    pub(super) is_own: bool,
     /// Tick at which the egress port last took a packet.
     moved: u64,
     answers: OwnMeter,
@@ -95,42 +97,60 @@ impl Leaving {
     }
 }
 
-/// Counts packets that the egress port was given.
-#[inline(always)]
-fn count(counters: &mut Counters, sent: &Sent) {
-    counters.tx_packets += sent.packets;
-    counters.tx_bytes += sent.bytes;
-    if sent.packets < sent.taken as u64 {
-        counters.drops.add(DropReason::TooBig, sent.too_long);
-        counters.drops.add(DropReason::PortFull, sent.undeliverable);
-    }
-}
-
 /// Transmits `batch` after the packets that wait for the egress port; there is room to hold it.
+/// `sort` returns what a frame counts as, by its index.
 #[inline(always)]
 fn send(
     batch: &[Frame<'_>],
+    sort: impl Fn(usize) -> Sort,
     (to, worker, tap): (&Interface, usize, &Tap),
     held: &mut Held,
     counters: &mut Counters,
     moved: &mut u64,
 ) {
-    let sent = if held.is_empty() { to.send(tap, worker, batch) } else { Sent::default() };
-    count(counters, &sent);
+    let sent = if held.is_empty() { to.transmit(tap, worker, batch) } else { Sent::default() };
     let taken = sent.taken;
+    let left = batch[..taken].iter().enumerate().map(|(index, frame)| (frame.len(), sort(index)));
+    count(counters, left, sent);
     if taken < batch.len() {
         if held.is_empty() {
             *moved = clock::ticks();
         }
-        held.keep(&batch[taken..]);
+        let others = batch.iter().enumerate().skip(taken);
+        held.keep(others.map(|(index, frame)| (frame, sort(index))));
+    }
+}
+
+/// Counts frames that the egress port took, by length; `lost` of them were refused.
+#[inline(always)]
+fn count(counters: &mut Counters, frames: impl Iterator<Item = (usize, Sort)>, sent: Sent) {
+    let (mut packets, mut own) = (0, 0);
+    for (len, sort) in frames {
+        packets += u64::from(sort == Sort::Packet);
+        own += u64::from(sort == Sort::Own);
+        counters.tx_bytes += if sort == Sort::Own { 0 } else { len as u64 };
+    }
+    counters.tx_packets += packets;
+    counters.generated += own;
+    let lost = sent.lost;
+    if lost > 0 {
+        // It is not known which ones.
+        let lost_packets = packets.min(lost as u64);
+        counters.tx_packets -= lost_packets;
+        let too_long = lost_packets.min(sent.too_long as u64);
+        counters.drops.add(DropReason::TooBig, too_long);
+        counters.drops.add(DropReason::Undeliverable, lost_packets - too_long);
+        let lost_own = own.min(lost as u64 - lost_packets);
+        counters.generated -= lost_own;
+        counters.generated_dropped += lost_own;
     }
 }
 
 /// Makes a packet wait until the tick `from`.
-fn keep(frame: &Frame<'_>, from: u64, later: &mut Later, counters: &mut Counters) {
-    match later.keep(frame, from) {
-        true => counters.delayed += 1,
-        false => counters.drops.add(DropReason::Policed, 1),
+fn keep((frame, sort): (&Frame<'_>, Sort), from: u64, later: &mut Later, counters: &mut Counters) {
+    match later.keep((frame, sort), from) {
+        true => counters.delayed += u64::from(sort == Sort::Packet),
+        false => drop_sort(counters, DropReason::Policed, sort),
     }
 }
 
@@ -164,6 +184,7 @@ impl Lane {
             unresolved,
             later,
             waits: ArrayVec::new(),
+            is_own: false,
             moved: 0,
             answers: OwnMeter::new(ANSWERS_KBPS),
         }
@@ -172,6 +193,25 @@ impl Lane {
     /// Publishes its counters to other threads.
     pub(crate) fn publish(&self) {
         self.published.set(account(self.worker), &self.counters);
+    }
+
+    /// Counts frames that the port lost, by reason.
+    pub(crate) fn lost(&mut self, reason: DropReason, frames: u64) {
+        self.counters.rx_packets += frames;
+        self.counters.drops.add(reason, frames);
+    }
+
+    /// Returns the number of packets that wait for the egress port, for their next hop or for their
+    /// rate.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.count(Sort::Packet) + self.unresolved.packets() + self.later.packets()
+    }
+
+    /// Counts a control message.
+    #[inline]
+    pub(super) fn consumed(&mut self) {
+        self.counters.consumed += 1;
+        self.counters.control += 1;
     }
 
     /// Counts received frames.
@@ -184,7 +224,10 @@ impl Lane {
     /// Counts the packet of a frame that is dropped.
     #[inline]
     pub(super) fn dropped(&mut self, reason: DropReason, frame: &Frame<'_>) {
-        self.counters.drops.add(reason, 1);
+        match self.is_own {
+            true => self.counters.generated_dropped += 1,
+            false => self.counters.drops.add(reason, 1),
+        }
         let kind = Side::In.dropped(reason as u8);
         self.from.show(&self.tap, kind, std::slice::from_ref(frame));
     }
@@ -198,13 +241,11 @@ impl Lane {
     /// Transmits packets that wait for the egress port; returns true if any were taken.
     #[cold]
     pub(crate) fn release(&mut self) -> bool {
-        let Self { held, to, worker, tap, .. } = self;
-        let mut sent = Sent::default();
-        let taken = held.release(|frames| {
-            sent = to.send(tap, *worker, frames);
-            sent.taken
+        let Self { held, to, worker, tap, counters, .. } = self;
+        let transmit = |frames: &[Frame<'_>]| to.transmit(tap, *worker, frames);
+        let taken = held.release(transmit, |frames, sent| {
+            count(counters, frames.iter().copied(), sent);
         });
-        count(&mut self.counters, &sent);
         let now = clock::ticks();
         if taken > 0 {
             self.moved = now;
@@ -216,8 +257,9 @@ impl Lane {
 
     /// Drops the packets that wait for the egress port.
     pub(crate) fn give_up(&mut self) {
-        let count = self.held.forget();
-        self.counters.drops.add(DropReason::PortFull, count as u64);
+        self.counters.drops.add(DropReason::PortFull, self.held.count(Sort::Packet));
+        self.counters.generated_dropped += self.held.count(Sort::Own);
+        self.held.forget();
     }
 
     /// See [`Unresolved::mac_of`].
@@ -241,11 +283,12 @@ impl Lane {
         leaving: &Leaving,
         hop: u16,
     ) -> Option<Vec<u8>> {
+        let sort = if self.is_own { Sort::Own } else { Sort::Packet };
         let Self { heads, to, worker, tap, unresolved, counters, waits, .. } = self;
         // It has to wait anyway.
         waits.retain(|(frame, _)| *frame != leaving.frame);
         let frame = leaving.frame(frame, heads);
-        wait(&frame, hop, (to, *worker, tap), unresolved, counters)
+        wait((&frame, sort), hop, (to, *worker, tap), unresolved, counters)
     }
 
     /// Transmits a message of our own to a next hop, or has it wait. The destination in its Ethernet
@@ -258,10 +301,12 @@ impl Lane {
         match mac {
             Some(MacAddr(mac)) => {
                 let message = message.with_head(&mac, mac.len()..message.len());
-                to.transmit(tap, *worker, &[message]);
+                counters.made(1, to.transmit(tap, *worker, &[message]));
             }
             // Nobody is told of a packet that had to make room.
-            None => _ = wait(&message, hop, (to, *worker, tap), unresolved, counters),
+            None => {
+                wait((&message, Sort::Own), hop, (to, *worker, tap), unresolved, counters);
+            }
         }
     }
 
@@ -278,10 +323,14 @@ impl Lane {
             {
                 self.make_room(CHUNK);
                 let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
-                unresolved.release(hop, mac, |frames, are_own| {
+                unresolved.release(hop, mac, |frames, sorts| {
+                    let are_own = sorts.first() == Some(&Sort::Own);
                     match are_own {
-                        true => _ = to.transmit(tap, *worker, frames),
-                        false => send(frames, (to, *worker, tap), held, counters, moved),
+                        true => counters.made(frames.len(), to.transmit(tap, *worker, frames)),
+                        false => {
+                            let sort = |index: usize| sorts[index];
+                            send(frames, sort, (to, *worker, tap), held, counters, moved);
+                        }
                     }
                     to.neighbours.leave(hop, frames.len() as u16, are_own);
                 });
@@ -299,8 +348,8 @@ impl Lane {
         while self.later.next().is_some_and(|from| from <= now) {
             self.make_room(CHUNK);
             let Self { later, to, worker, tap, held, counters, moved, .. } = self;
-            any |= later.release(now, |batch| {
-                send(batch, (to, *worker, tap), held, counters, moved);
+            any |= later.release(now, |batch, sorts| {
+                send(batch, |index| sorts[index], (to, *worker, tap), held, counters, moved);
             });
         }
         any
@@ -360,6 +409,7 @@ impl Lane {
     /// Keeps those packets in `departures` that have to wait for their rate, and transmits the others.
     #[cold]
     fn transmit_shaped(&mut self, frames: &[Frame<'_>], departures: &Departures) {
+        let sort = if self.is_own { Sort::Own } else { Sort::Packet };
         let Self { heads, waits, later, counters, .. } = self;
         let mut ready = Departures::new();
         for leaving in departures {
@@ -367,7 +417,7 @@ impl Lane {
                 None => ready.push(*leaving),
                 Some((_, from)) => {
                     let frame = leaving.frame(&frames[usize::from(leaving.frame)], heads);
-                    keep(&frame, *from, later, counters);
+                    keep((&frame, sort), *from, later, counters);
                 }
             }
         }
@@ -385,10 +435,11 @@ impl Lane {
             return self.transmit_shaped(frames, departures);
         }
         self.make_room(departures.len());
+        let sort = if self.is_own { Sort::Own } else { Sort::Packet };
         let Self { heads, to, worker, tap, held, counters, moved, .. } = self;
         let frame = |leaving: &Leaving| leaving.frame(&frames[usize::from(leaving.frame)], heads);
         let batch: Batch<'_> = departures.iter().map(frame).collect();
-        send(&batch, (to, *worker, tap), held, counters, moved);
+        send(&batch, |_| sort, (to, *worker, tap), held, counters, moved);
     }
 
     /// Transmits the IPv4 packet at `at` in `frame` in fragments of up to `mtu` bytes; returns
@@ -429,10 +480,17 @@ impl Lane {
             });
         }
         self.counters.fragmented += 1;
+        let (last, is_own) = (leaving.len() - 1, self.is_own);
+        let sort = |index: usize| match index {
+            _ if is_own => Sort::Own,
+            index if index < last => Sort::Part,
+            _ => Sort::Packet,
+        };
         if let (Some((_, from)), None) = (self.waits.pop(), hop) {
             let Self { pieces, later, counters, .. } = self;
-            for leaving in &leaving {
-                keep(&leaving.frame(frame, pieces), from, later, counters);
+            for (index, leaving) in leaving.iter().enumerate() {
+                let piece = leaving.frame(frame, pieces);
+                keep((&piece, sort(index)), from, later, counters);
             }
             return true;
         }
@@ -440,12 +498,12 @@ impl Lane {
         let Self { pieces, to, worker, tap, held, counters, moved, unresolved, .. } = self;
         let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
         let Some(hop) = hop else {
-            send(&batch, (to, *worker, tap), held, counters, moved);
+            send(&batch, sort, (to, *worker, tap), held, counters, moved);
             return true;
         };
-        for frame in &batch {
+        for (index, frame) in batch.iter().enumerate() {
             // Only senders of whole packets are told.
-            wait(frame, hop, (to, *worker, tap), unresolved, counters);
+            wait((frame, sort(index)), hop, (to, *worker, tap), unresolved, counters);
         }
         true
     }
@@ -463,7 +521,8 @@ impl Lane {
 
     /// Sends a reply on the interface that packets come from.
     pub(super) fn answer(&mut self, frame: &[u8]) {
-        self.from.transmit(&self.tap, self.worker, &[Frame::from(frame)]);
+        let sent = self.from.transmit(&self.tap, self.worker, &[Frame::from(frame)]);
+        self.counters.made(1, sent);
     }
 
     /// Returns an error message, if there is one and the rate limit is not exceeded.
@@ -507,7 +566,7 @@ impl Lane {
     pub(super) fn hear(&mut self, frame: &[u8]) {
         match heard(&self.from, frame) {
             Ok(reply) => {
-                self.counters.control += 1;
+                self.consumed();
                 if let Some(reply) = reply {
                     self.answer(&reply);
                 }
@@ -556,7 +615,7 @@ impl Lane {
 /// dropped for it if its sender has to be told.
 #[cold]
 fn wait(
-    frame: &Frame<'_>,
+    (frame, sort): (&Frame<'_>, Sort),
     hop: u16,
     (to, worker, tap): (&Interface, usize, &Tap),
     unresolved: &mut Unresolved,
@@ -565,38 +624,45 @@ fn wait(
     if !unresolved.is_awaited(hop)
         && let Some(question) = to.question_for(hop)
     {
-        to.transmit(tap, worker, &[Frame::from(&question[..])]);
+        counters.made(1, to.transmit(tap, worker, &[Frame::from(&question[..])]));
     }
-    let mut destination = [0; 6];
-    frame.copy_from(0, &mut destination);
-    let is_own = unresolved::is_own(&destination);
-    counters.buffered += u64::from(!is_own);
+    counters.buffering += u64::from(sort == Sort::Packet);
     let mut told = None;
     unresolved.make_room(hop, |lost| {
         let must_tell = lose(&lost, to, tap, counters) && to.is_silent(lost.hop);
         told = must_tell.then(|| lost.frame.to_vec());
     });
-    if unresolved.keep(hop, frame, clock::ticks()) {
-        to.neighbours.wait(hop, is_own);
+    if unresolved.keep(hop, frame, sort, clock::ticks()) {
+        to.neighbours.wait(hop, sort == Sort::Own);
     } else {
-        counters.drops.add(DropReason::TooBig, u64::from(!is_own));
+        drop_sort(counters, DropReason::TooBig, sort);
     }
     told
 }
 
-/// Counts a packet that has waited for its next hop in vain; returns true if it is not our own.
+/// Counts a frame that is dropped.
+fn drop_sort(counters: &mut Counters, reason: DropReason, sort: Sort) {
+    match sort {
+        Sort::Packet => counters.drops.add(reason, 1),
+        Sort::Own => counters.generated_dropped += 1,
+        Sort::Part => {}
+    }
+}
+
+/// Counts a packet that has waited for its next hop in vain; returns true if it is a whole one that was
+/// received, or the last fragment of one.
 fn lose(lost: &Lost<'_>, to: &Interface, tap: &Tap, counters: &mut Counters) -> bool {
-    let is_own = unresolved::is_own(lost.frame);
-    to.neighbours.leave(lost.hop, 1, is_own);
-    if !is_own {
-        let reason = DropReason::NoNeighbour;
-        counters.drops.add(reason, 1);
+    let sort = unresolved::sort(lost.frame);
+    to.neighbours.leave(lost.hop, 1, sort == Sort::Own);
+    let reason = DropReason::NoNeighbour;
+    drop_sort(counters, reason, sort);
+    if sort != Sort::Own {
         let unknown = [0; 6];
         let frame = Frame::from(lost.frame);
         let frame = frame.with_head(&unknown, unknown.len()..frame.len());
         to.show(tap, Side::Out.dropped(reason as u8), &[frame]);
     }
-    !is_own
+    sort == Sort::Packet
 }
 
 #[cold]

@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use dray_port::Frame;
 use dray_wire::ethernet::ETHERNET_LEN;
 
+use super::held::Sort;
 use super::lane::CHUNK;
 
 /// Memory of the packets that wait at a worker, in bytes: 30 ms of 4 Gb/s.
@@ -25,8 +26,10 @@ pub(super) struct Later {
     /// Number of rooms that were ever used.
     used: u32,
     order: BinaryHeap<Reverse<Waiting>>,
-    /// Number of packets that have ever waited: those with equal ticks leave in order.
+    /// Number of frames that have ever waited: those with equal ticks leave in order.
     count: u64,
+    /// Number of packets that were received, and wait.
+    packets: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,7 @@ struct Waiting {
     number: u64,
     room: u32,
     len: u32,
+    sort: Sort,
 }
 
 impl Later {
@@ -42,7 +46,15 @@ impl Later {
     pub(super) fn new(mtu: usize) -> Self {
         let room = (mtu + ETHERNET_LEN).next_multiple_of(64);
         let bytes = vec![0; MEMORY / room * room].into();
-        Self { bytes, room, free: Vec::new(), used: 0, order: BinaryHeap::new(), count: 0 }
+        Self {
+            bytes,
+            room,
+            free: Vec::new(),
+            used: 0,
+            order: BinaryHeap::new(),
+            count: 0,
+            packets: 0,
+        }
     }
 
     #[inline(always)]
@@ -61,7 +73,7 @@ impl Later {
     }
 
     /// Keeps a copy of `frame` until the tick `from`; returns false if there is no room for it.
-    pub(super) fn keep(&mut self, frame: &Frame<'_>, from: u64) -> bool {
+    pub(super) fn keep(&mut self, (frame, sort): (&Frame<'_>, Sort), from: u64) -> bool {
         if frame.len() > self.room || !self.has_room(1) {
             return false;
         }
@@ -71,14 +83,20 @@ impl Later {
         });
         let start = room as usize * self.room;
         let len = frame.copy_into(&mut self.bytes[start..start + frame.len()]) as u32;
-        self.order.push(Reverse(Waiting { from, number: self.count, room, len }));
+        self.order.push(Reverse(Waiting { from, number: self.count, room, len, sort }));
         self.count += 1;
+        self.packets += u64::from(sort == Sort::Packet);
         true
     }
 
-    /// Passes packets that may leave at the tick `now` to `send`, at most a chunk. Returns true if
-    /// there were any.
-    pub(super) fn release(&mut self, now: u64, send: impl FnOnce(&[Frame<'_>])) -> bool {
+    /// Returns the number of packets that were received, and wait.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Passes frames that may leave at the tick `now` to `send`, at most a chunk, and what each counts
+    /// as. Returns true if there were any.
+    pub(super) fn release(&mut self, now: u64, send: impl FnOnce(&[Frame<'_>], &[Sort])) -> bool {
         let mut due = ArrayVec::<Waiting, CHUNK>::new();
         while !due.is_full() && self.next().is_some_and(|from| from <= now) {
             due.extend(self.order.pop().map(|Reverse(first)| first));
@@ -91,8 +109,10 @@ impl Later {
         if frames.is_empty() {
             return false;
         }
-        send(&frames);
+        let sorts: ArrayVec<Sort, CHUNK> = due.iter().map(|waiting| waiting.sort).collect();
+        send(&frames, &sorts);
         drop(frames);
+        self.packets -= sorts.iter().filter(|sort| **sort == Sort::Packet).count() as u64;
         self.free.extend(due.iter().map(|waiting| waiting.room));
         true
     }
@@ -109,13 +129,13 @@ mod tests {
         let mut later = Later::new(1500);
         let order = [(7, 1), (5, 2), (7, 3), (6, 4), (5, 5)];
         for (from, number) in order {
-            assert!(later.keep(&Frame::from(&[number; 1514][..]), from));
+            assert!(later.keep((&Frame::from(&[number; 1514][..]), Sort::Packet), from));
         }
         assert_eq!(later.next(), Some(5));
-        assert!(!later.release(4, |_| panic!("too early")));
+        assert!(!later.release(4, |_, _| panic!("too early")));
         let mut left = Vec::new();
         for now in [5, 9] {
-            later.release(now, |frames| {
+            later.release(now, |frames, _| {
                 left.extend(frames.iter().map(|frame| frame.bytes(&mut scratch())[1513]));
             });
         }
@@ -128,11 +148,12 @@ mod tests {
         let mut later = Later::new(9000);
         let frame = [0; 9014];
         for _ in 0..3 {
-            let kept = (0..10_000).take_while(|_| later.keep(&Frame::from(&frame[..]), 1)).count();
+            let part = (&Frame::from(&frame[..]), Sort::Part);
+            let kept = (0..10_000).take_while(|_| later.keep(part, 1)).count();
             assert_eq!(kept, MEMORY / 9024);
             assert!(!later.has_room(1));
-            while later.release(1, |_| {}) {}
+            while later.release(1, |_, _| {}) {}
         }
-        assert!(!later.keep(&Frame::from(&[0; 9018][..]), 1) || later.room >= 9018);
+        assert!(!later.keep((&Frame::from(&[0; 9018][..]), Sort::Part), 1) || later.room >= 9018);
     }
 }

@@ -42,6 +42,14 @@ impl State {
         }
     }
 
+    /// Returns the number of packets that wait for their session, or for other fragments.
+    pub(crate) fn waiting(&self) -> u64 {
+        match self {
+            Self::Uplink(uplink) => uplink.waiting(),
+            Self::Downlink(downlink) => downlink.store.len(),
+        }
+    }
+
     /// Sends packets whose next hop has an Ethernet address now, applies changes from control threads, and
     /// takes packets from the other direction or from reassembly; returns true if there was anything. No change is applied while packets wait that
     /// the previous rules let pass.

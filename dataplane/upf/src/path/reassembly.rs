@@ -222,7 +222,17 @@ impl Reassembly {
         self.free(index);
         let start = index * FRAME_LIMIT;
         let range = start + frame.start..start + frame.end;
-        Some(Whole { bytes: std::mem::take(&mut self.bytes), range })
+        let fragments = self.entries[index].fragments;
+        Some(Whole { bytes: std::mem::take(&mut self.bytes), range, fragments })
+    }
+
+    /// Returns the number of fragments of packets that are incomplete, or have not been taken.
+    pub(super) fn waiting(&self) -> u64 {
+        if self.next_due == u64::MAX && self.complete.is_none() {
+            return 0;
+        }
+        let entries = self.tags.iter().zip(&self.entries).filter(|(tag, _)| **tag != 0);
+        entries.map(|(_, entry)| u64::from(entry.fragments)).sum()
     }
 
     /// Takes back the memory of a processed frame.
@@ -309,9 +319,15 @@ impl Reassembly {
 pub(super) struct Whole {
     bytes: Box<[u8]>,
     range: Range<usize>,
+    fragments: u16,
 }
 
 impl Whole {
+    /// Returns the number of fragments that it came in.
+    pub(super) fn fragments(&self) -> u16 {
+        self.fragments
+    }
+
     pub(super) fn frame(&self) -> &[u8] {
         &self.bytes[self.range.clone()]
     }

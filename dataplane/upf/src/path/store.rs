@@ -122,6 +122,7 @@ pub(crate) struct Store {
     free: u32,
     oldest: u32,
     newest: u32,
+    len: u64,
 }
 
 impl Store {
@@ -141,6 +142,7 @@ impl Store {
             free: u32::from(count > 0),
             oldest: 0,
             newest: 0,
+            len: 0,
         }
     }
 
@@ -157,8 +159,8 @@ impl Store {
         }
     }
 
-    /// Appends a copy of the first `len` bytes of `frame` to the chain of `owner`; the caller has checked
-    /// that there is [room](Self::check_room).
+    /// Appends a copy of the first `len` bytes of `frame` to the chain of `owner`, and returns the copy; the
+    /// caller has checked that there is [room](Self::check_room).
     pub(crate) fn keep(
         &mut self,
         owner: u32,
@@ -166,7 +168,7 @@ impl Store {
         frame: &Frame<'_>,
         len: usize,
         now: u64,
-    ) {
+    ) -> &mut [u8] {
         let (number, newest) = (self.free, self.newest);
         let due = now + self.lifetime;
         let index = number as usize - 1;
@@ -187,6 +189,7 @@ impl Store {
             Some(newest) => newest.newer = number,
         }
         self.newest = number;
+        self.len += 1;
         match self.place(*first).copied() {
             None => *first = number,
             Some(head) => {
@@ -195,6 +198,7 @@ impl Store {
                 (head.last, head.count) = (number, head.count + 1);
             }
         }
+        &mut self.frames[index * self.frame_max..][..len]
     }
 
     /// Returns the number of frames of a chain.
@@ -256,6 +260,7 @@ impl Store {
         }
         self.places[last as usize - 1].next = self.free;
         self.free = head;
+        self.len -= u64::from(count);
         count
     }
 
@@ -274,6 +279,11 @@ impl Store {
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.oldest == 0
+    }
+
+    /// Returns the number of frames.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
     }
 
     /// Returns the owner of the oldest frame, which is the first of its chain, and the tick at which it
@@ -398,7 +408,7 @@ mod tests {
                     prop_assert!(store.waiting(*first).eq(expected.iter().map(|it| &it.1[..])));
                 }
                 let all: usize = oracle.iter().map(VecDeque::len).sum();
-                prop_assert_eq!(waiting.all.load(Relaxed), all);
+                prop_assert_eq!((waiting.all.load(Relaxed), store.len()), (all, all as u64));
                 prop_assert_eq!(store.is_empty(), all == 0);
             }
         }

@@ -12,6 +12,7 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
+use super::held::Sort;
 use super::lane::CHUNK;
 use super::store::Store;
 use crate::interface::Interface;
@@ -21,6 +22,8 @@ use crate::neighbours::HOPS_MAX;
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Number of packets that may wait for a neighbour in any case.
 const LEAST: usize = 1024;
+/// Bit of a group address, which no station has: it marks all fragments of a packet but the last one.
+const GROUP: u8 = 1;
 /// Length of the destination in an Ethernet header, which comes first.
 const MAC_LEN: usize = 6;
 
@@ -29,6 +32,8 @@ pub(crate) struct Unresolved {
     store: Store,
     /// Number of the first place of each next hop.
     firsts: Box<[u32]>,
+    /// Number of packets that were received.
+    packets: u64,
     /// Maximum number of packets for each next hop.
     most: u16,
     /// Number of addresses [learned](crate::neighbours::Neighbours::learned) when it was last looked for
@@ -48,7 +53,7 @@ impl Unresolved {
     pub(crate) fn new(buffered: usize, frame_max: usize) -> Self {
         let most = buffered.clamp(LEAST, u16::MAX.into());
         let store = Store::new(2 * most, frame_max, clock::to_ticks(LIFETIME));
-        Self { store, firsts: vec![0; HOPS_MAX].into(), most: most as u16, learned: 0 }
+        Self { store, firsts: vec![0; HOPS_MAX].into(), packets: 0, most: most as u16, learned: 0 }
     }
 
     #[inline(always)]
@@ -86,13 +91,20 @@ impl Unresolved {
 
     /// Keeps a packet; the caller has [made room](Self::make_room) for it. Returns false if it is too
     /// long.
-    pub(super) fn keep(&mut self, hop: u16, frame: &Frame<'_>, now: u64) -> bool {
+    pub(super) fn keep(&mut self, hop: u16, frame: &Frame<'_>, sort: Sort, now: u64) -> bool {
         let fits = self.store.check_room(frame.len()).is_ok();
         if fits {
             let first = &mut self.firsts[usize::from(hop)];
-            self.store.keep(hop.into(), first, frame, frame.len(), now);
+            let at = self.store.keep(hop.into(), first, frame, frame.len(), now);
+            mark(at, sort);
+            self.packets += u64::from(sort == Sort::Packet);
         }
         fits
+    }
+
+    /// Returns the number of packets that were received, and wait.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
     }
 
     /// Hands a packet that has waited for too long at the tick `now` to `lost`; returns false if there is
@@ -106,35 +118,59 @@ impl Unresolved {
     fn lose_first(&mut self, hop: u16, lost: impl FnOnce(Lost<'_>)) {
         let first = &mut self.firsts[usize::from(hop)];
         if let Some((frame, _)) = self.store.first_mut(*first) {
+            self.packets -= u64::from(sort(frame) == Sort::Packet);
             lost(Lost { hop, frame });
         }
         self.store.forget_first(first);
     }
 
     /// Hands the first packets that wait for `hop`, up to [`CHUNK`], to `leave`, with `mac` as their
-    /// destination and true if they are messages of our own; all of them are, or none.
+    /// destination, and what each counts as; all are messages of our own, or none.
     pub(super) fn release(
         &mut self,
         hop: u16,
         mac: MacAddr,
-        leave: impl FnOnce(&[Frame<'_>], bool),
+        leave: impl FnOnce(&[Frame<'_>], &[Sort]),
     ) {
         let first = &mut self.firsts[usize::from(hop)];
-        let (mut at, mut count, mut are_own) = (*first, 0, None);
+        let (mut at, mut sorts) = (*first, ArrayVec::<Sort, CHUNK>::new());
         while let Some((frame, next)) = self.store.first_mut(at)
-            && count < CHUNK
-            && *are_own.get_or_insert(is_own(frame)) == is_own(frame)
+            && !sorts.is_full()
+            && sorts.first().is_none_or(|first| (*first == Sort::Own) == is_own(frame))
         {
+            sorts.push(sort(frame));
             frame[..MAC_LEN].copy_from_slice(&mac.0);
-            (at, count) = (next, count + 1);
+            at = next;
         }
-        let frames = self.store.waiting(*first).take(count).map(Frame::from);
-        leave(&frames.collect::<ArrayVec<_, CHUNK>>(), are_own.unwrap_or_default());
-        (0..count).for_each(|_| self.store.forget_first(first));
+        let frames = self.store.waiting(*first).take(sorts.len()).map(Frame::from);
+        leave(&frames.collect::<ArrayVec<_, CHUNK>>(), &sorts);
+        sorts.iter().for_each(|_| self.store.forget_first(first));
+        self.packets -= sorts.iter().filter(|sort| **sort == Sort::Packet).count() as u64;
+    }
+}
+
+/// Marks a packet that waits with what it counts as.
+fn mark(frame: &mut [u8], sort: Sort) {
+    match sort {
+        Sort::Part => frame[0] |= GROUP,
+        // From no station: it has our own address, to which no message goes.
+        Sort::Packet if self::sort(frame) != sort => {
+            frame.copy_within(MAC_LEN..2 * MAC_LEN, 0);
+        }
+        Sort::Packet | Sort::Own => {}
+    }
+}
+
+/// Returns what a packet that waits counts as.
+pub(super) fn sort(frame: &[u8]) -> Sort {
+    match frame[0] & GROUP {
+        _ if is_own(frame) => Sort::Own,
+        0 => Sort::Packet,
+        _ => Sort::Part,
     }
 }
 
 /// Returns true if a packet that waits is a message of our own.
-pub(super) fn is_own(frame: &[u8]) -> bool {
+fn is_own(frame: &[u8]) -> bool {
     frame[..MAC_LEN] == [0; MAC_LEN]
 }

@@ -248,7 +248,7 @@ impl Passes for Uplink {
             let message = icmp::error(own, &packet, bytes, Problem::Unreachable)?;
             Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
         });
-        self.send_to_user(message);
+        self.send_to_user(lane, message);
     }
 
     #[inline(always)]
@@ -267,10 +267,16 @@ impl Uplink {
         Self { to_downlink, fragments, sources, tunnels, indications, strangers }
     }
 
+    /// Returns the number of fragments that wait for others.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.fragments.waiting()
+    }
+
     #[cold]
     fn take_complete(&mut self, lane: &mut Lane) {
         let Some(whole) = self.fragments.complete() else { return };
         lane.counters.reassembled += 1;
+        lane.counters.consumed += u64::from(whole.fragments() - 1);
         self.chunk(lane, &[Frame::from(whole.frame())], false);
         self.fragments.give_back(whole);
     }
@@ -306,14 +312,14 @@ impl Uplink {
             let message = icmp::error(own, &packet, bytes, problem)?;
             Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
         });
-        self.send_to_user(message);
+        self.send_to_user(lane, message);
     }
 
     /// Has the downlink forward a message to a user, if there is one.
-    fn send_to_user(&self, message: Option<Vec<u8>>) {
+    fn send_to_user(&self, lane: &mut Lane, message: Option<Vec<u8>>) {
         if let Some(message) = message {
-            // If the queue is full, the message is dropped.
-            let _ = self.to_downlink.try_send(ForUser::Frame(message));
+            let sent = self.to_downlink.try_send(ForUser::Frame(message));
+            lane.counters.generated_dropped += u64::from(sent.is_err());
         }
     }
 
@@ -358,7 +364,7 @@ impl Uplink {
         };
         let message = ForUser::Advertisement { prefix: session.ue_v6, to };
         self.to_downlink.try_send(message).map_err(|_| DropReason::Solicitation)?;
-        lane.counters.control += 1;
+        lane.consumed();
         Ok(())
     }
 
@@ -402,7 +408,7 @@ impl Uplink {
             Err(Odd::Other) => match outer(&whole, whole.len(), &lane.from) {
                 Err(_) => lane.hear(&whole),
                 Ok(outer) => match self.message(lane, &whole, &outer) {
-                    Ok(()) => lane.counters.control += 1,
+                    Ok(()) => lane.consumed(),
                     Err(reason) => lane.dropped(reason, frame),
                 },
             },

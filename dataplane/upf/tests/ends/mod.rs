@@ -61,6 +61,7 @@ impl Ends {
             while worker.poll().unwrap() {}
             worker.publish();
         }
+        [self.upf.uplink(), self.upf.downlink()].iter().for_each(assert_adds_up);
     }
 
     /// Sends frames to N3, and returns what leaves at N6.
@@ -82,6 +83,14 @@ impl Ends {
     pub fn assert_drops(&self, counters: &Counters, expected: &[(DropReason, u64)]) {
         assert_eq!(counters.drops.iter().collect::<Vec<_>>(), expected);
     }
+}
+
+/// Checks that every frame that arrived is accounted for.
+#[track_caller]
+pub fn assert_adds_up(counters: &Counters) {
+    let Counters { rx_packets, tx_packets, buffered, consumed, drops, .. } = counters;
+    let sum = tx_packets + buffered + consumed + drops.total();
+    assert_eq!(*rx_packets, sum, "{counters:?}");
 }
 
 /// Builds a UDP packet.

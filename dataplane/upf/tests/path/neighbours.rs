@@ -102,7 +102,7 @@ fn packets_wait_for_a_neighbour_in_order() {
         assert_eq!(inner(&out), expected, "{gnb}");
         let counters = ends.upf.downlink();
         ends.assert_drops(&counters, &[]);
-        assert_eq!((counters.buffered, counters.tx_packets, ends.upf.buffered()), (1000, 1010, 0));
+        assert_eq!((counters.buffering, counters.tx_packets, ends.upf.buffered()), (1000, 1010, 0));
     }
 }
 

@@ -10,6 +10,7 @@ mod afxdp;
 mod apply;
 mod capture;
 mod console;
+mod counters;
 mod crash;
 #[cfg(target_arch = "x86_64")]
 mod escape;

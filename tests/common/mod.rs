@@ -26,6 +26,7 @@ pub mod guests;
 pub mod hosts;
 pub mod kernels;
 pub mod manager;
+pub mod stream;
 pub mod takeover;
 pub mod veths;
 

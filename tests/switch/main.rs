@@ -24,6 +24,7 @@ mod log;
 mod manager;
 mod metrics;
 mod offload;
+mod rates;
 mod safety;
 mod soak;
 mod takeover;

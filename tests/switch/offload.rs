@@ -19,17 +19,17 @@ use crate::common::{self, DRAY, Started, alone};
 use crate::ends::{self, counters, switch};
 
 /// Two network namespaces, each with an interface that leads to a port of a switch.
-struct Hosts {
+pub(crate) struct Hosts {
     /// One for both, or one for each, which are joined.
     switches: Vec<Switch>,
-    names: [NetworkNamespace; 2],
+    pub(crate) names: [NetworkNamespace; 2],
     /// The other ends of veth pairs, `v1` and `v2`, where `raw:` ports are.
     veths: Veths,
 }
 
 impl Hosts {
     /// Creates them with ports of these kinds and with these keys: `tap?offload=0`.
-    fn new(ports: [&str; 2]) -> Self {
+    pub(crate) fn new(ports: [&str; 2]) -> Self {
         Self::on(vec![switch("mode = 'learning'")], ports)
     }
 

@@ -15,4 +15,5 @@ mod kernels;
 mod neighbours;
 mod peers;
 mod program;
+mod rates;
 mod takeover;

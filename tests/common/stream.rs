@@ -1,0 +1,90 @@
+//! The rate of one TCP connection between two network namespaces.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dray_lab::NetworkNamespace;
+
+/// Rate of a connection, in bits per second.
+#[derive(Debug)]
+pub struct Measured {
+    /// From the second second on.
+    pub mean: f64,
+    /// The most that came in any second, as the receiver's interface counts it, without its
+    /// Ethernet headers.
+    pub most: f64,
+}
+
+/// Sends from one namespace to an address of the other for `time`.
+pub fn measure(
+    [from, to]: [&NetworkNamespace; 2],
+    address: SocketAddr,
+    time: Duration,
+) -> Measured {
+    let listener = to.enter(|| TcpListener::bind(address)).unwrap();
+    let limit = Duration::from_secs(20);
+    let mut sender = from.enter(|| TcpStream::connect_timeout(&address, limit)).unwrap();
+    let (mut receiver, _) = listener.accept().unwrap();
+    sender.set_write_timeout(Some(limit)).unwrap();
+    receiver.set_read_timeout(Some(limit)).unwrap();
+    let stop = AtomicBool::new(false);
+    let mut samples = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Relaxed) && sender.write_all(&[7; 1 << 16]).is_ok() {}
+            let _ = sender.shutdown(std::net::Shutdown::Both);
+        });
+        scope.spawn(|| {
+            let mut bytes = vec![0; 1 << 16];
+            while receiver.read(&mut bytes).is_ok_and(|len| len > 0) {}
+        });
+        let began = Instant::now();
+        while began.elapsed() < time {
+            let before = Instant::now();
+            let bytes = to.enter(received).unwrap();
+            samples.push((before, bytes, Instant::now()));
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop.store(true, Relaxed);
+    });
+    let bits = |from: usize, to: usize| (samples[to].1 - samples[from].1) as f64 * 8.0;
+    let second = Duration::from_secs(1);
+    let last = samples.len() - 1;
+    let settled = samples.partition_point(|sample| sample.0 < samples[0].0 + second);
+    let mean = bits(settled, last) / (samples[last].2 - samples[settled].0).as_secs_f64();
+    let mut most: f64 = 0.0;
+    for from in 0..last {
+        // A sample is taken between two looks at the clock: no window is longer than a second.
+        let to = samples.partition_point(|sample| sample.2 <= samples[from].0 + second) - 1;
+        if to > from {
+            most = most.max(bits(from, to));
+        }
+    }
+    Measured { mean, most }
+}
+
+/// Returns what `eth0` of this thread's namespace has received, in bytes of IP packets.
+fn received() -> std::io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"));
+    let numbers: Vec<u64> =
+        line.unwrap_or("").split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    Ok(numbers[0] - 14 * numbers[1])
+}
+
+/// Asserts that a connection gets at least 0.9 and, in any second, at most 1.05 of a rate. What a
+/// busy machine may cost is measured again; more than the rate is never right.
+#[track_caller]
+pub fn assert_rate(what: &str, rate: f64, mut measured: impl FnMut() -> Measured) {
+    let mut seen = Vec::new();
+    let reached = (0..3).any(|_| {
+        let Measured { mean, most } = measured();
+        assert!(most <= 1.05 * rate, "{what}: {most} bits in a second");
+        seen.push(mean / rate);
+        mean >= 0.9 * rate
+    });
+    assert!(reached, "{what}: {seen:?} of the rate");
+}

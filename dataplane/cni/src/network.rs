@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(network.device_info, Some("/a/b".into()));
     }
 
-    /// What runtimes give if nobody has asked for a burst must not let a pod exceed its rate for
+    /// The burst that runtimes give if nobody has asked for one must not let a pod exceed its rate for
     /// long.
     #[test]
     fn burst_is_honoured_unless_runtime_made_it_up() {

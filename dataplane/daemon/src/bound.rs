@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Who may write in the socket's directory puts a link in its place as soon as there is one.
+    /// A peer that may write in the socket's directory puts a link in its place as soon as there is one.
     #[test]
     fn mode_of_socket_reaches_no_other_file() {
         use std::os::unix::fs::symlink;

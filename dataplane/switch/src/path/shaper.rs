@@ -53,7 +53,7 @@ pub(super) struct Queue {
     is_listed: bool,
 }
 
-/// What becomes of frames.
+/// Decision on frames.
 pub(super) enum Step<'s, 'f> {
     /// They may pass now.
     Pass(&'s [Frame<'f>]),

@@ -14,8 +14,8 @@ use dray_wire::ip::{self, Packet, Version, protocol};
 use dray_wire::router;
 
 use self::tunnel::{Flow, Tunnel};
-use super::head::{LOOK, PACKET, ROOM};
-use super::lane::{self, CHUNK, DIVIDED_MAX, Lane, Leaving, Unread};
+use super::head::{CHUNK, LOOK, PACKET, ROOM};
+use super::lane::{self, DIVIDED_MAX, Lane, Leaving, Unread};
 use super::passes::{self, Passes, Stop};
 use super::sessions::Change;
 use super::store::{Store, Waiting};

@@ -3,6 +3,9 @@
 use dray_port::Frame;
 use dray_wire::ethernet::ETHERNET_LEN;
 
+/// Number of packets that go through the passes together: what is prefetched for the last of them
+/// is still in the first-level cache when it is used.
+pub(super) const CHUNK: usize = 32;
 /// Room in front of the frame for the headers of a tunnel: IPv6, UDP, GTP-U with a container.
 pub(super) const ROOM: usize = 40 + 8 + 16;
 /// Number of bytes copied: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some more.

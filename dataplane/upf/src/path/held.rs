@@ -6,7 +6,7 @@
 use arrayvec::ArrayVec;
 use dray_port::{FRAME_LIMIT, Frame};
 
-use super::lane::CHUNK;
+use super::head::CHUNK;
 use crate::counters::Sent;
 
 /// Maximum number of held packets. It exceeds a batch, since a fragmented packet is many, and

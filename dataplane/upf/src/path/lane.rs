@@ -13,7 +13,7 @@ use dray_wire::gtpu::Direction;
 use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{IPV6_LEN, PORTS_LEN, Packet, Version, protocol};
 
-use super::head::{Head, LOOK, PACKET, ROOM};
+use super::head::{CHUNK, Head, LOOK, PACKET, ROOM};
 use super::held::{Held, Sort};
 use super::later::Later;
 use super::sessions::{Changes, Sessions};
@@ -24,9 +24,6 @@ use crate::interface::Interface;
 use crate::meter::{OwnMeter, Sharing};
 use crate::neighbours::HOPS_MAX;
 use crate::session::{Counting, Report, Rule};
-/// Number of packets that go through the passes together: what is prefetched for the last of them
-/// is still in the first-level cache when it is used.
-pub(super) const CHUNK: usize = 32;
 
 /// Maximum rate of our own error messages, in 1000 bits per second, however many packets call for
 /// them.

@@ -6,7 +6,8 @@ use dray_capture::Kind;
 use dray_port::{Frame, clock};
 use dray_wire::icmp::Problem;
 
-use super::lane::{self, CHUNK, Departures, Lane, Leaving, Unread};
+use super::head::CHUNK;
+use super::lane::{self, Departures, Lane, Leaving, Unread};
 use super::sessions::Change;
 use crate::counters::DropReason;
 

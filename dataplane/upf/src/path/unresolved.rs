@@ -12,8 +12,8 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
+use super::head::CHUNK;
 use super::held::Sort;
-use super::lane::CHUNK;
 use super::store::Store;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;

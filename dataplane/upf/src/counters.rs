@@ -93,7 +93,7 @@ dray_datapath::counters! {
         Congestion = "congestion",
         /// The packet's time to live has expired.
         TtlExpired = "ttl_expired",
-        /// The packet is longer than the MTU of the next link.
+        /// The packet is longer than the MTU of the next link, or than the buffers of the port's peer.
         TooBig = "too_big",
         /// There is no route to the destination.
         NoRoute = "no_route",

@@ -56,7 +56,7 @@ fn listen(path: &Path) -> anyhow::Result<(UnixListenerStream, Option<SocketFile>
     let what = || format!("socket {}", path.display());
     let access = Access { mode: Some(0o600), ..Access::default() };
     let bound = Place::making(path)
-        .and_then(|place| BoundSocket::bind_at(place, SocketType::STREAM, &access));
+        .and_then(|place| BoundSocket::bind_at(&place, SocketType::STREAM, &access));
     let BoundSocket { socket, file, .. } = bound.with_context(what)?;
     let listener = UnixListener::from(socket);
     listener.set_nonblocking(true).with_context(what)?;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +51,8 @@ pub struct BoundSocket {
 /// A socket's file, which is removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
-    place: Place,
+    /// An open directory would outlive the sandbox's change of the root directory, and lead out of it.
+    path: PathBuf,
     /// So that no other program's file is ever removed.
     own: Own,
 }
@@ -66,7 +67,7 @@ impl BoundSocket {
                     true => Place::shared_making(path),
                     false => Place::shared(path),
                 };
-                Self::bind_at(place.map_err(|error| missing(path, error))?, kind, access)
+                Self::bind_at(&place.map_err(|error| missing(path, error))?, kind, access)
             }
             SocketName::Abstract(text) => {
                 let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -81,7 +82,7 @@ impl BoundSocket {
     }
 
     /// Binds a socket to the file at `place`, as [`bind`](Self::bind) does.
-    pub fn bind_at(place: Place, kind: SocketType, access: &Access) -> io::Result<Self> {
+    pub fn bind_at(place: &Place, kind: SocketType, access: &Access) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
         let file = Some(SocketFile::bind(place, &socket, kind, access)?);
         Self { socket, file, name: None }.listening(kind)
@@ -118,19 +119,25 @@ impl SocketFile {
     pub fn inherit(path: &Path) -> io::Result<Self> {
         let place = Place::of(path)?;
         let own = Own::note(Identity::from(&place.stat()?));
-        Ok(Self { place, own })
+        Ok(Self { path: path.to_owned(), own })
     }
 
-    fn bind(place: Place, socket: &OwnedFd, kind: SocketType, access: &Access) -> io::Result<Self> {
+    fn bind(
+        place: &Place,
+        socket: &OwnedFd,
+        kind: SocketType,
+        access: &Access,
+    ) -> io::Result<Self> {
         let rights = access.rights()?;
-        remove_stale(&place, kind)?;
+        remove_stale(place, kind)?;
         let address = SocketAddrUnix::new(place.address())?;
         match rights {
             Some(rights) => bind_with(socket, &address, rights.mode)?,
             None => bind(socket, &address)?,
         }
         let file = place.open_path()?;
-        let bound = Self { place, own: Own::note(Identity::from(&fstat(&file)?)) };
+        let own = Own::note(Identity::from(&fstat(&file)?));
+        let bound = Self { path: place.path().to_owned(), own };
         // Nobody connects before the socket listens.
         if let Some(rights) = rights {
             rights.give(&file, access)?;
@@ -154,10 +161,12 @@ fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: u32) -> io::Resul
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_own = !BORROWED.load(Ordering::Relaxed);
-        let there = self.place.stat();
-        if is_own && there.is_ok_and(|stat| Identity::from(&stat) == *self.own.identity()) {
-            let _ = self.place.unlink(self.place.name());
+        if BORROWED.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(place) = Place::of(&self.path) else { return };
+        if place.stat().is_ok_and(|stat| Identity::from(&stat) == *self.own.identity()) {
+            let _ = place.unlink(place.name());
         }
     }
 }
@@ -298,7 +307,7 @@ mod tests {
         }
     }
 
-    /// A peer that may write in the socket's directory puts a link in its place as soon as there is one.
+    /// Another user who may write in the socket's directory replaces it with a link at once.
     #[test]
     fn mode_of_socket_reaches_no_other_file() {
         use std::os::unix::fs::symlink;

@@ -149,7 +149,7 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     let _lock = Lock::take(&folder_of(path).join(name))?;
     let usual = Access { mode: Some(0o660), ..Access::default() };
     let access = if *access == Access::default() { &usual } else { access };
-    BoundSocket::bind_at(place, SocketType::STREAM, access)
+    BoundSocket::bind_at(&place, SocketType::STREAM, access)
 }
 
 /// Checks that a control socket can be created at `path`; the error says why not. Directories below

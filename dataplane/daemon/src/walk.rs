@@ -198,7 +198,7 @@ impl Walk {
     }
 
     fn is_in_proc(&self) -> bool {
-        fstatfs(&self.directory).is_ok_and(|system| i64::from(system.f_type) == PROC)
+        fstatfs(&self.directory).is_ok_and(|system| system.f_type == PROC)
     }
 }
 

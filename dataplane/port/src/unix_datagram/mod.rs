@@ -63,6 +63,8 @@ impl Scheme for UnixUri {
             has_left: AtomicBool::new(false),
         });
         peer.try_connect().map_err(|error| ("connect", error))?;
+        // A directory that was opened before the sandbox would lead out of it.
+        peer.forget_place();
         let receiving = SocketReceive::new(socket.clone(), self.options, Restore::Nothing);
         let sending = SocketTransmit::new(socket, self.options, false, FRAME_MAX);
         Ok(Port {
@@ -158,11 +160,15 @@ impl Peer {
         known.as_ref().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Place::socket)
     }
 
+    fn forget_place(&self) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Connects; returns why that is not possible now. An error: waiting would not help.
     fn try_connect(&self) -> io::Result<Option<String>> {
         let Some(name) = &self.name else { return Ok(None) };
         // Another directory may have been put in its place.
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.forget_place();
         match self.connect_to(name) {
             Ok(()) => Ok(None),
             // The peer has connected its socket to a third one.

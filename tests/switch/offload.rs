@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -156,19 +156,63 @@ fn readers_of_packet_sockets_get_finished_frames() {
         let mut forward = common::command();
         forward.args(["forward", "--from", from, "--to", to, "--both-ways"]);
         forward.stdout(Stdio::null()).stderr(Stdio::null());
-        let (hosts, _forward) = Hosts::joined_by(forward);
-        let pings = || {
-            let mut ping = Command::new("ping");
-            ping.args(["-q", "-c", "1", "-W", "1", "10.0.0.2"]).stdout(Stdio::null());
-            hosts.names[0].enter(|| ping.status()).unwrap().success()
-        };
-        assert!(common::eventually(pings), "{from} {to}");
-        for to in ["10.0.0.2", "fd00::2"] {
-            kernels::transfer(hosts.names(), to.parse().unwrap(), 10 << 20);
-            kernels::datagrams(hosts.names(), to.parse().unwrap(), 45);
-            // One datagram: its checksum alone is partial.
-            kernels::datagrams(hosts.names(), to.parse().unwrap(), 1);
-        }
+        exchange(forward, &format!("{from} {to}"));
+    }
+}
+
+/// The same for a program in C over libdray.
+#[test]
+fn libdray_program_gets_finished_frames_of_packet_sockets() {
+    let _alone = alone();
+    require_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let library = libdray();
+    std::os::unix::fs::symlink(&library, dir.path().join("libdray.so")).unwrap();
+    std::os::unix::fs::symlink(&library, dir.path().join("libdray.so.0")).unwrap();
+    let program = dir.path().join("forward");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataplane/capi");
+    let compiled = Command::new("cc")
+        .args(["-O2", "-I"])
+        .args([source.join("include"), source.join("examples/forward.c")])
+        .arg(format!("-L{0}", dir.path().display()))
+        .arg(format!("-Wl,-rpath,{0}", dir.path().display()))
+        .args(["-ldray", "-o"])
+        .arg(&program)
+        .status();
+    assert!(compiled.unwrap().success());
+    let mut forward = Command::new(program);
+    forward.args(["raw:v1?batch=64", "raw:v2?batch=64"]);
+    exchange(forward, "libdray");
+}
+
+/// Returns the library's file, which `make test` has built and names; otherwise cargo builds it.
+fn libdray() -> PathBuf {
+    if let Some(built) = std::env::var_os("LIBDRAY") {
+        return built.into();
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../dataplane/capi/Cargo.toml");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--lib", "--manifest-path"])
+        .arg(manifest)
+        .status();
+    assert!(built.unwrap().success());
+    Path::new(DRAY).with_file_name("libdray.so")
+}
+
+/// Exchanges TCP and UDP between two kernels through a program that forwards frames.
+fn exchange(forward: Command, name: &str) {
+    let (hosts, _forward) = Hosts::joined_by(forward);
+    let pings = || {
+        let mut ping = Command::new("ping");
+        ping.args(["-q", "-c", "1", "-W", "1", "10.0.0.2"]).stdout(Stdio::null());
+        hosts.names[0].enter(|| ping.status()).unwrap().success()
+    };
+    assert!(common::eventually(pings), "{name}");
+    for to in ["10.0.0.2", "fd00::2"] {
+        kernels::transfer(hosts.names(), to.parse().unwrap(), 10 << 20);
+        kernels::datagrams(hosts.names(), to.parse().unwrap(), 45);
+        // One datagram: its checksum alone is partial.
+        kernels::datagrams(hosts.names(), to.parse().unwrap(), 1);
     }
 }
 

@@ -34,7 +34,11 @@ pub fn measure(
     let mut samples = Vec::new();
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !stop.load(Relaxed) && sender.write_all(&[7; 1 << 16]).is_ok() {}
+            while !stop.load(Relaxed) {
+                if sender.write_all(&[7; 1 << 16]).is_err() {
+                    break;
+                }
+            }
             let _ = sender.shutdown(std::net::Shutdown::Both);
         });
         scope.spawn(|| {
@@ -75,16 +79,17 @@ fn received() -> std::io::Result<u64> {
     Ok(numbers[0] - 14 * numbers[1])
 }
 
-/// Asserts that a connection gets at least 0.9 and, in any second, at most 1.05 of a rate. What a
-/// busy machine may cost is measured again; more than the rate is never right.
+/// Asserts that a connection gets at least 0.9 and, in any second, at most 1.05 of a rate. A busy
+/// machine may hold up a sender, or a worker, whose packets then leave late: what it has disturbed is
+/// measured again.
 #[track_caller]
 pub fn assert_rate(what: &str, rate: f64, mut measured: impl FnMut() -> Measured) {
     let mut seen = Vec::new();
-    let reached = (0..3).any(|_| {
+    let is_right = (0..3).any(|_| {
         let Measured { mean, most } = measured();
-        assert!(most <= 1.05 * rate, "{what}: {most} bits in a second");
-        seen.push(mean / rate);
-        mean >= 0.9 * rate
+        seen.push((mean / rate, most / rate));
+        mean >= 0.9 * rate && most <= 1.05 * rate
     });
-    assert!(reached, "{what}: {seen:?} of the rate");
+    println!("{what}: mean and most in a second, of the rate: {seen:.3?}");
+    assert!(is_right, "{what}: {seen:.3?} of the rate, in the mean and at most in a second");
 }

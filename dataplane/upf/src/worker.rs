@@ -193,6 +193,8 @@ pub(crate) fn run(
         }
     }
     for worker in workers {
+        // Early, so that none is lost for which the port has room.
+        worker.lane.release_later(u64::MAX);
         worker.lane.give_up();
         worker.lane.abandon();
         worker.count_losses();

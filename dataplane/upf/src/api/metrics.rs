@@ -66,7 +66,7 @@ fn of_threads(metrics: &mut Metrics, upf: &Upf) {
 
 fn of_directions(metrics: &mut Metrics, stats: &Stats) {
     let directions = || [("uplink", &stats.uplink), ("downlink", &stats.downlink)].into_iter();
-    let counters: [Counter; 15] = [
+    let counters: [Counter; 16] = [
         ("dray_upf_receive_packets", "Frames that arrived, including those dropped.", |c| {
             c.rx_packets
         }),
@@ -84,6 +84,7 @@ fn of_directions(metrics: &mut Metrics, stats: &Stats) {
             "Packets that had to wait for their session; each is forwarded or dropped later.",
             |c| c.buffering,
         ),
+        ("dray_upf_delayed_packets", "Packets that waited for a maximum bit rate.", |c| c.delayed),
         ("dray_upf_generated_packets", "Packets made by the UPF itself and transmitted.", |c| {
             c.generated
         }),

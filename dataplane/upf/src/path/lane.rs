@@ -56,9 +56,9 @@ pub(crate) struct Lane {
     /// Packets that wait for the Ethernet address of their next hop.
     pub(super) unresolved: Unresolved,
     later: Later,
-    /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and the
-    /// ticks from which they may leave.
-    waits: ArrayVec<(u16, u64), CHUNK>,
+    /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and their
+    /// sessions with the ticks from which they may leave.
+    waits: ArrayVec<(u16, (u32, u64)), CHUNK>,
     /// True while the packet in process was made here.
     pub(super) is_own: bool,
     /// Tick at which the egress port last took a packet.
@@ -143,9 +143,14 @@ fn count(counters: &mut Counters, frames: impl Iterator<Item = (usize, Sort)>, s
     }
 }
 
-/// Makes a packet wait until the tick `from`.
-fn keep((frame, sort): (&Frame<'_>, Sort), from: u64, later: &mut Later, counters: &mut Counters) {
-    match later.keep((frame, sort), from) {
+/// Makes a packet wait; `until` is its session, and the tick from which it may leave.
+fn keep(
+    (frame, sort): (&Frame<'_>, Sort),
+    until: (u32, u64),
+    later: &mut Later,
+    counters: &mut Counters,
+) {
+    match later.keep((frame, sort), until) {
         true => counters.delayed += u64::from(sort == Sort::Packet),
         false => drop_sort(counters, DropReason::Policed, sort),
     }
@@ -293,12 +298,13 @@ impl Lane {
     #[cold]
     pub(super) fn post(&mut self, hop: u16, message: &[u8]) {
         let mac = self.mac_of(hop);
-        let Self { to, worker, tap, unresolved, counters, .. } = self;
+        self.make_room(1);
+        let Self { to, worker, tap, held, unresolved, counters, moved, .. } = self;
         let message = Frame::from(message);
         match mac {
             Some(MacAddr(mac)) => {
                 let message = message.with_head(&mac, mac.len()..message.len());
-                counters.made(1, to.transmit(tap, *worker, &[message]));
+                send(&[message], |_| Sort::Own, (to, *worker, tap), held, counters, moved);
             }
             // Nobody is told of a packet that had to make room.
             None => {
@@ -307,7 +313,8 @@ impl Lane {
         }
     }
 
-    /// Transmits packets whose next hop has an Ethernet address now; returns true if there were any.
+    /// Transmits packets whose next hop has an Ethernet address now, while the egress port has room;
+    /// returns true if there were any.
     pub(super) fn release_resolved(&mut self) -> bool {
         let learned = self.to.neighbours.learned();
         if std::mem::replace(&mut self.unresolved.learned, learned) == learned {
@@ -318,7 +325,11 @@ impl Lane {
             while self.unresolved.is_awaited(hop)
                 && let Some(mac) = self.to.mac_of(hop)
             {
-                self.make_room(CHUNK);
+                if self.is_full() {
+                    // The others leave once the port has taken these: newer packets wait behind them.
+                    self.unresolved.learned = learned.wrapping_sub(1);
+                    return any;
+                }
                 let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
                 unresolved.release(hop, mac, |frames, sorts| {
                     let are_own = sorts.first() == Some(&Sort::Own);
@@ -350,6 +361,14 @@ impl Lane {
             });
         }
         any
+    }
+
+    /// Transmits the packets of a session that wait for their rate, before the session changes: newer
+    /// packets must not overtake them, nor the end marker of their tunnel.
+    pub(super) fn hurry(&mut self, slot: u32) {
+        if self.has_later() && self.later.hurry(slot) {
+            self.release_later(0);
+        }
     }
 
     /// Drops a packet that has waited for its next hop for too long; `None` if there is none. Returns its
@@ -412,9 +431,9 @@ impl Lane {
         for leaving in departures {
             match waits.iter().find(|(frame, _)| *frame == leaving.frame) {
                 None => ready.push(*leaving),
-                Some((_, from)) => {
+                Some((_, until)) => {
                     let frame = leaving.frame(&frames[usize::from(leaving.frame)], heads);
-                    keep((&frame, sort), *from, later, counters);
+                    keep((&frame, sort), *until, later, counters);
                 }
             }
         }
@@ -483,11 +502,11 @@ impl Lane {
             index if index < last => Sort::Part,
             _ => Sort::Packet,
         };
-        if let (Some((_, from)), None) = (self.waits.pop(), hop) {
+        if let (Some((_, until)), None) = (self.waits.pop(), hop) {
             let Self { pieces, later, counters, .. } = self;
             for (index, leaving) in leaving.iter().enumerate() {
                 let piece = leaving.frame(frame, pieces);
-                keep((&piece, sort(index)), from, later, counters);
+                keep((&piece, sort(index)), until, later, counters);
             }
             return true;
         }
@@ -597,14 +616,14 @@ impl Lane {
         };
         let from = session.admit(rule, packet, |report| tell(teller, session.seid, &report))?;
         if from > now {
-            self.must_wait(frame, from);
+            self.must_wait(frame, (slot, from));
         }
         Ok(())
     }
 
     #[cold]
-    fn must_wait(&mut self, frame: u16, from: u64) {
-        self.waits.push((frame, from));
+    fn must_wait(&mut self, frame: u16, until: (u32, u64)) {
+        self.waits.push((frame, until));
     }
 }
 

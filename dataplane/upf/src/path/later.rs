@@ -39,6 +39,8 @@ struct Waiting {
     room: u32,
     len: u32,
     sort: Sort,
+    /// Number of its session.
+    slot: u32,
 }
 
 impl Later {
@@ -72,8 +74,13 @@ impl Later {
         self.order.peek().map(|Reverse(first)| first.from)
     }
 
-    /// Keeps a copy of `frame` until the tick `from`; returns false if there is no room for it.
-    pub(super) fn keep(&mut self, (frame, sort): (&Frame<'_>, Sort), from: u64) -> bool {
+    /// Keeps a copy of `frame`, of the session `slot`, until the tick `from`; returns false if there is no
+    /// room for it.
+    pub(super) fn keep(
+        &mut self,
+        (frame, sort): (&Frame<'_>, Sort),
+        (slot, from): (u32, u64),
+    ) -> bool {
         if frame.len() > self.room || !self.has_room(1) {
             return false;
         }
@@ -83,9 +90,22 @@ impl Later {
         });
         let start = room as usize * self.room;
         let len = frame.copy_into(&mut self.bytes[start..start + frame.len()]) as u32;
-        self.order.push(Reverse(Waiting { from, number: self.count, room, len, sort }));
+        self.order.push(Reverse(Waiting { from, number: self.count, room, len, sort, slot }));
         self.count += 1;
         self.packets += u64::from(sort == Sort::Packet);
+        true
+    }
+
+    /// Lets all packets of a session leave at tick 0, in the order in which they came; returns false if
+    /// there are none.
+    pub(super) fn hurry(&mut self, slot: u32) -> bool {
+        if !self.order.iter().any(|Reverse(waiting)| waiting.slot == slot) {
+            return false;
+        }
+        let mut all = std::mem::take(&mut self.order).into_vec();
+        let of_session = all.iter_mut().filter(|Reverse(waiting)| waiting.slot == slot);
+        of_session.for_each(|Reverse(waiting)| waiting.from = 0);
+        self.order = all.into();
         true
     }
 
@@ -129,7 +149,7 @@ mod tests {
         let mut later = Later::new(1500);
         let order = [(7, 1), (5, 2), (7, 3), (6, 4), (5, 5)];
         for (from, number) in order {
-            assert!(later.keep((&Frame::from(&[number; 1514][..]), Sort::Packet), from));
+            assert!(later.keep((&Frame::from(&[number; 1514][..]), Sort::Packet), (0, from)));
         }
         assert_eq!(later.next(), Some(5));
         assert!(!later.release(4, |_, _| panic!("too early")));
@@ -144,16 +164,36 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_one_session_leave_early() {
+        let mut later = Later::new(1500);
+        for (slot, from, number) in [(1, 9, 1), (2, 7, 2), (1, 8, 3), (2, 6, 4)] {
+            let frame = [number; 60];
+            assert!(later.keep((&Frame::from(&frame[..]), Sort::Packet), (slot, from)));
+        }
+        assert!(!later.hurry(3) && later.hurry(1));
+        let mut left = Vec::new();
+        for now in [0, 9] {
+            later.release(now, |frames, _| {
+                left.extend(frames.iter().map(|frame| frame.bytes(&mut scratch())[0]));
+            });
+            assert_eq!(left.len(), if now == 0 { 2 } else { 4 });
+        }
+        assert_eq!(left, [1, 3, 4, 2]);
+    }
+
+    #[test]
     fn memory_is_bounded_and_used_again() {
         let mut later = Later::new(9000);
         let frame = [0; 9014];
         for _ in 0..3 {
             let part = (&Frame::from(&frame[..]), Sort::Part);
-            let kept = (0..10_000).take_while(|_| later.keep(part, 1)).count();
+            let kept = (0..10_000).take_while(|_| later.keep(part, (0, 1))).count();
             assert_eq!(kept, MEMORY / 9024);
             assert!(!later.has_room(1));
             while later.release(1, |_, _| {}) {}
         }
-        assert!(!later.keep((&Frame::from(&[0; 9018][..]), Sort::Part), 1) || later.room >= 9018);
+        assert!(
+            !later.keep((&Frame::from(&[0; 9018][..]), Sort::Part), (0, 1)) || later.room >= 9018
+        );
     }
 }

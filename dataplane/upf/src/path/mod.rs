@@ -72,6 +72,7 @@ impl State {
     }
 
     pub(crate) fn change(&mut self, lane: &mut Lane, change: &mut Change) {
+        lane.hurry(change.slot);
         match self {
             Self::Uplink(uplink) => uplink.change(lane, change),
             Self::Downlink(downlink) => downlink.change(lane, change),

@@ -18,7 +18,7 @@ use super::shaper::Released;
 use super::tally::Tally;
 use super::{Setting, View, patch};
 use crate::config::{Flow, Idle, Mode};
-use crate::counters::{Counters, DropReason};
+use crate::counters::Counters;
 
 /// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
@@ -195,6 +195,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 pace.woke();
             }
         }
+        self.flush(&View::default());
         self.tally.publish(self.view.all());
     }
 
@@ -266,7 +267,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             {
                 let (now, learner) = (clock::ticks(), &mut *learner);
                 moved.add(rate.release(*queue, now, |frames| {
-                    forward(view, setting, shared.number, port, frames, (learner, tally))
+                    let flow = setting.flow;
+                    forward(view, (setting, flow), shared.number, port, frames, (learner, tally))
                 }));
                 *has_frames = true;
             }
@@ -347,9 +349,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         for Mine { port, queue, .. } in mine.all().iter().filter(|mine| is_lost(&mine.port)) {
             let Some(rate) = &port.rate_in else { continue };
             rate.release(*queue, u64::MAX, |frames| {
-                let taken = forward(view, setting, number, port, frames, (learner, tally));
-                tally.dropped(port, DropReason::PolicedIn, &frames[taken..]);
-                frames.len()
+                let setting = (setting, Flow::Drop);
+                forward(view, setting, number, port, frames, (learner, tally))
             });
         }
         for port in view.all().filter(|port| is_lost(port)) {
@@ -406,17 +407,17 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     }
 }
 
-/// Moves `frames`, received on port `from`; returns how many are done with.
+/// Moves `frames`, received on port `from`; returns how many are done with. `flow` is for patch mode.
 fn forward(
     view: &View,
-    setting: &Setting,
+    (setting, flow): (&Setting, Flow),
     worker: usize,
     from: &OpenPort,
     frames: &[Frame<'_>],
     (learner, tally): (&mut Learner, &mut Tally),
 ) -> usize {
     match setting.mode {
-        Mode::Patch => patch::forward(view, setting.flow, worker, from, frames, tally),
+        Mode::Patch => patch::forward(view, flow, worker, from, frames, tally),
         Mode::Learning => {
             learner.forward(view, setting, worker, from, frames, tally);
             frames.len()

@@ -230,6 +230,10 @@ impl Receive for UnixReceive {
         self.socket.event()
     }
 
+    fn arm(&mut self, on: bool) -> bool {
+        self.socket.arm(on)
+    }
+
     fn set_wait(&mut self, wait: Wait) {
         self.socket.set_wait(wait);
     }

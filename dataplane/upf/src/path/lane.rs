@@ -609,9 +609,8 @@ impl Lane {
         let Self { direction, sharing, teller, sessions, later, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
-        // Room for the packets of a chunk, which are kept when it leaves, and for fragments.
         let packet = || {
-            let may_wait = later.has_room(4 * CHUNK);
+            let may_wait = later.may_wait(slot);
             Counting { accounts, slot, direction, len, now, sharing, may_wait }
         };
         let from = session.admit(rule, packet, |report| tell(teller, session.seid, &report))?;

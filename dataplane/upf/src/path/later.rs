@@ -26,6 +26,8 @@ pub(super) struct Later {
     /// Number of rooms that were ever used.
     used: u32,
     order: BinaryHeap<Reverse<Waiting>>,
+    /// Number of frames that wait, by session.
+    of: Vec<u32>,
     /// Number of frames that have ever waited: those with equal ticks leave in order.
     count: u64,
     /// Number of packets that were received, and wait.
@@ -54,6 +56,7 @@ impl Later {
             free: Vec::new(),
             used: 0,
             order: BinaryHeap::new(),
+            of: Vec::new(),
             count: 0,
             packets: 0,
         }
@@ -62,6 +65,15 @@ impl Later {
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.order.is_empty()
+    }
+
+    /// Returns true if packets of a session may wait: it has no more rooms than are free, so that one
+    /// session leaves room for others, and there is room for the packets of a chunk, which are kept
+    /// when it leaves, and for fragments.
+    #[inline]
+    pub(super) fn may_wait(&self, slot: u32) -> bool {
+        let free = (self.bytes.len() / self.room).saturating_sub(self.order.len() + 4 * CHUNK);
+        self.of.get(slot as usize).is_none_or(|count| (*count as usize) < free) && free > 0
     }
 
     /// Returns true if there is room for `count` more packets.
@@ -91,6 +103,10 @@ impl Later {
         let start = room as usize * self.room;
         let len = frame.copy_into(&mut self.bytes[start..start + frame.len()]) as u32;
         self.order.push(Reverse(Waiting { from, number: self.count, room, len, sort, slot }));
+        if self.of.len() <= slot as usize {
+            self.of.resize(slot as usize + 1, 0);
+        }
+        self.of[slot as usize] += 1;
         self.count += 1;
         self.packets += u64::from(sort == Sort::Packet);
         true
@@ -133,6 +149,7 @@ impl Later {
         send(&frames, &sorts);
         drop(frames);
         self.packets -= sorts.iter().filter(|sort| **sort == Sort::Packet).count() as u64;
+        due.iter().for_each(|waiting| self.of[waiting.slot as usize] -= 1);
         self.free.extend(due.iter().map(|waiting| waiting.room));
         true
     }
@@ -179,6 +196,19 @@ mod tests {
             assert_eq!(left.len(), if now == 0 { 2 } else { 4 });
         }
         assert_eq!(left, [1, 3, 4, 2]);
+    }
+
+    #[test]
+    fn one_session_leaves_room_for_others() {
+        let mut later = Later::new(1500);
+        let frame = [0; 60];
+        let frame = (&Frame::from(&frame[..]), Sort::Packet);
+        let count = (0..100_000).take_while(|_| later.may_wait(7) && later.keep(frame, (7, 1)));
+        let (count, all) = (count.count(), later.bytes.len() / later.room);
+        assert!((all / 2 - 4 * CHUNK..=all / 2).contains(&count), "{count} of {all}");
+        assert!(later.may_wait(8) && later.may_wait(3) && !later.may_wait(7));
+        while later.release(1, |_, _| {}) {}
+        assert!(later.may_wait(7));
     }
 
     #[test]

@@ -333,20 +333,50 @@ fn confined_switch_serves_reconnecting_peers() {
     assert_eq!(status, Some(0), "{stderr}");
 }
 
-/// Starts the switch on a kernel where `call` fails.
-fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<i32>, String) {
-    let arguments: Vec<_> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-    let run = move || {
+/// Runs `work`, with programs that it starts, on a kernel where `call` fails.
+fn without<T: Send>(call: libc::c_long, errno: u32, work: impl FnOnce() -> T + Send) -> T {
+    let run = || {
         let arch = std::env::consts::ARCH.try_into().expect("known");
         let rules = BTreeMap::from([(call, Vec::new())]);
         let (others, this) = (SeccompAction::Allow, SeccompAction::Errno(errno));
         let filter = SeccompFilter::new(rules, others, this, arch).expect("a filter");
         let program: BpfProgram = filter.try_into().expect("a program");
         apply_filter(&program).expect("a kernel with filters");
-        end(start(common::command().args(arguments)))
+        work()
     };
     // A filter applies to a thread and its children.
-    thread::spawn(run).join().expect("no panic")
+    thread::scope(|scope| scope.spawn(run).join().expect("no panic"))
+}
+
+/// Starts the switch on a kernel where `call` fails.
+fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<i32>, String) {
+    without(call, errno, || end(start(common::command().args(arguments))))
+}
+
+/// As in a container with the capability SYS_ADMIN and the usual filter of its runtime.
+#[test]
+fn refused_root_directory_hides_no_sockets() {
+    require_root!();
+    let _alone = alone();
+    let folder = folder();
+    let control = at(&folder, "control");
+    let arguments = ["switch", "--control", &control, "--port", "a=null:"];
+    let (status, stderr) = without(libc::SYS_pivot_root, libc::EPERM as u32, || {
+        let child = start(common::command().args(arguments));
+        assert!(eventually(|| common::listens(&control)));
+        let port = format!("vhost:{}", at(&folder, "b"));
+        common::success(&["switch", "add-port", "b", &port, "--control", &control]);
+        assert!(folder.path().join("b").exists(), "the socket is in another directory");
+        // Its namespace has no further mounts.
+        let mounts = |process: &str| {
+            let text = fs::read_to_string(format!("/proc/{process}/mountinfo"));
+            text.expect("a process").lines().count()
+        };
+        assert_eq!(mounts(&child.0.id().to_string()), mounts("self"));
+        terminate(child)
+    });
+    assert_eq!(status, Some(0), "{stderr}");
+    assert!(stderr.contains("pivot_root"), "{stderr}");
 }
 
 #[test]

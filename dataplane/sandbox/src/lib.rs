@@ -81,9 +81,9 @@ pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
         let directories: Vec<_> = sockets.iter().chain(peers).chain(readable).copied().collect();
         all_in_sight = match root::confine(&directories) {
             Ok(()) => None,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Some(format!("without the capability SYS_ADMIN: {error}"))
-            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(format!(
+                "a mount namespace needs the capability SYS_ADMIN, and pivot_root: {error}"
+            )),
             Err(error) => return Err(SandboxError::Root(error)),
         };
     }

@@ -43,7 +43,8 @@ struct Plan {
 /// only `directories` exist, at their paths, and the process itself in `/proc/self`.
 ///
 /// # Errors
-/// `EPERM` without the capability for mount namespaces: then nothing has changed.
+/// `EPERM` without the capability for mount namespaces, or if a filter of system calls forbids it: then
+/// all directories stay where they were.
 pub(crate) fn confine(directories: &[&Path]) -> io::Result<()> {
     let current = env::current_dir()?;
     let plan = Plan::of(directories, &current)?;
@@ -78,28 +79,47 @@ pub(crate) fn confine(directories: &[&Path]) -> io::Result<()> {
     // It must be attached somewhere before it can become the root directory.
     let anywhere = plan.mounted.first().map_or(Path::new("/proc"), PathBuf::as_path);
     attach(&root, CWD, anywhere)?;
-    fchdir(&root)?;
-    for path in &plan.folders {
-        make_folder(&root, path)?;
+    let pivoted = fill(&root, &plan, &trees, process.as_ref()).and_then(|()| {
+        fchdir(&root)?;
+        // The old root directory is mounted over the new one, and then let go of (pivot_root(2)).
+        Ok(pivot_root(".", ".")?)
+    });
+    if let Err(error) = pivoted {
+        // It hides what is there. The seccomp filters of container runtimes have no pivot_root.
+        unmount(anywhere, UnmountFlags::DETACH)
+            .and_then(|()| chdir(&current))
+            .map_err(|errno| io::Error::other(format!("{error}, and then: {errno}")))?;
+        return Err(error);
     }
-    for (path, target) in &plan.links {
-        symlinkat(target, &root, relative(path)).map_err(|errno| named(path, errno))?;
-    }
-    for (path, tree) in &trees {
-        attach(tree, &root, relative(path))?;
-    }
-    if let Some(process) = process {
-        for path in ["/proc", "/proc/self"] {
-            make_folder(&root, Path::new(path))?;
-        }
-        attach(&process, &root, Path::new("proc/self"))?;
-    }
-    // The old root directory is mounted over the new one, and then let go of (pivot_root(2)).
-    pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     chdir("/")?;
     chdir(&current)?;
     held.map_or(Ok(()), HeldDirectories::open_anew)
+}
+
+/// Makes what is planned in the new root directory.
+fn fill(
+    root: &OwnedFd,
+    plan: &Plan,
+    trees: &[(&Path, OwnedFd)],
+    process: Option<&OwnedFd>,
+) -> io::Result<()> {
+    for path in &plan.folders {
+        make_folder(root, path)?;
+    }
+    for (path, target) in &plan.links {
+        symlinkat(target, root, relative(path)).map_err(|errno| named(path, errno))?;
+    }
+    for (path, tree) in trees {
+        attach(tree, root, relative(path))?;
+    }
+    if let Some(process) = process {
+        for path in ["/proc", "/proc/self"] {
+            make_folder(root, Path::new(path))?;
+        }
+        attach(process, root, Path::new("proc/self"))?;
+    }
+    Ok(())
 }
 
 /// Creates an empty, detached file system.

@@ -130,16 +130,16 @@ impl Place {
             created => return created,
         };
         let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(file);
-        }
         let is_own = stat.st_uid == geteuid().as_raw() && stat.st_nlink == 1;
         if !is_own && !is_private(&fstat(&self.directory)?) {
             let what = "it belongs to another user, or has a second name, where others may write; \
                         give another name";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        file.set_len(0)?;
+        // A pipe or a device has no length.
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+            file.set_len(0)?;
+        }
         Ok(file)
     }
 
@@ -279,6 +279,21 @@ mod tests {
         assert_eq!(fs::read(at("open")).unwrap(), b"x");
         symlink("loop", at("loop")).unwrap();
         assert!(Place::target(&at("loop")).is_err());
+    }
+
+    #[test]
+    fn content_goes_to_no_pipe_of_another_user() {
+        use rustix::fs::{CWD, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        set_mode(folder.path(), 0o1777);
+        Place::target(&pipe).unwrap().create(0o600).unwrap();
+        if geteuid().is_root() {
+            chown(&pipe, Some(STRANGER), None).unwrap();
+            assert!(why(Place::target(&pipe).unwrap().create(0o600)).contains("another user"));
+        }
     }
 
     #[test]

@@ -131,10 +131,7 @@ impl SocketFile {
         let rights = access.rights()?;
         remove_stale(place, kind)?;
         let address = SocketAddrUnix::new(place.address())?;
-        match rights {
-            Some(rights) => bind_with(socket, &address, rights.mode)?,
-            None => bind(socket, &address)?,
-        }
+        bind_with(socket, &address, rights.map(|rights| rights.mode))?;
         let file = place.open_path()?;
         let own = Own::note(Identity::from(&fstat(&file)?));
         let bound = Self { path: place.path().to_owned(), own };
@@ -146,11 +143,12 @@ impl SocketFile {
     }
 }
 
-/// Binds a socket whose file has this mode from the start: by its path it could belong to another file
-/// a moment later.
-fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: u32) -> io::Result<()> {
+/// Binds a socket whose file has this mode, or that of the umask, from the start: by its path it could
+/// belong to another file a moment later.
+fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> io::Result<()> {
     static UMASK: Mutex<()> = Mutex::new(());
     let _one = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mode) = mode else { return Ok(bind(socket, address)?) };
     // The file gets the mode of the socket, less the umask, which is the whole process's.
     fchmod(socket, Mode::from_raw_mode(mode))?;
     let before = umask(Mode::empty());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dray_daemon::FOLDER;
+use dray_daemon::{FOLDER, Place};
 use dray_port::PortUri;
 use dray_sandbox::{Needs, SandboxError};
 
@@ -39,8 +39,8 @@ impl Sandbox {
         let names = || ports.iter().filter_map(|port| port.peer_socket());
         let usual = Some(Path::new(FOLDER));
         let sockets = ports.iter().filter_map(|port| port.socket_directory()).chain(usual);
-        // A missing directory is reported by the port itself.
-        let existing = |directory: &&Path| directory.is_dir();
+        // The port itself reports a directory that is missing, or behind a link that a peer may have made.
+        let existing = |directory: &&Path| Place::shared(&directory.join("socket")).is_ok();
         let needs = Needs {
             sockets: [folder_of(control)].into_iter().chain(sockets.filter(existing)).collect(),
             peers: names().filter_map(|name| name.path().map(folder_of)).filter(existing).collect(),

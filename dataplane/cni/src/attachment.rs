@@ -172,6 +172,14 @@ impl Attachment {
         added.map(drop).map_err(|error| switch_error(&error))
     }
 
+    /// Passes the port to the switch again. Its address was free when it was added first: what the switch
+    /// has learned since it started again does not keep the container from it.
+    pub(crate) fn restore_port(&self, descriptors: &[OwnedFd]) -> Result<(), CniError> {
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let added = self.client().force_port_with(&self.port, &descriptors);
+        added.map(drop).map_err(|error| switch_error(&error))
+    }
+
     /// Returns true if the switch has the port.
     pub(crate) fn has_port(&self) -> Result<bool, ClientError> {
         match self.client().port(&self.port.name) {

@@ -58,7 +58,7 @@ pub fn restore(store: &Store, control: &Path) -> Restored {
     let Restored { added, problems } = &mut restored;
     each(store, control, problems, |attachment, _lock| {
         if !attachment.has_port().map_err(|error| switch_error(&error))? {
-            attachment.add_port(&attachment.open(&store.ends())?)?;
+            attachment.restore_port(&attachment.open(&store.ends())?)?;
             added.push(attachment.port.clone());
         }
         Ok(())

@@ -116,8 +116,7 @@ impl AsFd for BoundSocket {
 
 impl SocketFile {
     /// Takes the file of a socket that another process has bound, and hands over.
-    pub fn inherit(path: &Path) -> io::Result<Self> {
-        let place = Place::of(path)?;
+    pub fn inherit(place: Place) -> io::Result<Self> {
         let own = Own::note(Identity::from(&place.stat()?));
         Ok(Self { path: path.to_owned(), own })
     }

@@ -102,8 +102,8 @@ impl Handed {
         if let (Self::Listener(listener), true) = (&mut self, is_own) {
             match name {
                 SocketName::File(path) => {
-                    let file = SocketFile::inherit(path).map_err(|error| ("socket", error))?;
-                    listener.file = Some(file);
+                    let file = Place::shared(path).and_then(SocketFile::inherit);
+                    listener.file = Some(file.map_err(|error| ("socket", error))?);
                 }
                 SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),
             }

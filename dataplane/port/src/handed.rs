@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use dray_daemon::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 
 use crate::scheme::Failed;
@@ -125,7 +126,7 @@ pub(crate) fn prepare(
             .map_err(|error| ("socket", error))?,
         (SocketName::File(path), true) => {
             let place = Place::shared(path).map_err(|error| ("directory", error))?;
-            place.into_directory()
+            alone(place.into_directory())
         }
         (SocketName::File(_), false) => {
             let what = "a socket with a file is not one of a network namespace; give @NAME";
@@ -137,6 +138,15 @@ pub(crate) fn prepare(
         }
     };
     Ok(vec![descriptor])
+}
+
+/// Returns the same directory without a way up: `..` would lead whoever gets it to all that is above, in
+/// the mount namespace of this process. Without the right to copy a mount, returns it as it is.
+fn alone(directory: OwnedFd) -> OwnedFd {
+    let flags = OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(&directory, "", flags).unwrap_or(directory)
 }
 
 /// Returns the only one of `descriptors`.
@@ -257,6 +267,20 @@ mod tests {
         let listener = UnixListener::bind(own.join("s")).unwrap();
         let _stream = connect("s").unwrap();
         listener.accept().unwrap();
+    }
+
+    #[test]
+    fn directory_of_peer_leads_nowhere_else() {
+        use rustix::fs::{Mode, openat};
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s").into();
+        let directory = prepare(&path, SocketType::STREAM, true).unwrap().remove(0);
+        let above = openat(&directory, "..", OFlags::PATH, Mode::empty()).unwrap();
+        let id = |file: &OwnedFd| fstat(file).map(|stat| (stat.st_dev, stat.st_ino)).unwrap();
+        assert_eq!(id(&above), id(&directory));
     }
 
     #[test]

@@ -116,9 +116,9 @@ impl AsFd for BoundSocket {
 
 impl SocketFile {
     /// Takes the file of a socket that another process has bound, and hands over.
-    pub fn inherit(place: Place) -> io::Result<Self> {
+    pub fn inherit(place: &Place) -> io::Result<Self> {
         let own = Own::note(Identity::from(&place.stat()?));
-        Ok(Self { path: path.to_owned(), own })
+        Ok(Self { path: place.path().to_owned(), own })
     }
 
     fn bind(

@@ -112,7 +112,8 @@ impl ControlSocket {
     pub fn inherit(path: &Path, socket: OwnedFd) -> Result<Self, SocketError> {
         let error =
             |error: io::Error| SocketError { path: path.to_owned(), what: error.to_string() };
-        let file = Some(Place::of(path).and_then(SocketFile::inherit).map_err(error)?);
+        let file =
+            Some(Place::of(path).and_then(|place| SocketFile::inherit(&place)).map_err(error)?);
         Ok(Self(BoundSocket { socket, file, name: None }))
     }
 

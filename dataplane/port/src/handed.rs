@@ -103,7 +103,7 @@ impl Handed {
         if let (Self::Listener(listener), true) = (&mut self, is_own) {
             match name {
                 SocketName::File(path) => {
-                    let file = Place::shared(path).and_then(SocketFile::inherit);
+                    let file = Place::shared(path).and_then(|place| SocketFile::inherit(&place));
                     listener.file = Some(file.map_err(|error| ("socket", error))?);
                 }
                 SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),

@@ -116,11 +116,15 @@ fn refilled(kbps: usize, began: Instant) -> usize {
 /// Returns the packets that have waited for their rate, once all have left.
 fn waited(ends: &mut Ends) -> usize {
     let (began, mut seen) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_millis(300) {
+    loop {
+        // Looked at before the run: a busy machine may take all of that time between two of them.
+        let is_last = began.elapsed() >= Duration::from_millis(300);
         ends.run();
         seen += ends.n3.received().len() + ends.n6.received().len();
+        if is_last {
+            return seen;
+        }
     }
-    seen
 }
 
 /// Packets beyond the rate and a burst wait, or are dropped; those that are dropped do not count as
@@ -143,7 +147,9 @@ fn rate_limit_polices_only_its_session() {
     // 16 KiB.
     assert!((15..18 + refilled).contains(&waited), "{waited}");
     passed += waited;
-    assert_eq!(ends.upf.uplink().delayed, waited as u64);
+    // Some may have left among the first.
+    let delayed = ends.upf.uplink().delayed as usize;
+    assert!((waited..=waited + refilled).contains(&delayed), "{delayed}, {waited}");
     ends.assert_drops(&ends.upf.uplink(), &[(DropReason::Policed, 100 - passed as u64)]);
     assert_eq!(ends.upf.session(1).unwrap().usage[0].counted.uplink_packets, passed as u64);
     let other = udp("10.45.0.2", SERVER, (5000, 80), &[0; 972]);

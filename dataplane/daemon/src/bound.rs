@@ -215,7 +215,7 @@ pub(crate) fn missing(path: &Path, error: io::Error) -> io::Error {
 }
 
 impl Place {
-    /// Opens the file of a peer's socket, for [`path_of`]; refuses any other file, and, in a daemon, a
+    /// Opens the file of a peer's socket, for its address; refuses any other file, and, in a daemon, a
     /// socket of this process.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         let file = self.open_path()?;

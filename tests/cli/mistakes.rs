@@ -137,7 +137,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "switch a=raw:eth0,valn=10",
         "invalid value 'a=raw:eth0,valn=10' for '[NAME=URI]...': unknown key \"valn\": did you mean \
          vlan? a port takes vlan, trunk, native, group, pair, mirror, mac, spoof_check, rate_in, \
-         rate_out, storm, burst",
+         rate_out, storm, reserved, burst",
     ),
     (
         "switch --mode ptach",
@@ -267,7 +267,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "receive --port virtio:nosuch/a.sock",
         "port virtio:nosuch/a.sock: connect: no such directory: nosuch",
     ),
-    ("ping --port memif:notes.txt", "port memif:notes.txt: connect: notes.txt is not a socket"),
+    (
+        "ping --port memif:notes.txt",
+        "port memif:notes.txt: connect: notes.txt is not a socket but a regular file",
+    ),
     (
         "echo --port vhost:notes.txt",
         "port vhost:notes.txt: socket: this path exists and is not a socket",

@@ -13,7 +13,7 @@ use dray_wire::{MacAddr, ip};
 
 use crate::config::{ConfigError, InterfaceConfig, Prefix};
 use crate::counters::{Counters, DropReason, Sent};
-use crate::neighbours::{HOPS_MAX, Neighbours};
+use crate::neighbours::{HOPS_MAX, Neighbours, Question};
 
 /// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
 pub(crate) struct Interface {
@@ -240,16 +240,21 @@ impl Interface {
         self.neighbours.is_silent(hop)
     }
 
-    /// Returns frames that ask for the neighbours that are due.
-    pub(crate) fn questions(&self) -> Vec<Vec<u8>> {
-        let questions = self.neighbours.questions().into_iter();
-        questions.filter_map(|(address, mac)| self.question(address, mac)).collect()
-    }
-
-    /// Returns the frame to send at once when a packet has to wait for a hop, if there is one.
-    pub(crate) fn question_for(&self, hop: u16) -> Option<Vec<u8>> {
-        let (address, mac) = self.neighbours.question_for(hop)?;
-        self.question(address, mac)
+    /// Asks a question on the queue of a worker.
+    #[cold]
+    pub(crate) fn ask(
+        &self,
+        (address, mac): Question,
+        (worker, tap): (usize, &Tap),
+        counters: &mut Counters,
+    ) {
+        let Some(question) = self.question(address, mac) else { return };
+        let sent = self.transmit(tap, worker, &[Frame::from(&question[..])]);
+        counters.made(1, sent);
+        // Without a peer, a neighbour may well count as silent.
+        if sent.taken == 0 && self.is_ready(worker) {
+            self.neighbours.take_back(address);
+        }
     }
 
     /// Notes a frame that has arrived: if it is an IP packet from a silent neighbour's address, the

@@ -88,22 +88,21 @@ impl Meter<'_> {
     }
 
     /// Returns the tick to which the length of a packet at `now` is added to get the next `due`;
-    /// `None` if the packet exceeds the rate, and would have to wait for too long if it `may_wait`.
+    /// `None` if the packet exceeds the rate.
     #[inline(always)]
-    fn start(&self, due: u64, now: u64, may_wait: bool) -> Option<u64> {
+    fn start(&self, due: u64, now: u64) -> Option<u64> {
         let latest = now + self.burst.load(Relaxed);
-        if due <= latest { Some(due.max(now)) } else { self.late(due, latest, now, may_wait) }
+        if due <= latest {
+            return Some(due.max(now));
+        }
+        // No packet waits that long: `due` was set at another rate.
+        (due - latest > self.patience() + self.ticks(1 << 16)).then_some(now)
     }
 
+    /// Returns the maximum time that a packet waits, in ticks.
     #[cold]
-    fn late(&self, due: u64, latest: u64, now: u64, may_wait: bool) -> Option<u64> {
-        let patience = clock::to_ticks(PATIENCE).max(self.ticks(PATIENCE_LEAST as usize));
-        let wait = due - latest;
-        // No packet is that long: `due` was set at another rate.
-        if wait > patience + self.ticks(1 << 16) {
-            return Some(now);
-        }
-        (may_wait && wait <= patience).then_some(due)
+    fn patience(&self) -> u64 {
+        clock::to_ticks(PATIENCE).max(self.ticks(PATIENCE_LEAST as usize))
     }
 
     /// Returns the time that `bytes` take at the rate, in ticks.
@@ -114,43 +113,46 @@ impl Meter<'_> {
 
     /// Returns true if a packet may pass at the tick `now`.
     pub(crate) fn conforms(&self, now: u64) -> bool {
-        self.start(self.due.load(Relaxed), now, false).is_some()
+        self.start(self.due.load(Relaxed), now).is_some()
     }
 
     /// Returns true, and counts the packet, if a packet of `bytes` may pass at the tick `now`.
     #[inline(always)]
     pub(crate) fn pass(&self, now: u64, bytes: usize, sharing: Sharing) -> bool {
-        self.reserve(now, bytes, sharing, false).is_some()
+        self.move_on(bytes, sharing, |due| self.start(due, now)).is_some()
     }
 
-    /// Counts a packet of `bytes` at the tick `now`; returns the tick from which it may pass, which is
-    /// later than `now` only if it `may_wait`. `None` if the packet is not to pass.
+    /// Counts a packet of `bytes` at the tick `now`, and returns the tick from which it may pass; `None`
+    /// if it would have to wait for too long.
+    pub(crate) fn reserve(&self, now: u64, bytes: usize, sharing: Sharing) -> Option<u64> {
+        let burst = self.burst.load(Relaxed);
+        let latest = now + burst + self.patience();
+        let start = |due| self.start(due, now).or((due <= latest).then_some(due));
+        self.move_on(bytes, sharing, start).map(|start| start.saturating_sub(burst).max(now))
+    }
+
+    /// Adds the length of a packet to the tick that `start` returns for the current `due`, if it returns
+    /// one.
     #[inline(always)]
-    pub(crate) fn reserve(
+    fn move_on(
         &self,
-        now: u64,
         bytes: usize,
         sharing: Sharing,
-        may_wait: bool,
+        start: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         let ticks = self.ticks(bytes);
-        let start = match sharing {
+        match sharing {
             Sharing::Alone => {
-                let start = self.start(self.due.load(Relaxed), now, may_wait)?;
+                let start = start(self.due.load(Relaxed))?;
                 self.due.store(start + ticks, Relaxed);
-                start
+                Some(start)
             }
             Sharing::Shared => {
-                let mut from = 0;
-                let next = |due| {
-                    from = self.start(due, now, may_wait)?;
-                    Some(from + ticks)
-                };
-                self.due.fetch_update(Relaxed, Relaxed, next).ok()?;
-                from
+                let next = |due| start(due).map(|start| start + ticks);
+                let before = self.due.fetch_update(Relaxed, Relaxed, next).ok()?;
+                start(before)
             }
-        };
-        Some(start.saturating_sub(self.burst.load(Relaxed)))
+        }
     }
 
     /// Undoes the counting of a packet of `bytes` that another limit stopped.
@@ -215,7 +217,7 @@ mod tests {
                 now += draw(if is_silent { second / 5 } else { usual });
                 for _ in 0..draw(8) {
                     let bytes = 28 + draw(longest - 27);
-                    if let Some(from) = meter.reserve(now, bytes as usize, Sharing::Alone, true) {
+                    if let Some(from) = meter.reserve(now, bytes as usize, Sharing::Alone) {
                         let at = from.max(now);
                         assert!(sent.last().is_none_or(|(last, _)| at >= *last));
                         assert!(at - now <= second * 14 / 100, "{kbps}");

@@ -357,13 +357,25 @@ impl Neighbours {
 
     /// Counts a question and returns it.
     fn ask(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Question {
+        if neighbour.asked >= QUESTIONS {
+            self.words.words()[usize::from(number)].store(SILENT, Relaxed);
+        }
         neighbour.asked = neighbour.asked.saturating_add(1);
         neighbour.last = Some(round);
         neighbour.next = round + pause(neighbour.asked);
-        if neighbour.asked > QUESTIONS {
-            self.words.words()[usize::from(number)].store(SILENT, Relaxed);
-        }
         (neighbour.address, self.mac_of(number))
+    }
+
+    /// Takes back a question for which the port had no room: the next round has it again, and the
+    /// neighbour has no reply to give.
+    pub(crate) fn take_back(&self, address: IpAddr) {
+        let mut state = lock(&self.state);
+        let State { numbers, neighbours, round, .. } = &mut *state;
+        if let Some(number) = numbers.get(&address) {
+            let neighbour = &mut neighbours[usize::from(*number)];
+            neighbour.asked = neighbour.asked.saturating_sub(1);
+            (neighbour.last, neighbour.next) = (None, *round + 1);
+        }
     }
 
     /// Has all questions without a reply asked in the next round, as if they were new: a peer has
@@ -437,8 +449,10 @@ impl AsFd for Neighbours {
 /// Returns the Ethernet address of a neighbour, if it is known.
 #[inline(always)]
 fn mac(words: &SharedWords, number: usize) -> Option<MacAddr> {
-    let [0, 0, mac @ ..] = words.words()[number].load(Relaxed).to_be_bytes() else { return None };
-    (mac != [0; 6]).then_some(MacAddr(mac))
+    let word = words.words()[number].load(Relaxed);
+    let [_, _, mac @ ..] = word.to_be_bytes();
+    // Neither 0 nor `SILENT`.
+    (word.wrapping_sub(1) < SILENT - 1).then_some(MacAddr(mac))
 }
 
 /// Returns the IP address of a neighbour.
@@ -477,6 +491,27 @@ mod tests {
         neighbours.answer(address, MacAddr::local(1)).unwrap();
         assert_eq!(neighbours.mac_of(number), Some(MacAddr::local(1)));
         assert_eq!(rounds_to_question(&neighbours), CONFIRM);
+    }
+
+    #[test]
+    fn question_without_room_in_the_port_makes_no_neighbour_silent() {
+        let [open, known] = ["10.0.3.2", "10.0.3.3"].map(|text| text.parse().unwrap());
+        let (neighbours, number) = unknown(open);
+        let other = neighbours.number(known).unwrap();
+        neighbours.questions();
+        neighbours.answer(known, MacAddr::local(1)).unwrap();
+        let mut asked = [0; 2];
+        for _ in 0..3 * CONFIRM {
+            for (address, _) in neighbours.questions() {
+                asked[usize::from(address == known)] += 1;
+                neighbours.take_back(address);
+            }
+        }
+        assert!(asked[0] >= 3 * CONFIRM - 1 && asked[1] >= 2 * CONFIRM - 1, "{asked:?}");
+        assert!(!neighbours.is_silent(number));
+        assert_eq!(neighbours.mac_of(other), Some(MacAddr::local(1)));
+        (0..7 * HALF_SECOND).for_each(|_| _ = neighbours.questions());
+        assert!(neighbours.is_silent(number), "asked without a reply");
     }
 
     /// Bounds the questions, and so the time that a claim of another station has to wait.

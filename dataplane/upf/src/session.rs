@@ -155,8 +155,6 @@ pub(crate) struct Counting<'a> {
     /// Current tick.
     pub(crate) now: u64,
     pub(crate) sharing: Sharing,
-    /// True if it may wait for its rate.
-    pub(crate) may_wait: bool,
 }
 
 /// A usage report.
@@ -177,6 +175,12 @@ impl Report {
         let Self { urr, due, counted } = *self;
         Event::Usage { seid, urr, quota: due == Due::Quota, counted }
     }
+}
+
+/// Returns the numbers in a rule's list.
+#[inline(always)]
+fn listed(list: [u8; LISTED]) -> impl Iterator<Item = u8> {
+    list.into_iter().take_while(|number| *number != END)
 }
 
 impl Session {
@@ -287,20 +291,19 @@ impl Session {
     }
 
     /// Checks a packet against the limits of `rule` and counts it if it passes; calls `report` for
-    /// each report that is due. `packet` is called only if there are limits. Returns the tick from
-    /// which the packet may leave.
+    /// each report that is due. `packet` is called only if there are limits.
     #[inline(always)]
     pub(crate) fn admit<'a>(
         &self,
         rule: &Rule,
         packet: impl FnOnce() -> Counting<'a>,
         report: impl FnMut(Report),
-    ) -> Result<u64, DropReason> {
+    ) -> Result<(), DropReason> {
         if !rule.open {
             return Err(DropReason::GateClosed);
         }
         if rule.usages[0] == END && rule.meters[0] == END {
-            return Ok(0);
+            return Ok(());
         }
         self.count(rule, packet(), report)
     }
@@ -310,39 +313,75 @@ impl Session {
         &self,
         rule: &Rule,
         packet: Counting<'_>,
-        mut report: impl FnMut(Report),
+        report: impl FnMut(Report),
+    ) -> Result<(), DropReason> {
+        let Counting { len, now, sharing, .. } = packet;
+        self.check_quotas(rule, packet)?;
+        // The packet must pass all limits; otherwise none of them counts it.
+        for (before, number) in listed(rule.meters).enumerate() {
+            let account = self.account(packet, number);
+            if !account.is_none_or(|account| account.meter.pass(now, len, sharing)) {
+                return self.exceed(&rule.meters[..before], packet);
+            }
+        }
+        self.count_usage(rule, packet, report);
+        Ok(())
+    }
+
+    /// Does the same as [`admit`](Self::admit) for a packet that exceeds a rate of `rule`, and may wait
+    /// for it. Returns the tick from which the packet may leave.
+    #[cold]
+    pub(crate) fn admit_later(
+        &self,
+        rule: &Rule,
+        packet: Counting<'_>,
+        report: impl FnMut(Report),
     ) -> Result<u64, DropReason> {
-        let Counting { len, now, sharing, may_wait, .. } = packet;
-        let listed = |list: [u8; LISTED]| list.into_iter().take_while(|number| *number != END);
-        let account = |number| self.account(packet, number);
+        let Counting { len, now, sharing, .. } = packet;
+        self.check_quotas(rule, packet)?;
+        let mut from = now;
+        for (before, number) in listed(rule.meters).enumerate() {
+            let Some(account) = self.account(packet, number) else { continue };
+            match account.meter.reserve(now, len, sharing) {
+                Some(tick) => from = tick.max(from),
+                None => self.exceed(&rule.meters[..before], packet)?,
+            }
+        }
+        self.count_usage(rule, packet, report);
+        Ok(from)
+    }
+
+    #[inline(always)]
+    fn check_quotas(&self, rule: &Rule, packet: Counting<'_>) -> Result<(), DropReason> {
         for number in listed(rule.usages) {
-            let is_free = account(number).is_none_or(|account| account.counter.is_free());
+            let account = self.account(packet, number);
+            let is_free = account.is_none_or(|account| account.counter.is_free());
             if !is_free && !self.allow(number, packet) {
                 return Err(DropReason::Quota);
             }
         }
-        // The packet must pass all limits; otherwise none of them counts it.
-        let mut from = 0;
-        for (before, number) in listed(rule.meters).enumerate() {
-            let Some(account) = account(number) else { continue };
-            match account.meter.reserve(now, len, sharing, may_wait) {
-                Some(tick) => from = tick.max(from),
-                None => {
-                    let before = &rule.meters[..before];
-                    let passed = before.iter().filter_map(|number| self.account(packet, *number));
-                    passed.for_each(|account| account.meter.give_back(len));
-                    return Err(DropReason::Policed);
-                }
-            }
-        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn count_usage(&self, rule: &Rule, packet: Counting<'_>, mut report: impl FnMut(Report)) {
         for number in listed(rule.usages) {
-            if !account(number).is_none_or(|account| account.counter.count(len, sharing))
+            let account = self.account(packet, number);
+            let count = |account: Account<'_>| account.counter.count(packet.len, packet.sharing);
+            if !account.is_none_or(count)
                 && let Some(due) = self.due(number, packet)
             {
                 report(due);
             }
         }
-        Ok(from)
+    }
+
+    /// Undoes the counting of a packet, which exceeds a rate, by `meters` before.
+    #[cold]
+    fn exceed(&self, meters: &[u8], packet: Counting<'_>) -> Result<(), DropReason> {
+        let passed = meters.iter().filter_map(|number| self.account(packet, *number));
+        passed.for_each(|account| account.meter.give_back(packet.len));
+        Err(DropReason::Policed)
     }
 
     fn limited(&self, account: u8) -> Option<&Limited> {
@@ -402,15 +441,7 @@ mod tests {
     }
 
     fn passes(accounts: &Accounts, slot: u32, now: u64, len: usize, sharing: Sharing) -> bool {
-        let packet = Counting {
-            accounts,
-            slot,
-            direction: Direction::Uplink,
-            len,
-            now,
-            sharing,
-            may_wait: false,
-        };
+        let packet = Counting { accounts, slot, direction: Direction::Uplink, len, now, sharing };
         Session::default().admit(&RULE, || packet, |_| {}).is_ok()
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
-use dray_port::{Frame, LinkState, LinkStatus, Port, Receive, clock};
+use dray_port::{LinkState, LinkStatus, Port, Receive, clock};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu;
@@ -473,9 +473,8 @@ impl Upf {
         self.forget_neighbours();
         for (interface, direction) in self.senders() {
             let mut counters = Counters::default();
-            for question in interface.questions() {
-                let sent = interface.transmit(&self.tap, 0, &[Frame::from(&question[..])]);
-                counters.made(1, sent);
+            for question in interface.neighbours.questions() {
+                interface.ask(question, (0, &self.tap), &mut counters);
             }
             self.counters[direction as usize].add(counters::CONTROL, &counters);
         }

@@ -6,7 +6,7 @@ mod notice;
 mod packet;
 mod stations;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,6 +131,9 @@ struct Side {
     turn: usize,
     /// The gNBs, or the routers.
     stations: Stations,
+    /// Replies of the stations that have not left, by the address that was asked for. They leave before
+    /// any packet: a load as fast as possible leaves no room in the port for others.
+    replies: BTreeMap<IpAddr, Vec<u8>>,
     /// Tick of the last announcement; 0: none.
     announced: u64,
     /// Checks the packets that this side receives.
@@ -176,6 +179,7 @@ impl Side {
             tx,
             turn: 0,
             stations: Stations::new(mac, addresses, known),
+            replies: BTreeMap::new(),
             announced: 0,
             checker,
             len: len as u64,
@@ -237,6 +241,10 @@ impl Side {
 
     /// Sends up to `count` packets on the next queue; returns how many were taken.
     fn send(&mut self, count: usize) -> io::Result<usize> {
+        self.reply()?;
+        if !self.replies.is_empty() {
+            return Ok(0);
+        }
         self.turn = (self.turn + 1) % self.tx.len();
         let (tx, packets) = &mut self.tx[self.turn];
         packets.prepare(count);
@@ -248,9 +256,20 @@ impl Side {
         Ok(taken)
     }
 
+    /// Sends the replies that have not left, while the port has room.
+    fn reply(&mut self) -> io::Result<()> {
+        while let Some(first) = self.replies.first_entry()
+            && self.tx[0].0.transmit(&[Frame::from(&first.get()[..])])? == 1
+        {
+            self.stations.answered(*first.key());
+            first.remove();
+        }
+        Ok(())
+    }
+
     /// Receives and checks frames, and replies to requests for our addresses.
     fn receive(&mut self, watch: &mut dyn Watch) -> io::Result<bool> {
-        let Self { rx, tx, stations, checker, len, outcome, receiving, notices, .. } = self;
+        let Self { rx, stations, replies, checker, len, outcome, receiving, notices, .. } = self;
         let mut scratch = scratch();
         let mut worked = false;
         for rx in rx {
@@ -267,13 +286,8 @@ impl Side {
                         Checked::Foreign => {}
                     }
                     match stations.hear(bytes) {
-                        Some(Heard::Question(address, answer)) => {
-                            // If the reply is lost, the UPF asks again, so only a reply that was
-                            // sent counts.
-                            let answer = [Frame::from(&answer[..])];
-                            if matches!(tx[0].0.transmit(&answer), Ok(1)) {
-                                stations.answered(address);
-                            }
+                        Some(Heard::Question(address, reply)) => {
+                            replies.insert(address, reply);
                             continue;
                         }
                         Some(Heard::Reply) => continue,
@@ -288,6 +302,7 @@ impl Side {
                 frames.len()
             })? > 0;
         }
+        self.reply()?;
         Ok(worked)
     }
 }

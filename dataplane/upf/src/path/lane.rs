@@ -451,11 +451,15 @@ impl Lane {
             return self.transmit_shaped(frames, departures);
         }
         self.make_room(departures.len());
-        let sort = if self.is_own { Sort::Own } else { Sort::Packet };
-        let Self { heads, to, worker, tap, held, counters, moved, .. } = self;
+        let Self { heads, to, worker, tap, held, counters, moved, is_own, .. } = self;
         let frame = |leaving: &Leaving| leaving.frame(&frames[usize::from(leaving.frame)], heads);
         let batch: Batch<'_> = departures.iter().map(frame).collect();
-        send(&batch, |_| sort, (to, *worker, tap), held, counters, moved);
+        let to = (&**to, *worker, &**tap);
+        // Two calls, in each of which the compiler knows the sort.
+        match is_own {
+            false => send(&batch, |_| Sort::Packet, to, held, counters, moved),
+            true => send(&batch, |_| Sort::Own, to, held, counters, moved),
+        }
     }
 
     /// Transmits the IPv4 packet at `at` in `frame` in fragments of up to `mtu` bytes; returns
@@ -606,23 +610,38 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, later, .. } = self;
+        let Self { direction, sharing, teller, sessions, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
-        let packet = || {
-            let may_wait = later.may_wait(slot);
-            Counting { accounts, slot, direction, len, now, sharing, may_wait }
-        };
-        let from = session.admit(rule, packet, |report| tell(teller, session.seid, &report))?;
-        if from > now {
-            self.must_wait(frame, (slot, from));
+        let packet = || Counting { accounts, slot, direction, len, now, sharing };
+        match session.admit(rule, packet, |report| tell(teller, session.seid, &report)) {
+            Err(DropReason::Policed) => self.admit_later((slot, frame), rule, len, now),
+            result => result,
         }
-        Ok(())
     }
 
+    /// Has a packet wait that exceeds a rate, if it does not have to wait for too long.
     #[cold]
-    fn must_wait(&mut self, frame: u16, until: (u32, u64)) {
-        self.waits.push((frame, until));
+    fn admit_later(
+        &mut self,
+        (slot, frame): (u32, u16),
+        rule: &Rule,
+        len: usize,
+        now: u64,
+    ) -> Result<(), DropReason> {
+        let Self { direction, sharing, teller, sessions, later, waits, .. } = self;
+        if !later.may_wait(slot) {
+            return Err(DropReason::Policed);
+        }
+        let session = &sessions.slots[slot as usize];
+        let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
+        let packet = Counting { accounts, slot, direction, len, now, sharing };
+        let from =
+            session.admit_later(rule, packet, |report| tell(teller, session.seid, &report))?;
+        if from > now {
+            waits.push((frame, (slot, from)));
+        }
+        Ok(())
     }
 }
 
@@ -637,9 +656,9 @@ fn wait(
     counters: &mut Counters,
 ) -> Option<Vec<u8>> {
     if !unresolved.is_awaited(hop)
-        && let Some(question) = to.question_for(hop)
+        && let Some(question) = to.neighbours.question_for(hop)
     {
-        counters.made(1, to.transmit(tap, worker, &[Frame::from(&question[..])]));
+        to.ask(question, (worker, tap), counters);
     }
     counters.buffering += u64::from(sort == Sort::Packet);
     let mut told = None;

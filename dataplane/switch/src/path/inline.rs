@@ -1,8 +1,7 @@
 //! A switch that moves frames on the calling thread, between ports that the caller made.
 
 use std::io;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use dray_port::{Port, clock};
 
@@ -24,19 +23,12 @@ impl InlineSwitch {
     /// instead of the ones their URIs name.
     pub fn new(config: &SwitchConfig, ports: Vec<Port>) -> io::Result<Self> {
         assert_eq!(config.ports.len(), ports.len(), "one port for each configured one");
-        let setting = Setting {
-            mode: config.mode,
-            flow: config.flow,
-            idle: config.idle,
-            table: config.table(),
-            now: AtomicU32::new(0),
-            links: Mutex::default(),
-        };
+        let setting = Setting::new(config);
         let mut view = View::default();
         let mut pairs = Pairs::default();
         for (index, (port, config)) in ports.into_iter().zip(&config.ports).enumerate() {
             let workers = vec![0; port.rx.len()];
-            let open = OpenPort::new(index as u16, config.clone(), port, &workers, 1)?;
+            let open = OpenPort::new(index as u16, config.clone(), port, &workers, (1, &setting))?;
             view.ports.push(Some(Arc::new(open)));
             if setting.mode == Mode::Patch && config.mirror.is_empty() {
                 pairs.add(config).map_err(io::Error::other)?;

@@ -5,16 +5,20 @@
 //! does not disturb the others.
 
 mod apply;
+mod block;
 mod bucket;
 mod bypass;
+mod finishing;
 mod head;
 mod inline;
 mod learning;
 mod ledger;
 mod patch;
 mod pins;
+mod pool;
 mod port;
 mod ready;
+mod setting;
 mod shaper;
 mod switch;
 mod takeover;
@@ -27,43 +31,16 @@ pub use inline::InlineSwitch;
 pub use switch::Switch;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use dray_datapath::lock;
-use dray_port::Link;
 use dray_wire::MacAddr;
 
-use crate::config::{Flow, Idle, Mode, Pairs};
-use crate::table::Table;
+use crate::config::Pairs;
 
 use pins::Pins;
 use port::OpenPort;
+use setting::Setting;
 use tally::Mirrors;
-
-/// Settings that never change while a switch runs, and state that all workers share.
-struct Setting {
-    mode: Mode,
-    flow: Flow,
-    idle: Idle,
-    table: Table,
-    /// Seconds since the start, for the ages of the table's entries.
-    now: AtomicU32,
-    /// Links of the ports that workers use, by index. A station is forgotten when its link goes down.
-    links: Mutex<Vec<(u16, Arc<dyn Link>)>>,
-}
-
-impl Setting {
-    /// Forgets the stations of ports whose links are down.
-    fn forget_gone(&self) {
-        for (port, link) in &*lock(&self.links) {
-            // A datagram socket only accepts a new peer once it has looked for it.
-            if link.is_down() && self.table.learned_on(*port) > 0 {
-                self.table.forget_port(*port);
-            }
-        }
-    }
-}
 
 /// The ports that exist at present.
 #[derive(Clone, Default)]

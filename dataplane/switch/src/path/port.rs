@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use dray_datapath::{TransmitQueues, lock};
 use dray_port::{
-    BypassEntry, FRAME_LIMIT, Fill, Finished, Finisher, Frame, Held, Link, Live, Loss, Lost,
-    Receive,
+    BypassEntry, FRAME_LIMIT, Fill, Finished, Frame, Held, Link, Live, Loss, Lost, Receive,
 };
 
 use super::bucket::Bucket;
+use super::finishing::Finishing;
 use super::ledger::{self, BEFORE, LOST};
+use super::pool::Pool;
+use super::setting::Setting;
 use super::shaper::{Released, Shaper, Step};
 use super::tally::Tally;
 use super::vlans::Vlans;
@@ -33,6 +35,10 @@ pub(super) struct OpenPort {
     pub(super) link: Option<Arc<dyn Link>>,
     /// Length of the longest frame that it transmits, in bytes, without a VLAN tag.
     frame_max: usize,
+    /// Treatment of frames that the peers of the switch's ports do not take.
+    flow: Flow,
+    /// Memory of the frames that wait for its rates.
+    pool: Arc<Pool>,
     /// True if it transmits any frame: no frame is too long for it, and it has no rate.
     is_plain: bool,
     /// True if frames from addresses that are not its own are dropped.
@@ -53,14 +59,6 @@ pub(super) struct OpenPort {
     /// counters contain.
     lost_before: [AtomicU64; 2],
     failure: Failure,
-}
-
-/// Segments and writes checksums for a port that does not take them over.
-#[derive(Default)]
-struct Finishing {
-    finisher: Finisher,
-    /// Number of segments that were taken of the first frame that was not taken whole.
-    taken: usize,
 }
 
 /// Action of a port on a frame.
@@ -95,7 +93,7 @@ impl OpenPort {
         config: PortConfig,
         port: dray_port::Port,
         workers: &[usize],
-        worker_count: usize,
+        (worker_count, setting): (usize, &Setting),
     ) -> io::Result<Self> {
         let tx = TransmitQueues::new(port.tx);
         let frame_max = tx.frame_max();
@@ -118,6 +116,8 @@ impl OpenPort {
             tx,
             link: port.link,
             frame_max,
+            flow: setting.flow,
+            pool: setting.pool.clone(),
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
             ledger: Ledger::new(ledger::worker(worker_count))?,
             lost_before: Default::default(),
@@ -129,7 +129,9 @@ impl OpenPort {
     /// Gives the port other keys; its URI stays.
     pub(super) fn configured(self, config: PortConfig) -> Self {
         let burst = config.burst.unwrap_or_default();
-        let shaper = |rate: Option<Rate>, queues| rate.map(|rate| Shaper::new(rate, burst, queues));
+        let shaper = |rate: Option<Rate>, queues| {
+            rate.map(|rate| Shaper::new(rate, burst, queues, &self.pool))
+        };
         let storm = || config.storm.map(|rate| Bucket::of_storm(rate, burst));
         Self {
             is_plain: self.frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
@@ -147,7 +149,7 @@ impl OpenPort {
     /// Transmits `frames` for the worker `worker`; returns how many were taken, or can never be.
     #[inline]
     pub(super) fn transmit(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
-        if self.is_plain && !have_offloads(frames) {
+        if self.is_plain && tally.backlog.is_empty() && !have_offloads(frames) {
             return self.transmit_all(worker, frames, tally);
         }
         match &self.rate_out {
@@ -176,7 +178,7 @@ impl OpenPort {
             }
         });
         if rate.list(worker) {
-            tally.backlog.push(self.index);
+            tally.wait_at(self.index);
         }
         done
     }
@@ -208,22 +210,45 @@ impl OpenPort {
 
     /// Transmits those of the worker's frames that have waited for their time by the tick `now`.
     #[cold]
-    pub(super) fn release(
-        &self,
-        worker: usize,
-        now: u64,
-        flow: Flow,
-        tally: &mut Tally,
-    ) -> Released {
-        let Some(rate) = &self.rate_out else { return Released::NOTHING };
-        rate.release(worker, now, |frames| {
-            let taken = self.transmit_short(worker, frames, tally);
-            if taken < frames.len() && flow == Flow::Drop {
-                self.refused(worker, &frames[taken..], tally);
-                return frames.len();
-            }
-            taken
-        })
+    pub(super) fn release(&self, worker: usize, now: u64, tally: &mut Tally) -> Released {
+        self.release_as(self.flow(), worker, now, tally)
+    }
+
+    /// Transmits all of the worker's frames that wait; those that the peer does not take are dropped.
+    #[cold]
+    pub(super) fn flush(&self, worker: usize, tally: &mut Tally) {
+        self.release_as(Flow::Drop, worker, u64::MAX, tally);
+        lock(&self.finishing[worker]).forget_rest(|frames| self.refused(worker, frames, tally));
+    }
+
+    fn release_as(&self, flow: Flow, worker: usize, now: u64, tally: &mut Tally) -> Released {
+        self.finish_rest(worker, tally);
+        let mut released = Released::NOTHING;
+        if let Some(rate) = &self.rate_out {
+            released = rate.release(worker, now, |frames| {
+                let taken = self.transmit_short(worker, frames, tally);
+                if taken < frames.len() && flow == Flow::Drop {
+                    self.refused(worker, &frames[taken..], tally);
+                    return frames.len();
+                }
+                taken
+            });
+        }
+        let has_rest = lock(&self.finishing[worker]).has_rest();
+        released.is_blocked |= has_rest;
+        released.is_empty &= !has_rest;
+        released
+    }
+
+    /// Returns the treatment of frames that its peer does not take: a mirror holds up no others.
+    fn flow(&self) -> Flow {
+        if self.config.mirror.is_empty() { self.flow } else { Flow::Drop }
+    }
+
+    /// Returns true if frames of the worker wait.
+    pub(super) fn is_waiting(&self, worker: usize) -> bool {
+        self.rate_out.as_ref().is_some_and(|rate| rate.is_waiting(worker))
+            || lock(&self.finishing[worker]).has_rest()
     }
 
     #[inline]
@@ -270,6 +295,9 @@ impl OpenPort {
     /// Like [`transmit`](Self::transmit), for a port that may not take frames of every length.
     #[cold]
     fn transmit_short(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
+        if !self.finish_rest(worker, tally) {
+            return 0;
+        }
         if self.frame_max >= FRAME_LIMIT && !have_offloads(frames) {
             return self.transmit_all(worker, frames, tally);
         }
@@ -282,6 +310,9 @@ impl OpenPort {
         };
         let mut done = 0;
         for run in frames.chunk_by(|a, b| passage(a) == passage(b)) {
+            if !self.finish_rest(worker, tally) {
+                break;
+            }
             let taken = match passage(&run[0]) {
                 Passage::Fits => self.transmit_all(worker, run, tally),
                 Passage::Offloaded => self.transmit_offloaded(worker, run, tally),
@@ -303,14 +334,10 @@ impl OpenPort {
         let offloads = self.tx.of(worker).offloads();
         let carried = |frame: &Frame<'_>| offloads.always_handle(frame.offload());
         let mut done = 0;
-        // The other segments of a frame follow the first ones, even if the port takes whole frames now.
-        if lock(&self.finishing[worker]).taken > 0 {
-            done = self.finish(worker, &frames[..1], tally);
-            if done == 0 {
-                return 0;
+        for run in frames.chunk_by(|a, b| carried(a) == carried(b)) {
+            if !self.finish_rest(worker, tally) {
+                break;
             }
-        }
-        for run in frames[done..].chunk_by(|a, b| carried(a) == carried(b)) {
             let taken = match carried(&run[0]) {
                 true => self.transmit_all(worker, run, tally),
                 false => self.finish(worker, run, tally),
@@ -323,25 +350,38 @@ impl OpenPort {
         done
     }
 
-    /// Segments frames, writes their checksums, and transmits what they become.
+    /// Segments frames, writes their checksums, and transmits what they become. Returns how many are
+    /// done with; if the rest of the last one waits for the peer, others are not tried.
     #[cold]
     fn finish(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) -> usize {
         let mut finishing = lock(&self.finishing[worker]);
-        let Finishing { finisher, taken: before } = &mut *finishing;
         for (done, frame) in frames.iter().enumerate() {
             let one = &frames[done..=done];
             let take = |segments: &[Frame<'_>]| self.transmit_all(worker, segments, tally);
-            match finisher.finish(frame, std::mem::take(before), self.frame_max, take) {
+            match finishing.finish(frame, self.frame_max, take) {
                 Finished::All => {}
-                Finished::Some { taken, .. } => {
-                    *before = taken;
-                    return done;
+                Finished::Some { taken, .. } if taken > 0 && self.flow() == Flow::Backpressure => {
+                    finishing.keep(frame, taken);
+                    tally.wait_at(self.index);
+                    return done + 1;
                 }
+                Finished::Some { .. } => return done,
                 Finished::Invalid => tally.dropped(self, DropReason::Undeliverable, one),
                 Finished::TooLong => tally.dropped(self, DropReason::TooLong, one),
             }
         }
         frames.len()
+    }
+
+    /// Transmits the segments left of a packet of which some were taken; returns false if some are
+    /// still left.
+    #[inline]
+    fn finish_rest(&self, worker: usize, tally: &mut Tally) -> bool {
+        // Ports with such a packet are in the backlog.
+        tally.backlog.is_empty() || {
+            let take = |segments: &[Frame<'_>]| self.transmit_all(worker, segments, tally);
+            lock(&self.finishing[worker]).finish_rest(self.frame_max, take)
+        }
     }
 
     /// Records why the port failed, until a frame passes again.
@@ -367,7 +407,6 @@ impl OpenPort {
 
     /// Counts frames that the receiver did not take, and that are not transmitted again.
     pub(super) fn refused(&self, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) {
-        lock(&self.finishing[worker]).taken = 0;
         let ready = self.tx.of(worker).is_ready();
         let reason = if ready { DropReason::ReceiverFull } else { DropReason::ReceiverNotReady };
         tally.dropped(self, reason, frames);
@@ -476,11 +515,19 @@ pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::num::NonZeroU16;
     use std::os::fd::BorrowedFd;
 
-    use dray_port::{Receive, Take, Transmit};
+    use dray_port::{Receive, Take, Transmit, clock, scratch};
+    use dray_wire::offload::Offload;
 
     use super::*;
+    use crate::config::SwitchConfig;
+
+    fn setting(flow: Flow) -> Setting {
+        Setting::new(&SwitchConfig { flow, ..SwitchConfig::default() })
+    }
 
     /// A queue with room for one frame, if the peer has started it.
     struct Queue {
@@ -513,7 +560,9 @@ mod tests {
         };
         let tx = started.into_iter().zip(&taken).map(queue).collect();
         let port = dray_port::Port { rx: Vec::new(), tx, link: None };
-        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 4).unwrap();
+        let port =
+            OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], (4, &setting(Flow::Drop)))
+                .unwrap();
         let frame = Frame::from(&[0; 60][..]);
         let mut tally = Tally::new(1, 0, Arc::default());
         for worker in 0..4 {
@@ -559,7 +608,9 @@ mod tests {
         ];
         let tx: Vec<Box<dyn Transmit>> = vec![Box::new(Kernel { results, lost: Lost::new() })];
         let port = dray_port::Port { rx: Vec::new(), tx, link: None };
-        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], 1).unwrap();
+        let port =
+            OpenPort::new(0, "a=null:".parse().unwrap(), port, &[], (1, &setting(Flow::Drop)))
+                .unwrap();
         let mut tally = Tally::new(1, 0, Arc::default());
         let mut seen = Vec::new();
         for _ in 0..5 {
@@ -607,7 +658,9 @@ mod tests {
         let missed = Arc::new(AtomicU64::new(4));
         let rx: Vec<Box<dyn Receive>> = vec![Box::new(Losing(missed.clone()))];
         let port = dray_port::Port { rx, tx: Vec::new(), link: None };
-        let port = OpenPort::new(0, "a=null:".parse().unwrap(), port, &[0], 1).unwrap();
+        let port =
+            OpenPort::new(0, "a=null:".parse().unwrap(), port, &[0], (1, &setting(Flow::Drop)))
+                .unwrap();
         let drops = || {
             let drops = port.counted().drops;
             [DropReason::Missed, DropReason::Malformed].map(|reason| drops.get(reason))
@@ -627,5 +680,125 @@ mod tests {
         assert_eq!(transmitted([true, true]), ([2, 2], vec![DropReason::ReceiverFull]));
         assert_eq!(transmitted([true, false]), ([4, 0], vec![DropReason::ReceiverFull]));
         assert_eq!(transmitted([false, false]), ([0, 0], vec![DropReason::ReceiverNotReady]));
+    }
+
+    /// Length of a segment's payload, and the number of segments of a packet.
+    const SEGMENT: usize = 1448;
+    const SEGMENTS: usize = 45;
+
+    /// Returns a TCP packet of [`SEGMENTS`] segments, over IPv4. Its sequence numbers tell `number` and
+    /// the segment.
+    fn packet(number: usize) -> Vec<u8> {
+        let mut packet = vec![0; 14 + 20 + 32 + SEGMENTS * SEGMENT];
+        let len = (packet.len() - 14) as u16;
+        packet[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+        packet[16..18].copy_from_slice(&len.to_be_bytes());
+        packet[22..24].copy_from_slice(&[64, 6]);
+        packet[38..42].copy_from_slice(&((number * SEGMENTS * SEGMENT) as u32).to_be_bytes());
+        packet[46] = 8 << 4;
+        packet
+    }
+
+    /// A queue with room for some frames, which takes over no offload.
+    #[derive(Clone, Default)]
+    struct Narrow {
+        room: Arc<Mutex<usize>>,
+        /// Numbers of the segments taken, over all packets.
+        seen: Arc<Mutex<Vec<usize>>>,
+    }
+
+    impl Transmit for Narrow {
+        fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
+            let mut room = lock(&self.room);
+            let taken = frames.len().min(*room);
+            *room -= taken;
+            for frame in &frames[..taken] {
+                let bytes = frame.bytes(&mut scratch()).to_vec();
+                assert_eq!(bytes.len(), 14 + 20 + 32 + SEGMENT);
+                let sequence = u32::from_be_bytes(bytes[38..42].try_into().unwrap());
+                lock(&self.seen).push(sequence as usize / SEGMENT);
+            }
+            Ok(taken)
+        }
+
+        fn frame_max(&self) -> usize {
+            1514
+        }
+    }
+
+    /// Two workers transmit to a port whose peer takes few segments at a time. Each packet leaves whole
+    /// and in order, or is dropped and counted.
+    #[test]
+    fn packets_of_two_workers_leave_whole() {
+        let offload = Offload::Tcp(NonZeroU16::new(SEGMENT as u16).unwrap());
+        for limit in ["", ",rate_out=100Mbit/6ms", ",rate_out=1Gbit/6ms", ",rate_out=10Gbit/1ms"] {
+            let narrow = Narrow::default();
+            let tx: Vec<Box<dyn Transmit>> = vec![Box::new(narrow.clone())];
+            let port = dray_port::Port { rx: Vec::new(), tx, link: None };
+            let config = format!("a=null:{limit}").parse().unwrap();
+            let setting = setting(Flow::Backpressure);
+            let port = OpenPort::new(0, config, port, &[], (2, &setting)).unwrap();
+            let mut tallies = [0, 1].map(|worker| Tally::new(1, worker, Arc::default()));
+            let mut random = 1_u64;
+            let mut draw = |below: usize| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (random >> 33) as usize % below
+            };
+            // Each worker has two senders, whose first packet waits until it is done with.
+            let mut next = [0, 1, 2, 3];
+            while next.iter().sum::<usize>() < 4 * 400 {
+                *lock(&narrow.room) = draw(2 * SEGMENTS);
+                let sender = draw(4);
+                let (worker, bytes) = (sender % 2, packet(next[sender]));
+                let frame = Frame::with_offload(&bytes, offload);
+                let tally = &mut tallies[worker];
+                next[sender] += 4 * port.transmit(worker, &[frame], tally);
+                if draw(3) == 0 {
+                    port.release(worker, clock::ticks(), tally);
+                }
+            }
+            *lock(&narrow.room) = usize::MAX;
+            let mut dropped = 0;
+            for (worker, tally) in tallies.iter_mut().enumerate() {
+                port.flush(worker, tally);
+                dropped += tally.of(0).drops.get(DropReason::PolicedOut) as usize;
+                assert!(!port.is_waiting(worker));
+            }
+            let mut of = HashMap::<usize, Vec<usize>>::new();
+            for segment in &*lock(&narrow.seen) {
+                of.entry(segment / SEGMENTS).or_default().push(segment % SEGMENTS);
+            }
+            let whole: Vec<_> = (0..SEGMENTS).collect();
+            for (number, segments) in &of {
+                assert_eq!(*segments, whole, "{limit}: packet {number}");
+            }
+            let offered = next.iter().enumerate().map(|(sender, next)| (next - sender) / 4);
+            assert_eq!(of.len() + dropped, offered.sum::<usize>(), "{limit}");
+            assert!(dropped > 0 || !limit.contains("00Mbit"), "{limit}");
+        }
+    }
+
+    /// Neither packets that wait for a mirror's rate nor segments hold up the ports that it mirrors.
+    #[test]
+    fn full_mirror_holds_up_nothing() {
+        let narrow = Narrow::default();
+        let tx: Vec<Box<dyn Transmit>> = vec![Box::new(narrow.clone())];
+        let port = dray_port::Port { rx: Vec::new(), tx, link: None };
+        let config = "m=null:,mirror=a,rate_out=100Mbit/6ms".parse().unwrap();
+        let setting = setting(Flow::Backpressure);
+        let port = OpenPort::new(0, config, port, &[], (1, &setting)).unwrap();
+        let mut tally = Tally::new(1, 0, Arc::default());
+        let offload = Offload::Tcp(NonZeroU16::new(SEGMENT as u16).unwrap());
+        *lock(&narrow.room) = SEGMENTS + 5;
+        for number in 0..4 {
+            let bytes = packet(number);
+            let frames = [Frame::with_offload(&bytes, offload)];
+            let taken = port.transmit(0, &frames, &mut tally);
+            port.refused(0, &frames[taken..], &mut tally);
+        }
+        let released = port.release(0, u64::MAX, &mut tally);
+        assert!(released.is_empty && !released.is_blocked);
+        assert_eq!(lock(&narrow.seen).len(), SEGMENTS + 5);
+        assert_eq!(tally.of(0).drops.get(DropReason::ReceiverFull), 3);
     }
 }

@@ -101,14 +101,17 @@ impl ReadySet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::setting::Setting;
     use super::*;
+    use crate::config::SwitchConfig;
 
     fn set(count: u16) -> ReadySet {
+        let setting = Setting::new(&SwitchConfig::default());
         let mut set = ReadySet::default();
         for index in 0..count {
             let port = dray_port::Port { rx: Vec::new(), tx: Vec::new(), link: None };
             let config = format!("p{index}=null:").parse().unwrap();
-            let port = OpenPort::new(index, config, port, &[], 1).unwrap();
+            let port = OpenPort::new(index, config, port, &[], (1, &setting)).unwrap();
             set.add(Arc::new(port), 0);
         }
         // Frames that came before the first call count for it.

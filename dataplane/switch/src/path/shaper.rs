@@ -5,24 +5,26 @@
 //! round trip is so short that no window fits the rate, so that TCP loses most of each burst and
 //! waits for its timer.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use dray_datapath::lock;
-use dray_port::{FRAME_LIMIT, Finished, Finisher, Frame, OFFLOADED_LIMIT, clock};
+use dray_port::{FRAME_LIMIT, Finished, Finisher, Frame, clock};
 
 use super::bucket::Bucket;
+use super::pool::{Pool, Share};
 use super::waiting::Waiting;
 use crate::config::{Burst, Rate};
 
 /// Maximum time that a frame waits. With the default burst it is less than 50 ms, so that any second
 /// has less than 1.05 times the rate even after a worker was held up.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// Frames, and bytes, that may wait at any rate: what a new TCP connection sends at once.
+/// Frames, and bytes, that may wait longer at low rates: what a new TCP connection sends at once.
 const FRAMES_LEAST: u64 = 16;
 const BYTES_LEAST: u64 = 16_384;
-/// Maximum memory of the frames that wait in one queue, in bytes.
-const MEMORY_MAX: u64 = 4 << 20;
+/// Maximum time that a frame waits at any rate: from then on its sender takes it for lost (RFC 6298,
+/// section 2.1).
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// A TCP packet to be segmented that takes longer than this at the rate is cut into its segments, so
 /// that others do not wait for all of it.
 const CUT: Duration = Duration::from_millis(12);
@@ -81,24 +83,24 @@ impl Released {
 impl Limit {
     fn new(per_second: f64, burst: Burst, least: u64) -> Self {
         let bucket = Bucket::new(per_second, burst.time());
-        let patience = clock::to_ticks(PATIENCE).max(bucket.ticks(least));
+        let longest = clock::to_ticks(PATIENCE_MAX);
+        let patience = clock::to_ticks(PATIENCE).max(bucket.ticks(least).min(longest));
         Self { bucket, patience }
     }
 }
 
 impl Shaper {
-    /// Creates the limit, with queues for so many users.
-    pub(super) fn new(rate: Rate, burst: Burst, queues: usize) -> Self {
+    /// Creates the limit, with queues for so many users, whose memory is in `pool`.
+    pub(super) fn new(rate: Rate, burst: Burst, queues: usize, pool: &Arc<Pool>) -> Self {
         let burst = rate.burst.unwrap_or(burst);
         let frames =
             rate.frames.map(|rate| Limit::new(rate.per_second() as f64, burst, FRAMES_LEAST));
         let bytes =
             rate.bits.map(|rate| Limit::new(rate.per_second() as f64 / 8.0, burst, BYTES_LEAST));
         // Twice what may wait, since short frames take more room.
-        let most =
-            bytes.as_ref().map_or(MEMORY_MAX, |limit| 2 * limit.bucket.units(limit.patience));
-        let room = (most.min(MEMORY_MAX) as usize).max(2 * OFFLOADED_LIMIT);
-        let queues = (0..queues).map(|_| Mutex::new(Queue::new(room)));
+        let most = bytes.as_ref().map_or(u64::MAX, |limit| 2 * limit.bucket.units(limit.patience));
+        let share = Arc::new(Share::new(pool.clone(), most));
+        let queues = (0..queues).map(|_| Mutex::new(Queue::new(share.clone())));
         Self { frames, bytes, cut: clock::to_ticks(CUT), queues: queues.collect() }
     }
 
@@ -244,8 +246,8 @@ impl Shaper {
 }
 
 impl Queue {
-    fn new(room: usize) -> Self {
-        let waiting = Waiting::new(room);
+    fn new(share: Arc<Share>) -> Self {
+        let waiting = Waiting::new(share);
         Self { waiting, finisher: None, is_blocked: false, is_listed: false }
     }
 }
@@ -256,6 +258,7 @@ mod tests {
 
     use dray_wire::offload::Offload;
 
+    use super::super::pool::PORT_MAX;
     use super::*;
 
     /// A TCP packet of 45 segments of 1448 bytes, over IPv4.
@@ -303,12 +306,15 @@ mod tests {
         steps
     }
 
+    fn shaper(rate: &str) -> Shaper {
+        Shaper::new(rate.parse().unwrap(), Burst::default(), 2, &Arc::default())
+    }
+
     #[test]
     fn long_packet_is_cut_at_a_low_rate_only() {
         let bytes = packet();
         let offload = Offload::Tcp(NonZeroU16::new(1448).unwrap());
         let frame = Frame::with_offload(&bytes, offload);
-        let shaper = |rate: &str| Shaper::new(rate.parse().unwrap(), Burst::default(), 1);
         assert_eq!(count(&shaper("100Mbit"), frame), [1, 0, 0]);
         assert_eq!(count(&shaper("1kpps"), frame), [1, 0, 0]);
         let [passed, waits, dropped] = count(&shaper("10Mbit"), frame);
@@ -322,18 +328,18 @@ mod tests {
 
     #[test]
     fn memory_bounds_what_waits() {
-        let shaper = Shaper::new("10Gbit/1us".parse().unwrap(), Burst::default(), 1);
+        let shaper = shaper("10Gbit/1us");
         let frame = [0; 9000];
-        let most = 30 * MEMORY_MAX as usize / 9000;
+        let most = 30 * PORT_MAX / 9000;
         let sum = |sum: [usize; 3], new: [usize; 3]| [0, 1, 2].map(|i| sum[i] + new[i]);
         let steps = (0..most).map(|_| count(&shaper, Frame::from(&frame[..])));
         let [_, waits, dropped] = steps.fold([0; 3], sum);
-        assert!(waits <= MEMORY_MAX as usize / 9000 && waits + dropped > 0, "{waits} {dropped}");
+        assert!(waits <= PORT_MAX / 9000 && waits + dropped > 0, "{waits} {dropped}");
     }
 
     #[test]
     fn worker_learns_once_that_frames_wait() {
-        let shaper = Shaper::new("1kpps/1ms".parse().unwrap(), Burst::default(), 2);
+        let shaper = shaper("1kpps/1ms");
         let frame = [0; 60];
         assert_eq!(count(&shaper, Frame::from(&frame[..])), [1, 0, 0]);
         assert!(!shaper.list(0) && shaper.next(0).is_none());
@@ -347,5 +353,21 @@ mod tests {
         let released = shaper.release(0, next, |frames| frames.len());
         assert!(released.frames == 1 && released.is_empty && !released.is_blocked);
         assert!(!shaper.list(0));
+    }
+
+    /// However long one frame takes at the rate.
+    #[test]
+    fn frame_waits_for_at_most_a_second() {
+        let second = clock::ticks_per_second();
+        for (rate, len) in [("8kbit", 1514), ("1kbit", 60), ("1kbit", 9014), ("1pps", 60)] {
+            let shaper = shaper(rate);
+            let bytes = vec![0; len];
+            let mut waits = 0;
+            for _ in 0..40 {
+                waits += count(&shaper, Frame::from(&bytes[..]))[1];
+            }
+            let all = shaper.release(0, clock::ticks() + second, |frames| frames.len());
+            assert_eq!((all.frames, all.is_empty), (waits, true), "{rate} {len}");
+        }
     }
 }

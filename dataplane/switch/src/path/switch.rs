@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -136,14 +136,8 @@ impl Switch {
             }
         }
         confine().map_err(|error| EngineError::Open(error.to_string()))?;
-        let setting = Arc::new(Setting {
-            mode: config.mode,
-            flow: config.flow,
-            idle: config.idle,
-            table: config.table(),
-            now: AtomicU32::new(started.elapsed().as_secs() as u32),
-            links: Mutex::default(),
-        });
+        let setting = Arc::new(Setting::new(config));
+        setting.now.store(started.elapsed().as_secs() as u32, Ordering::Relaxed);
         let shared = (0..config.cpus.len()).map(|number| Shared::new(setting.clone(), number));
         let shared: Vec<_> = shared
             .map(|shared| shared.map(Arc::new))
@@ -429,9 +423,15 @@ impl Switch {
                 setting.upgrade().into_iter().for_each(|setting| setting.table.forget_port(index));
             }));
         }
-        let mut open = OpenPort::new(index, config.clone(), port, &workers, self.workers.len())
-            .map_err(|error| OpenError::new(&config.uri, "event", error))
-            .map_err(|error| EngineError::Open(error.to_string()))?;
+        let mut open = OpenPort::new(
+            index,
+            config.clone(),
+            port,
+            &workers,
+            (self.workers.len(), &self.setting),
+        )
+        .map_err(|error| OpenError::new(&config.uri, "event", error))
+        .map_err(|error| EngineError::Open(error.to_string()))?;
         open.number = self.captures.add_port(config.name.as_str());
         Ok(open)
     }

@@ -19,7 +19,7 @@ pub(super) struct Tally {
     worker: usize,
     tap: Arc<Tap>,
     mirrors: Mirrors,
-    /// Indices of the ports for which frames of the worker wait for the rate.
+    /// Indices of the ports at which frames of the worker wait for the rate or for the receiver.
     pub(super) backlog: Vec<u16>,
 }
 
@@ -85,6 +85,13 @@ impl Tally {
             if taken < frames.len() {
                 mirror.refused(self.worker, &frames[taken..], self);
             }
+        }
+    }
+
+    /// Notes that frames wait at the port `index`.
+    pub(super) fn wait_at(&mut self, index: u16) {
+        if !self.backlog.contains(&index) {
+            self.backlog.push(index);
         }
     }
 

@@ -1,67 +1,46 @@
 //! Frames that wait for their time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use dray_port::{BATCH_MAX, Batch, Frame};
-use dray_wire::offload::Offload;
+use dray_port::Frame;
 
-/// Frames start at multiples of this in memory, so that many short ones are not more than the
-/// memory has room for long ones.
-const ALIGN: usize = 64;
+use super::block::Block;
+use super::pool::Share;
 
 /// Copies of frames, in order, each with the tick from which it may go.
 pub(super) struct Waiting {
-    /// A ring; a frame is contiguous. Pages that were never used take no memory.
-    memory: Box<[u8]>,
-    copies: VecDeque<Copy>,
-    /// Where the next copy goes.
-    end: usize,
-}
-
-struct Copy {
-    from: u64,
-    start: u32,
-    len: u32,
-    offload: Offload,
+    /// None of them is empty.
+    blocks: VecDeque<Block>,
+    share: Arc<Share>,
 }
 
 impl Waiting {
-    /// Creates room for so many bytes, less than 4 GiB.
-    pub(super) fn new(bytes: usize) -> Self {
-        Self { memory: vec![0; bytes].into(), copies: VecDeque::new(), end: 0 }
+    /// Creates a queue without frames, which takes its memory from `share`.
+    pub(super) fn new(share: Arc<Share>) -> Self {
+        Self { blocks: VecDeque::new(), share }
     }
 
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.copies.is_empty()
+        self.blocks.is_empty()
     }
 
     /// Returns the tick from which the first frame may go, if there is one.
     #[inline]
     pub(super) fn next(&self) -> Option<u64> {
-        self.copies.front().map(|first| first.from)
+        self.blocks.front()?.next()
     }
 
     /// Appends a copy of a frame that may go from the tick `from` on. Returns false if there is no
-    /// room.
+    /// memory.
     pub(super) fn push(&mut self, frame: &Frame<'_>, from: u64) -> bool {
-        let Some(start) = self.room(frame.len()) else { return false };
-        frame.copy_into(&mut self.memory[start..start + frame.len()]);
-        self.end = (start + frame.len()).next_multiple_of(ALIGN);
-        let (offload, len) = (frame.offload(), frame.len() as u32);
-        self.copies.push_back(Copy { from, start: start as u32, len, offload });
-        true
-    }
-
-    /// Returns the start of `len` contiguous bytes that no frame is in.
-    fn room(&self, len: usize) -> Option<usize> {
-        let all = self.memory.len();
-        let Some(first) = self.copies.front() else { return (len <= all).then_some(0) };
-        let first = first.start as usize;
-        if self.end <= first {
-            return (self.end + len <= first).then_some(self.end);
+        if !self.blocks.back().is_some_and(|last| last.has_room(frame.len())) {
+            let Some(block) = self.share.take(self.blocks.len()) else { return false };
+            self.blocks.push_back(block);
         }
-        if self.end + len <= all { Some(self.end) } else { (len <= first).then_some(0) }
+        self.blocks.back_mut().into_iter().for_each(|last| last.push(frame, from));
+        true
     }
 
     /// Passes the frames whose time has come to `take`, in batches; it returns how many it took.
@@ -72,25 +51,27 @@ impl Waiting {
         mut take: impl FnMut(&[Frame<'_>]) -> usize,
     ) -> (usize, bool) {
         let mut released = 0;
-        loop {
-            let due = self.copies.iter().take_while(|copy| copy.from <= now).take(BATCH_MAX);
-            let frame = |copy: &Copy| {
-                let start = copy.start as usize;
-                let bytes = &self.memory[start..start + copy.len as usize];
-                Frame::with_offload(bytes, copy.offload)
-            };
-            let batch: Batch<'_> = due.map(frame).collect();
-            if batch.is_empty() {
-                return (released, true);
-            }
-            let (count, taken) = (batch.len(), take(&batch));
-            drop(batch);
-            self.copies.drain(..taken);
+        while let Some(first) = self.blocks.front_mut() {
+            let (count, taken) = first.release(now, &mut take);
             released += taken;
+            if first.next().is_none() {
+                let first = self.blocks.pop_front();
+                first.into_iter().for_each(|first| self.share.give(first));
+            }
             if taken < count {
                 return (released, false);
             }
+            if count == 0 {
+                break;
+            }
         }
+        (released, true)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.blocks.drain(..).for_each(|block| self.share.give(block));
     }
 }
 
@@ -99,14 +80,24 @@ mod tests {
     use std::num::NonZeroU16;
 
     use dray_port::scratch;
+    use dray_wire::offload::Offload;
 
+    use super::super::block::BLOCK;
+    use super::super::pool::Pool;
     use super::*;
+
+    /// Creates a queue with so many blocks.
+    fn waiting(blocks: usize) -> (Waiting, Arc<Pool>) {
+        let pool = Arc::new(Pool::default());
+        let share = Share::new(pool.clone(), (blocks * BLOCK) as u64);
+        (Waiting::new(Arc::new(share)), pool)
+    }
 
     #[test]
     fn frames_leave_in_order_and_unchanged() {
         let bytes: Vec<u8> = (0..=250).cycle().take(9000).collect();
-        let mut waiting = Waiting::new(20_000);
-        let (mut sent, mut got) = (VecDeque::new(), 0);
+        let (mut waiting, pool) = waiting(3);
+        let (mut sent, mut got, mut refused) = (VecDeque::new(), 0, 0);
         for number in 10..5000_u64 {
             let len = 14 + (number as usize * 7919) % 3000;
             let start = number as usize % 5000;
@@ -114,9 +105,11 @@ mod tests {
             if waiting.push(&frame, number) {
                 sent.push_back((number, start, len));
             } else {
-                assert!(sent.iter().map(|(.., len)| len + ALIGN).sum::<usize>() > 13_000);
+                let there = sent.iter().map(|(.., len)| len + 64).sum::<usize>();
+                assert!(there > 2 * BLOCK - 3100, "{there}");
+                refused += 1;
             }
-            if number % 3 == 0 {
+            if number % 300 == 0 {
                 waiting.release(number - 4, |frames| {
                     for frame in frames {
                         let (from, start, len) = sent.pop_front().unwrap();
@@ -129,18 +122,20 @@ mod tests {
                 assert!(waiting.next().is_none_or(|next| next + 4 > number));
             }
         }
-        assert!(got > 1000, "{got}");
+        assert!(got > 1000 && refused > 100, "{got} {refused}");
+        assert!(waiting.release(u64::MAX, |frames| frames.len()).1 && waiting.is_empty());
+        assert!(pool.bytes() <= 3 * BLOCK, "{}", pool.bytes());
     }
 
     #[test]
     fn frames_not_taken_stay_with_their_offload() {
         let offload = Offload::Tcp(NonZeroU16::new(1448).unwrap());
-        let mut waiting = Waiting::new(200_000);
+        let (mut waiting, _) = waiting(1);
         let long = vec![3; 65_226];
-        for at in 0..3 {
+        for at in 0..2 {
             assert!(waiting.push(&Frame::with_offload(&long, offload), at));
         }
-        assert!(!waiting.push(&Frame::with_offload(&long, offload), 3));
+        assert!(!waiting.push(&Frame::with_offload(&long, offload), 2));
         assert_eq!(waiting.release(1, |frames| frames.len().min(1)), (1, false));
         assert_eq!(waiting.next(), Some(1));
         let mut seen = 0;
@@ -148,13 +143,24 @@ mod tests {
             seen += frames.iter().filter(|frame| frame.offload() == offload).count();
             frames.len()
         });
-        assert_eq!((released, seen, waiting.is_empty()), ((2, true), 2, true));
+        assert_eq!((released, seen, waiting.is_empty()), ((1, true), 1, true));
     }
 
     #[test]
     fn short_frames_take_no_more_than_the_memory() {
-        let mut waiting = Waiting::new(1 << 16);
+        let (mut waiting, _) = waiting(2);
         let count = (0..10_000).take_while(|_| waiting.push(&Frame::from(&[0; 14][..]), 0)).count();
-        assert_eq!(count, (1 << 16) / ALIGN);
+        assert_eq!(count, 2 * BLOCK / 64);
+    }
+
+    #[test]
+    fn memory_of_a_queue_goes_with_it() {
+        let (mut waiting, pool) = waiting(2);
+        assert!(waiting.push(&Frame::from(&[0; 60][..]), 0));
+        drop(waiting);
+        let share = Share::new(pool, u64::MAX);
+        let count = (0..).map_while(|count| share.take(count)).count();
+        // All but the part that others may use.
+        assert_eq!(count, super::super::pool::PORT_MAX / BLOCK - 1);
     }
 }

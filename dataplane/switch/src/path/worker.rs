@@ -319,17 +319,14 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         }
     }
 
-    /// Lets the frames go on that have waited for the rate of the port that they go to.
+    /// Lets the frames go on that have waited at the port that they go to.
     #[cold]
     fn release(&mut self, moved: &mut Moved) {
         let Self { shared, view, tally, .. } = self;
-        let setting = &*shared.setting;
-        // In learning mode a receiver never holds up others.
-        let flow = if setting.mode == Mode::Patch { setting.flow } else { Flow::Drop };
         let (mut at, now) = (0, clock::ticks());
         while let Some(index) = tally.backlog.get(at) {
             let released = match view.port(*index) {
-                Some(port) => port.release(shared.number, now, flow, tally),
+                Some(port) => port.release(shared.number, now, tally),
                 None => Released::NOTHING,
             };
             moved.add(released);
@@ -354,12 +351,9 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             });
         }
         for port in view.all().filter(|port| is_lost(port)) {
-            port.release(number, u64::MAX, Flow::Drop, tally);
+            port.flush(number, tally);
         }
-        let waits = |index: &u16| {
-            let rate = view.port(*index).and_then(|port| port.rate_out.as_ref());
-            rate.is_some_and(|rate| rate.is_waiting(number))
-        };
+        let waits = |index: &u16| view.port(*index).is_some_and(|port| port.is_waiting(number));
         tally.backlog.retain(waits);
     }
 

@@ -232,7 +232,7 @@ fn pair(setting: &str, a: &str, b: &str) -> Inline {
 #[test]
 fn rates_hold_in_both_directions_and_modes() {
     for mode in ["mode = 'learning'", "mode = 'patch'"] {
-        let mut switch = pair(mode, "rate_in = '1pps'", "rate_out = '1kbit'");
+        let mut switch = pair(mode, "rate_in = '16pps'", "rate_out = '1kbit'");
         let sent = |len: usize| -> Vec<Sent> {
             let frame = [frame(station(1), station(2)), vec![0; len - 64]].concat();
             vec![frame.into(); 200]
@@ -244,7 +244,7 @@ fn rates_hold_in_both_directions_and_modes() {
         assert_eq!((counters.rx_frames, counters.delayed_in), (200, 16), "{mode}");
         assert_eq!(switch.counters("b").tx_frames, 1, "{mode}");
 
-        let mut switch = pair(mode, "", "rate_out = '1kbit'");
+        let mut switch = pair(mode, "", "rate_out = '160kbit'");
         // 16 KiB wait.
         assert_eq!(switch.pass(0, sent(1024))[1].len(), 1, "{mode}");
         let counters = switch.counters("b");
@@ -254,6 +254,12 @@ fn rates_hold_in_both_directions_and_modes() {
         assert_eq!(switch.counters("a").drops.total(), 0, "{mode}");
         // The opposite direction has no limit.
         assert_eq!(switch.pass(1, sent(1024))[0].len(), 200, "{mode}");
+
+        // No frame waits for 8 s.
+        let mut switch = pair(mode, "", "rate_out = '1kbit'");
+        assert_eq!(switch.pass(0, sent(1024))[1].len(), 1, "{mode}");
+        let counters = switch.counters("b");
+        assert_eq!((counters.drops.get(DropReason::PolicedOut), counters.delayed_out), (199, 0));
     }
 }
 

@@ -84,6 +84,8 @@ impl Bench {
         for _ in 0..1000 {
             self.switch.step();
             if self.sent.lock().unwrap().is_empty() {
+                // The rest of a packet may wait for the receiver.
+                (0..100).for_each(|_| self.switch.step());
                 return;
             }
         }

@@ -1,11 +1,12 @@
 //! Code that the data threads of the switch and the user plane function share: how a thread is
 //! started and pinned, when it publishes its counters and when it sleeps, what it tells of itself,
-//! transmit queues; and for every role, its rate, the choice of its CPU and cancellation by a
-//! signal.
+//! transmit queues, token buckets; and for every role, its rate, the choice of its CPU and
+//! cancellation by a signal.
 #![forbid(unsafe_code)]
 
 mod activity;
 mod arrivals;
+mod bucket;
 mod cancel;
 pub mod counters;
 mod pace;
@@ -15,6 +16,7 @@ mod thread;
 
 pub use activity::{Activity, Moved, check_alive};
 pub use arrivals::{ArrivalClock, Arrivals};
+pub use bucket::{Bucket, Limit, Sharing};
 pub use cancel::{Cancel, Cancelled};
 pub use pace::{Pace, Round};
 pub use placement::Placement;

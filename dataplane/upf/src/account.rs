@@ -43,9 +43,9 @@ pub(crate) struct Account<'a> {
 impl<'a> From<&'a [AtomicU64; LINE]> for Account<'a> {
     #[inline(always)]
     fn from(line: &'a [AtomicU64; LINE]) -> Self {
-        let [cost, burst, due, octets, packets, closer, next, next_sum] = line;
+        let [cost, depth, due, octets, packets, closer, next, next_sum] = line;
         Self {
-            meter: Meter { cost, burst, due },
+            meter: Meter { cost, depth, due },
             counter: Counter { octets, packets, closer, next, next_sum },
         }
     }

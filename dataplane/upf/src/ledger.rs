@@ -126,23 +126,29 @@ impl Ledger {
         Some(next)
     }
 
-    /// Applies the rates and limits of the rules, from now on; `slot` is the session's number. The session
-    /// `is_given_again` if it has not changed. Returns the reports that are due.
-    pub(crate) fn settle(
-        &self,
-        (accounts, slot): (&Accounts, u32),
-        qers: &[Qer],
-        urrs: &[Urr],
-        is_given_again: bool,
-    ) -> Vec<Report> {
+    /// Applies the rates of the rules, from now on; `slot` is the session's number. Returns true if one
+    /// has changed.
+    pub(crate) fn set_rates(&self, (accounts, slot): (&Accounts, u32), qers: &[Qer]) -> bool {
+        let mut changed = false;
         for (id, place) in &self.rates {
             let Some(qer) = qers.iter().find(|qer| qer.id == *id) else { continue };
             let rates = [(Uplink, qer.mbr_uplink_kbps), (Downlink, qer.mbr_downlink_kbps)];
             for (direction, kbps) in rates {
                 let account = accounts.of(direction, place.number(slot));
-                kbps.into_iter().for_each(|kbps| account.meter.set(kbps));
+                changed |= kbps.is_some_and(|kbps| account.meter.set(kbps));
             }
         }
+        changed
+    }
+
+    /// Applies the limits of the rules, from now on; `slot` is the session's number. The session
+    /// `is_given_again` if it has not changed. Returns the reports that are due.
+    pub(crate) fn settle(
+        &self,
+        (accounts, slot): (&Accounts, u32),
+        urrs: &[Urr],
+        is_given_again: bool,
+    ) -> Vec<Report> {
         let mut reports = Vec::new();
         for Entry { urr, place, limits } in &self.usages {
             let rule = urrs.iter().find(|rule| rule.id == *urr);

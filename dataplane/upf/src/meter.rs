@@ -1,80 +1,66 @@
-//! Metering: limits packets to a bit rate.
-//!
-//! The generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, the time at
-//! which the bucket will be full again. A packet conforms if that time is not too far ahead, and
-//! moves it on by the time that the packet's bytes take at the rate. For a packet that does not
-//! conform the same number tells when it will, so that it can wait: a session needs no queue.
+//! Metering: limits packets to a bit rate, as a [token bucket](dray_datapath::Limit). Packets that
+//! exceed the rate wait; the meter tells for how long, so that a session needs no queue.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use dray_datapath::{Bucket, Limit, Sharing};
 use dray_port::clock;
 
-/// Fractional bits of ticks per byte: 400 Gb/s is a twentieth of a tick per byte.
-const PLACES: u32 = 20;
 /// Maximum time that a burst may be ahead of the rate.
 const BURST: Duration = Duration::from_millis(15);
-/// The same for a meter of its own, whose packets never wait.
+/// The same for our own messages, which never wait.
 const OWN_BURST: Duration = Duration::from_millis(50);
 /// Maximum time that a packet waits to conform: TCP, whose senders hand over up to 64 KiB at once, loses
 /// too much of them with half of it.
 const PATIENCE: Duration = Duration::from_millis(75);
-/// Bytes that may wait at any rate: what a new TCP connection sends at once.
+/// Bytes that may wait longer at low rates: what a new TCP connection sends at once.
 const PATIENCE_LEAST: u64 = 16_384;
+/// Maximum time that a packet waits at any rate: from then on its sender takes it for lost (RFC 6298,
+/// section 2.1).
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// Size of a burst that may pass at any rate, in bytes: two packets of the usual MTU.
 const BURST_LEAST: u64 = 3000;
 
-/// Sharing of meters and counters among data threads. Shared ones are updated atomically, which
-/// costs about as much as the rest of a packet's accounting; others with plain loads and stores.
+/// Time that a packet may wait for its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
-    /// Only one thread writes.
-    Alone,
-    /// Several threads write.
-    Shared,
+pub(crate) enum Patience {
+    /// A packet that has just come.
+    Usual,
+    /// A packet that was kept for another reason: as long as those before it take at the rate.
+    Endless,
 }
 
 /// A rate and how much of it has been used, in an account.
 #[derive(Clone, Copy)]
 pub(crate) struct Meter<'a> {
-    /// Ticks per byte, with [`PLACES`] fractional bits.
+    /// The fields of its [`Limit`].
     pub(crate) cost: &'a AtomicU64,
-    /// Maximum time that packets may be ahead of the rate, in ticks.
-    pub(crate) burst: &'a AtomicU64,
+    pub(crate) depth: &'a AtomicU64,
     /// Tick at which all packets passed so far would have been passed at exactly the rate.
     pub(crate) due: &'a AtomicU64,
 }
 
-/// A meter of its own.
-#[derive(Default)]
-pub(crate) struct OwnMeter([AtomicU64; 3]);
+/// Returns a bucket for messages of our own, with `kbps` thousand bits per second, more than 0.
+pub(crate) fn own(kbps: u64) -> Bucket {
+    Bucket::new(limit(kbps, OWN_BURST))
+}
 
-impl OwnMeter {
-    /// Creates a meter of `kbps` thousand bits per second, more than 0.
-    pub(crate) fn new(kbps: u64) -> Self {
-        let meter = Self::default();
-        meter.get().set_with(kbps, OWN_BURST);
-        meter
-    }
-
-    pub(crate) fn get(&self) -> Meter<'_> {
-        let Self([cost, burst, due]) = self;
-        Meter { cost, burst, due }
-    }
+fn limit(kbps: u64, burst: Duration) -> Limit {
+    Limit::new(kbps as f64 * 125.0, burst).at_least(BURST_LEAST)
 }
 
 impl Meter<'_> {
-    /// Changes the rate. Packets that were ahead of the old rate are forgotten if they would be too
-    /// far ahead of the new one.
-    pub(crate) fn set(&self, kbps: u64) {
-        self.set_with(kbps, BURST);
-    }
-
-    fn set_with(&self, kbps: u64, burst: Duration) {
-        let per_byte = (u128::from(clock::ticks_per_second()) * 8) << PLACES;
-        let cost = (per_byte / (u128::from(kbps) * 1000)).max(1) as u64;
-        self.cost.store(cost, Relaxed);
-        self.burst.store(clock::to_ticks(burst).max((BURST_LEAST * cost) >> PLACES), Relaxed);
+    /// Sets the rate; returns true if it was another one. Packets that were ahead of the old rate are
+    /// forgotten if they would be too far ahead of the new one.
+    pub(crate) fn set(&self, kbps: u64) -> bool {
+        let Limit { cost, depth } = limit(kbps, BURST);
+        self.depth.store(depth, Relaxed);
+        let is_new = self.cost.swap(cost, Relaxed) != cost;
+        if is_new {
+            self.due.fetch_min(clock::ticks() + depth, Relaxed);
+        }
+        is_new
     }
 
     /// Forgets all packets that have passed.
@@ -82,82 +68,47 @@ impl Meter<'_> {
         self.due.store(0, Relaxed);
     }
 
-    /// Continues where a meter of the process before has stopped, on the same clock.
+    /// Continues where a meter of the process before has stopped, on the same clock. What waited for it
+    /// there has left.
     pub(crate) fn resume(&self, past: Meter<'_>) {
-        self.due.store(past.due.load(Relaxed), Relaxed);
+        let latest = clock::ticks() + self.depth.load(Relaxed);
+        self.due.store(past.due.load(Relaxed).min(latest), Relaxed);
     }
 
-    /// Returns the tick to which the length of a packet at `now` is added to get the next `due`;
-    /// `None` if the packet exceeds the rate.
     #[inline(always)]
-    fn start(&self, due: u64, now: u64) -> Option<u64> {
-        let latest = now + self.burst.load(Relaxed);
-        if due <= latest {
-            return Some(due.max(now));
-        }
-        // No packet waits that long: `due` was set at another rate.
-        (due - latest > self.patience() + self.ticks(1 << 16)).then_some(now)
-    }
-
-    /// Returns the maximum time that a packet waits, in ticks.
-    #[cold]
-    fn patience(&self) -> u64 {
-        clock::to_ticks(PATIENCE).max(self.ticks(PATIENCE_LEAST as usize))
-    }
-
-    /// Returns the time that `bytes` take at the rate, in ticks.
-    #[inline(always)]
-    fn ticks(&self, bytes: usize) -> u64 {
-        (bytes as u64 * self.cost.load(Relaxed)) >> PLACES
-    }
-
-    /// Returns true if a packet may pass at the tick `now`.
-    pub(crate) fn conforms(&self, now: u64) -> bool {
-        self.start(self.due.load(Relaxed), now).is_some()
+    fn limit(&self) -> Limit {
+        Limit { cost: self.cost.load(Relaxed), depth: self.depth.load(Relaxed) }
     }
 
     /// Returns true, and counts the packet, if a packet of `bytes` may pass at the tick `now`.
     #[inline(always)]
     pub(crate) fn pass(&self, now: u64, bytes: usize, sharing: Sharing) -> bool {
-        self.move_on(bytes, sharing, |due| self.start(due, now)).is_some()
+        self.limit().reserve((self.due, sharing), bytes as u64, now, || 0).is_some()
     }
 
     /// Counts a packet of `bytes` at the tick `now`, and returns the tick from which it may pass; `None`
     /// if it would have to wait for too long.
-    pub(crate) fn reserve(&self, now: u64, bytes: usize, sharing: Sharing) -> Option<u64> {
-        let burst = self.burst.load(Relaxed);
-        let latest = now + burst + self.patience();
-        let start = |due| self.start(due, now).or((due <= latest).then_some(due));
-        self.move_on(bytes, sharing, start).map(|start| start.saturating_sub(burst).max(now))
-    }
-
-    /// Adds the length of a packet to the tick that `start` returns for the current `due`, if it returns
-    /// one.
-    #[inline(always)]
-    fn move_on(
+    pub(crate) fn reserve(
         &self,
+        now: u64,
         bytes: usize,
         sharing: Sharing,
-        start: impl Fn(u64) -> Option<u64>,
+        patience: Patience,
     ) -> Option<u64> {
-        let ticks = self.ticks(bytes);
-        match sharing {
-            Sharing::Alone => {
-                let start = start(self.due.load(Relaxed))?;
-                self.due.store(start + ticks, Relaxed);
-                Some(start)
+        let limit = self.limit();
+        let longest = match patience {
+            Patience::Usual => {
+                let least = limit.ticks(PATIENCE_LEAST).min(clock::to_ticks(PATIENCE_MAX));
+                clock::to_ticks(PATIENCE).max(least)
             }
-            Sharing::Shared => {
-                let next = |due| start(due).map(|start| start + ticks);
-                let before = self.due.fetch_update(Relaxed, Relaxed, next).ok()?;
-                start(before)
-            }
-        }
+            Patience::Endless => u64::MAX,
+        };
+        limit.reserve((self.due, sharing), bytes as u64, now, || longest)
     }
 
     /// Undoes the counting of a packet of `bytes` that another limit stopped.
     pub(crate) fn give_back(&self, bytes: usize) {
-        self.due.fetch_sub(self.ticks(bytes), Relaxed);
+        self.limit().give_back(self.due, bytes as u64);
     }
 }
 
@@ -165,11 +116,14 @@ impl Meter<'_> {
 mod tests {
     use super::*;
 
+    fn meter([cost, depth, due]: &[AtomicU64; 3]) -> Meter<'_> {
+        Meter { cost, depth, due }
+    }
+
     /// Offers packets of `len` bytes at twice the rate for 10 s; returns the passed rate relative
     /// to the limit.
     fn passed(kbps: u64, len: usize) -> f64 {
-        let meter = OwnMeter::new(kbps);
-        let meter = meter.get();
+        let bucket = own(kbps);
         let start = clock::ticks();
         let bits = 2 * kbps * 1000 * 10;
         let packets = bits / (len as u64 * 8);
@@ -177,7 +131,7 @@ mod tests {
         let mut octets = 0;
         for packet in 0..packets {
             let now = start + (u128::from(span) * u128::from(packet) / u128::from(packets)) as u64;
-            if meter.pass(now, len, Sharing::Alone) {
+            if bucket.reserve(len as u64, now, 0).is_some() {
                 octets += len as u64;
             }
         }
@@ -200,9 +154,10 @@ mod tests {
     fn rate_holds_in_every_window() {
         let second = clock::ticks_per_second();
         for (kbps, longest) in [(1000, 1500), (10_000, 1500), (10_000, 9000), (1_000_000, 1500)] {
-            let meter = OwnMeter::default();
-            let meter = meter.get();
+            let words = <[AtomicU64; 3]>::default();
+            let meter = meter(&words);
             meter.set(kbps);
+            let ticks = |bytes| meter.limit().ticks(bytes);
             let mut random = 1_u64;
             let mut draw = |below: u64| {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -212,12 +167,14 @@ mod tests {
             let (mut now, mut sent) = (start, Vec::new());
             let most = if kbps > 100_000 { second / 4 } else { 4 * second };
             while now - start < most {
-                let usual = meter.ticks(2 * longest as usize);
+                let usual = ticks(2 * longest);
                 let is_silent = draw(500) == 0;
                 now += draw(if is_silent { second / 5 } else { usual });
                 for _ in 0..draw(8) {
                     let bytes = 28 + draw(longest - 27);
-                    if let Some(from) = meter.reserve(now, bytes as usize, Sharing::Alone) {
+                    if let Some(from) =
+                        meter.reserve(now, bytes as usize, Sharing::Alone, Patience::Usual)
+                    {
                         let at = from.max(now);
                         assert!(sent.last().is_none_or(|(last, _)| at >= *last));
                         assert!(at - now <= second * 14 / 100, "{kbps}");
@@ -239,16 +196,22 @@ mod tests {
         }
     }
 
+    /// Neither the packets that have passed nor those that wait at a low rate hold up those at a higher
+    /// one, and a rate that is set again changes nothing.
     #[test]
-    fn extreme_rates_do_not_overflow() {
-        for kbps in [1, u64::from(u32::MAX), 1_000_000_000_000] {
-            let meter = OwnMeter::new(kbps);
-            let meter = meter.get();
-            let now = clock::ticks();
-            for _ in 0..1000 {
-                meter.pass(now, 9000, Sharing::Alone);
-            }
-            assert!(meter.due.load(Relaxed) >= now);
-        }
+    fn new_rate_begins_at_once() {
+        let words = <[AtomicU64; 3]>::default();
+        let meter = meter(&words);
+        meter.set(1);
+        let now = clock::ticks();
+        let reserve = |patience| meter.reserve(now, 1500, Sharing::Alone, patience);
+        assert!(reserve(Patience::Usual).is_some_and(|at| at <= now));
+        assert!((0..50).all(|_| reserve(Patience::Endless).is_some()));
+        meter.set(1);
+        assert_eq!(reserve(Patience::Usual), None);
+        meter.set(100_000);
+        assert!(
+            reserve(Patience::Usual).is_some_and(|at| at < now + clock::ticks_per_second() / 10)
+        );
     }
 }

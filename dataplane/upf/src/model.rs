@@ -397,11 +397,13 @@ impl Model {
         let mut taken = <[SmallVec<[u64; 2]>; 2]>::default();
         let mut sessions = [Box::<Session>::default(), Box::default()];
         let mut farewell = Vec::new();
+        let mut rates_change = false;
         match compiled {
             None => self.leaving.push_back((slot, self.sent)),
             Some(Compiled { keys, uplink, downlink, ledger, state, config, qers, urrs }) => {
                 let place = (&*self.accounts, slot);
-                let reports = ledger.settle(place, &qers, &urrs, config == old_config);
+                rates_change = ledger.set_rates(place, &qers);
+                let reports = ledger.settle(place, &urrs, config == old_config);
                 reports.iter().for_each(|report| tell(seid, report));
                 for (owners, keys) in self.owners.iter_mut().zip(&keys) {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
@@ -430,8 +432,22 @@ impl Model {
         let farewell =
             (!farewell.is_empty()).then(|| Arc::new(Farewell::new(farewell, self.workers)));
         [
-            Change { slot, remove: left_teids, insert: teids, session: uplink, farewell: None },
-            Change { slot, remove: left_addresses, insert: addresses, session: downlink, farewell },
+            Change {
+                slot,
+                remove: left_teids,
+                insert: teids,
+                session: uplink,
+                rates_change,
+                farewell: None,
+            },
+            Change {
+                slot,
+                remove: left_addresses,
+                insert: addresses,
+                session: downlink,
+                rates_change,
+                farewell,
+            },
         ]
     }
 }

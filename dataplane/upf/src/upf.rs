@@ -21,7 +21,6 @@ use crate::course::Course;
 use crate::end::PortEnd;
 use crate::event::{Event, Events, EventsLost, Teller, events};
 use crate::interface::Interface;
-use crate::meter::Sharing;
 use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
 use crate::packet;
 use crate::path::{
@@ -32,7 +31,7 @@ use crate::session::{Peer, Report};
 use crate::succession::Succession;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
-use dray_datapath::{Activity, lock};
+use dray_datapath::{Activity, Sharing, lock};
 use tracing::warn;
 
 /// Maximum time that packets may be buffered, in milliseconds: an hour.

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use dray_wire::gtpu::Direction;
 
 use crate::config::{Urr, Volume};
-use crate::meter::Sharing;
-use dray_datapath::lock;
+use dray_datapath::{Sharing, lock};
 
 /// No limit.
 const NEVER: u64 = u64::MAX;

@@ -114,7 +114,10 @@ impl Worker {
                 break;
             }
             // Early, so that none is lost.
-            let early = !self.lane.is_full() && self.lane.release_later(u64::MAX);
+            let early = !self.lane.is_full() && self.lane.has_later();
+            if early {
+                self.lane.flush_later();
+            }
             if !self.poll()? && !early {
                 std::thread::yield_now();
             }
@@ -194,7 +197,7 @@ pub(crate) fn run(
     }
     for worker in workers {
         // Early, so that none is lost for which the port has room.
-        worker.lane.release_later(u64::MAX);
+        worker.lane.flush_later();
         worker.lane.give_up();
         worker.lane.abandon();
         worker.count_losses();

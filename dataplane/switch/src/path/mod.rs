@@ -6,7 +6,6 @@
 
 mod apply;
 mod block;
-mod bucket;
 mod bypass;
 mod finishing;
 mod head;

@@ -6,12 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dray_datapath::{TransmitQueues, lock};
+use dray_datapath::{Bucket, Limit, TransmitQueues, lock};
 use dray_port::{
     BypassEntry, FRAME_LIMIT, Fill, Finished, Frame, Held, Link, Live, Loss, Lost, Receive,
 };
 
-use super::bucket::Bucket;
 use super::finishing::Finishing;
 use super::ledger::{self, BEFORE, LOST};
 use super::pool::Pool;
@@ -19,8 +18,11 @@ use super::setting::Setting;
 use super::shaper::{Released, Shaper, Step};
 use super::tally::Tally;
 use super::vlans::Vlans;
-use crate::config::{Flow, PortConfig, Rate};
+use crate::config::{Flow, FrameRate, PortConfig, Rate};
 use crate::counters::{Counters, DropReason, Ledger};
+
+/// Number of frames that a `storm` limit lets pass at once at any rate.
+const STORM_LEAST: u64 = 32;
 
 /// An open port. Each receiving half belongs to one worker; the transmitting halves are shared, and
 /// locked for the duration of a batch.
@@ -132,7 +134,8 @@ impl OpenPort {
         let shaper = |rate: Option<Rate>, queues| {
             rate.map(|rate| Shaper::new(rate, burst, queues, &self.pool))
         };
-        let storm = || config.storm.map(|rate| Bucket::of_storm(rate, burst));
+        let limit = |rate: FrameRate| Limit::new(rate.per_second() as f64, burst.time());
+        let storm = || config.storm.map(|rate| Bucket::new(limit(rate).at_least(STORM_LEAST)));
         Self {
             is_plain: self.frame_max >= FRAME_LIMIT && config.rate_out.is_none(),
             spoof_check: config.spoof_check,

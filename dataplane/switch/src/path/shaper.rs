@@ -8,10 +8,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use dray_datapath::lock;
+use dray_datapath::{self as datapath, Bucket, lock};
 use dray_port::{FRAME_LIMIT, Finished, Finisher, Frame, clock};
 
-use super::bucket::Bucket;
 use super::pool::{Pool, Share};
 use super::waiting::Waiting;
 use crate::config::{Burst, Rate};
@@ -82,10 +81,10 @@ impl Released {
 
 impl Limit {
     fn new(per_second: f64, burst: Burst, least: u64) -> Self {
-        let bucket = Bucket::new(per_second, burst.time());
+        let limit = datapath::Limit::new(per_second, burst.time());
         let longest = clock::to_ticks(PATIENCE_MAX);
-        let patience = clock::to_ticks(PATIENCE).max(bucket.ticks(least).min(longest));
-        Self { bucket, patience }
+        let patience = clock::to_ticks(PATIENCE).max(limit.ticks(least).min(longest));
+        Self { bucket: Bucket::new(limit), patience }
     }
 }
 
@@ -98,7 +97,8 @@ impl Shaper {
         let bytes =
             rate.bits.map(|rate| Limit::new(rate.per_second() as f64 / 8.0, burst, BYTES_LEAST));
         // Twice what may wait, since short frames take more room.
-        let most = bytes.as_ref().map_or(u64::MAX, |limit| 2 * limit.bucket.units(limit.patience));
+        let most =
+            bytes.as_ref().map_or(u64::MAX, |limit| limit.bucket.limit().units(2 * limit.patience));
         let share = Arc::new(Share::new(pool.clone(), most));
         let queues = (0..queues).map(|_| Mutex::new(Queue::new(share.clone())));
         Self { frames, bytes, cut: clock::to_ticks(CUT), queues: queues.collect() }
@@ -241,7 +241,10 @@ impl Shaper {
     fn must_cut(&self, frame: &Frame<'_>) -> bool {
         frame.has_offload()
             && frame.offload().segment().is_some()
-            && self.bytes.as_ref().is_some_and(|b| b.bucket.ticks(frame.len() as u64) > self.cut)
+            && self
+                .bytes
+                .as_ref()
+                .is_some_and(|b| b.bucket.limit().ticks(frame.len() as u64) > self.cut)
     }
 }
 

@@ -24,6 +24,7 @@ use crate::config::{Action, Ends};
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::matcher::{Probe, qfis};
+use crate::meter::Patience;
 use crate::session::{Rule, Session};
 
 mod tunnel;
@@ -151,7 +152,7 @@ impl Passes for Downlink {
             return Err(too_long(&packet, to.mtu - outer_len));
         }
         let mac = lane.mac_of(peer.hop);
-        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let Lane { heads, to, scratch, is_own, .. } = lane;
         let head = &mut heads[usize::from(item.frame)].0;
         let dst = mac.unwrap_or_else(|| asker(head, *is_own));
@@ -195,7 +196,7 @@ impl Passes for Downlink {
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let to = lane.to.clone();
         let mac = lane.mac_of(peer.hop);
-        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
         let checked = lane::checked_len(&packet, there);
         let is_own = lane.is_own;
@@ -251,7 +252,7 @@ impl Passes for Downlink {
     fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         // Buffered packets are forwarded below, so the end markers have to be sent first.
         for (hop, frame) in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
-            lane.post(*hop, frame);
+            lane.part(change.slot, *hop, frame);
         }
         lane.sessions.apply(change);
         let session = &mut lane.sessions.slots[change.slot as usize];
@@ -275,7 +276,9 @@ impl Passes for Downlink {
         // All buffered packets of a flow leave before any newer one is processed, so the flow stays
         // in order.
         let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
+        lane.patience = Patience::Endless;
         frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(lane, chunk, false));
+        lane.patience = Patience::Usual;
         self.waiting.remove(change.slot, store.forget(&mut leaving));
         self.store = store;
     }
@@ -412,7 +415,7 @@ impl Downlink {
         let room = self.store.check_room(len).and_then(|()| self.waiting.add(slot));
         match room {
             Ok(()) => {
-                self.store.keep(slot, &mut session.waiting, frame, len, now);
+                self.store.keep((slot, ()), &mut session.waiting, frame, len, now);
                 Stop::Kept
             }
             Err(reason) => reason.into(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dray_capture::{Side, Tap};
+use dray_datapath::{Bucket, Sharing};
 use dray_port::{Frame, Scratch, clock, scratch};
 use dray_wire::MacAddr;
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
@@ -16,14 +17,15 @@ use dray_wire::ip::{IPV6_LEN, PORTS_LEN, Packet, Version, protocol};
 use super::head::{CHUNK, Head, LOOK, PACKET, ROOM};
 use super::held::{Held, Sort};
 use super::later::Later;
-use super::sessions::{Changes, Sessions};
+use super::sessions::{Change, Changes, Sessions};
+use super::toll::Toll;
 use super::unresolved::{self, Lost, Unresolved};
 use crate::counters::{Counters, DropReason, Ledger, Sent, account};
 use crate::event::Teller;
 use crate::interface::Interface;
-use crate::meter::{OwnMeter, Sharing};
+use crate::meter::{self, Patience};
 use crate::neighbours::HOPS_MAX;
-use crate::session::{Counting, Report, Rule};
+use crate::session::{Counting, END, LISTED, Report, Rule, Session};
 
 /// Maximum rate of our own error messages, in 1000 bits per second, however many packets call for
 /// them.
@@ -31,6 +33,11 @@ const ANSWERS_KBPS: u64 = 1000;
 
 /// Maximum time that packets wait for a port that takes none: control messages wait behind them.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// Maximum time by which packets leave later than at their rate without their rate being delayed, too.
+const LATE: Duration = Duration::from_millis(5);
+/// The clock of the rates catches up by one tick in so many.
+const CATCH_UP: u64 = 128;
 
 pub(crate) struct Lane {
     pub(super) direction: Direction,
@@ -59,11 +66,19 @@ pub(crate) struct Lane {
     /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and their
     /// sessions with the ticks from which they may leave.
     waits: ArrayVec<(u16, (u32, u64)), CHUNK>,
+    /// Time that packets may wait for their rate.
+    pub(super) patience: Patience,
+    /// Ticks by which the clock of the rates is behind.
+    lag: u64,
+    /// Tick at which `lag` was last changed.
+    lag_at: u64,
+    /// The rates of the packet in process if its next hop is not known.
+    toll: Option<Toll>,
     /// True while the packet in process was made here.
     pub(super) is_own: bool,
     /// Tick at which the egress port last took a packet.
     moved: u64,
-    answers: OwnMeter,
+    answers: Bucket,
 }
 
 /// Maximum number of silent neighbours looked up for a chunk of received frames.
@@ -186,9 +201,13 @@ impl Lane {
             unresolved,
             later,
             waits: ArrayVec::new(),
+            patience: Patience::Usual,
+            lag: 0,
+            lag_at: 0,
+            toll: None,
             is_own: false,
             moved: 0,
-            answers: OwnMeter::new(ANSWERS_KBPS),
+            answers: meter::own(ANSWERS_KBPS),
         }
     }
 
@@ -286,11 +305,9 @@ impl Lane {
         hop: u16,
     ) -> Option<Vec<u8>> {
         let sort = if self.is_own { Sort::Own } else { Sort::Packet };
-        let Self { heads, to, worker, tap, unresolved, counters, waits, .. } = self;
-        // It has to wait anyway.
-        waits.retain(|(frame, _)| *frame != leaving.frame);
+        let Self { heads, to, worker, tap, unresolved, counters, toll, .. } = self;
         let frame = leaving.frame(frame, heads);
-        wait((&frame, sort), hop, (to, *worker, tap), unresolved, counters)
+        wait((&frame, sort), (hop, *toll), (to, *worker, tap), unresolved, counters)
     }
 
     /// Transmits a message of our own to a next hop, or has it wait. The destination in its Ethernet
@@ -308,7 +325,7 @@ impl Lane {
             }
             // Nobody is told of a packet that had to make room.
             None => {
-                wait((&message, Sort::Own), hop, (to, *worker, tap), unresolved, counters);
+                wait((&message, Sort::Own), (hop, None), (to, *worker, tap), unresolved, counters);
             }
         }
     }
@@ -330,45 +347,106 @@ impl Lane {
                     self.unresolved.learned = learned.wrapping_sub(1);
                     return any;
                 }
-                let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
-                unresolved.release(hop, mac, |frames, sorts| {
-                    let are_own = sorts.first() == Some(&Sort::Own);
-                    match are_own {
-                        true => counters.made(frames.len(), to.transmit(tap, *worker, frames)),
-                        false => {
-                            let sort = |index: usize| sorts[index];
-                            send(frames, sort, (to, *worker, tap), held, counters, moved);
-                        }
-                    }
-                    to.neighbours.leave(hop, frames.len() as u16, are_own);
-                });
+                // Packets of the same session that left earlier.
+                self.release_later(clock::ticks());
+                self.make_room(CHUNK);
+                self.release_hop(hop, mac);
                 any = true;
             }
         }
         any
     }
 
+    /// Transmits the first packets that wait for a next hop with the address `mac`, or has them wait for
+    /// their rates.
+    fn release_hop(&mut self, hop: u16, mac: MacAddr) {
+        let Self { direction, sharing, sessions, later, lag, .. } = self;
+        let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
+        let now = clock::ticks() - *lag;
+        unresolved.release(hop, mac, |frames, notes| {
+            let are_own = notes.first().is_some_and(|(sort, _)| *sort == Sort::Own);
+            to.neighbours.leave(hop, frames.len() as u16, are_own);
+            if are_own {
+                counters.made(frames.len(), to.transmit(tap, *worker, frames));
+                return;
+            }
+            let (mut batch, mut sorts) = (Batch::new(), ArrayVec::<Sort, CHUNK>::new());
+            for (frame, (sort, toll)) in frames.iter().zip(notes) {
+                let pay = |toll: &Toll| toll.pay(sessions, later, (*direction, *sharing), now);
+                match (toll.as_ref().map_or(Some(0), pay), toll) {
+                    (Some(from), Some(toll)) if from > now => {
+                        keep((frame, *sort), (toll.slot, from), later, counters);
+                    }
+                    (Some(_), _) => {
+                        batch.push(*frame);
+                        sorts.push(*sort);
+                    }
+                    (None, _) => drop_sort(counters, DropReason::Policed, *sort),
+                }
+            }
+            send(&batch, |index| sorts[index], (to, *worker, tap), held, counters, moved);
+        });
+    }
+
     /// Transmits the packets that have waited for their rate and may leave at the tick `now`, while
     /// the egress port has room; returns true if there were any.
     #[cold]
     pub(crate) fn release_later(&mut self, now: u64) -> bool {
+        let Some(next) = self.later.next() else { return false };
+        // After a pause of the thread, packets that became due meanwhile do not leave all at once: the
+        // clock of the rates goes on where it was, and catches up slowly.
+        let elapsed = now.saturating_sub(std::mem::replace(&mut self.lag_at, now));
+        let caught_up = now - self.lag.saturating_sub(elapsed / CATCH_UP);
+        let latest = caught_up.min(next + clock::to_ticks(LATE));
+        self.lag = now - latest;
+        self.release_until(latest)
+    }
+
+    /// Transmits all packets that wait for their rate.
+    #[cold]
+    pub(crate) fn flush_later(&mut self) {
+        self.release_until(u64::MAX);
+    }
+
+    fn release_until(&mut self, latest: u64) -> bool {
         let mut any = false;
-        while self.later.next().is_some_and(|from| from <= now) {
+        while self.later.next().is_some_and(|from| from <= latest) {
             self.make_room(CHUNK);
             let Self { later, to, worker, tap, held, counters, moved, .. } = self;
-            any |= later.release(now, |batch, sorts| {
+            any |= later.release(latest, |batch, sorts| {
                 send(batch, |index| sorts[index], (to, *worker, tap), held, counters, moved);
             });
+        }
+        if self.later.is_empty() {
+            self.lag = 0;
         }
         any
     }
 
-    /// Transmits the packets of a session that wait for their rate, before the session changes: newer
-    /// packets must not overtake them, nor the end marker of their tunnel.
-    pub(super) fn hurry(&mut self, slot: u32) {
-        if self.has_later() && self.later.hurry(slot) {
-            self.release_later(0);
+    /// Transmits the packets of a session that wait for their rate before the session changes, if newer
+    /// ones could overtake them.
+    pub(super) fn hurry(&mut self, change: &Change) {
+        let (slot, new) = (change.slot, &change.session);
+        if !self.has_later() || new.rules.is_empty() {
+            return;
         }
+        let metered = |rule: &Rule| (rule.pdr, rule.meters);
+        let of = |session: &Session| session.rules.iter().map(metered).collect::<Vec<_>>();
+        let is_same = self.sessions.slots.get(slot as usize).is_some_and(|old| of(old) == of(new));
+        if (change.rates_change || !is_same) && self.later.hurry(slot) {
+            self.release_until(0);
+        }
+    }
+
+    /// Transmits an end marker of a session to a next hop, after the packets of the session that wait for
+    /// their rate.
+    pub(super) fn part(&mut self, slot: u32, hop: u16, marker: &[u8]) {
+        let (last, mac) = (self.later.last(slot), self.mac_of(hop));
+        let (Some(from), Some(MacAddr(mac))) = (last, mac) else { return self.post(hop, marker) };
+        let Self { later, counters, .. } = self;
+        let marker = Frame::from(marker);
+        let marker = marker.with_head(&mac, mac.len()..marker.len());
+        keep((&marker, Sort::Own), (slot, from), later, counters);
     }
 
     /// Drops a packet that has waited for its next hop for too long; `None` if there is none. Returns its
@@ -413,7 +491,7 @@ impl Lane {
     /// Returns the time until the next packet may leave that waits for its rate.
     pub(crate) fn next_later(&self) -> Option<Duration> {
         let next = self.later.next()?;
-        Some(clock::to_duration(next.saturating_sub(clock::ticks())))
+        Some(clock::to_duration((next + self.lag).saturating_sub(clock::ticks())))
     }
 
     /// Returns true if packets wait for their rates.
@@ -506,7 +584,7 @@ impl Lane {
             index if index < last => Sort::Part,
             _ => Sort::Packet,
         };
-        if let (Some((_, until)), None) = (self.waits.pop(), hop) {
+        if let Some((_, until)) = self.waits.pop() {
             let Self { pieces, later, counters, .. } = self;
             for (index, leaving) in leaving.iter().enumerate() {
                 let piece = leaving.frame(frame, pieces);
@@ -515,15 +593,16 @@ impl Lane {
             return true;
         }
         self.make_room(leaving.len());
-        let Self { pieces, to, worker, tap, held, counters, moved, unresolved, .. } = self;
+        let Self { pieces, to, worker, tap, held, counters, moved, unresolved, toll, .. } = self;
         let batch: Batch<'_> = leaving.iter().map(|leaving| leaving.frame(frame, pieces)).collect();
         let Some(hop) = hop else {
             send(&batch, sort, (to, *worker, tap), held, counters, moved);
             return true;
         };
         for (index, frame) in batch.iter().enumerate() {
+            let toll = if index == 0 { *toll } else { toll.map(Toll::paid) };
             // Only senders of whole packets are told.
-            wait((frame, sort(index)), hop, (to, *worker, tap), unresolved, counters);
+            wait((frame, sort(index)), (hop, toll), (to, *worker, tap), unresolved, counters);
         }
         true
     }
@@ -548,8 +627,9 @@ impl Lane {
     /// Returns an error message, if there is one and the rate limit is not exceeded.
     pub(super) fn complaint(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         let now = clock::ticks();
-        let frame = if self.answers.get().conforms(now) { frame() } else { None }?;
-        self.answers.get().pass(now, frame.len(), Sharing::Alone);
+        self.answers.reserve(0, now, 0)?;
+        let frame = frame()?;
+        self.answers.reserve(frame.len() as u64, now, 0)?;
         self.counters.complaints += 1;
         Some(frame)
     }
@@ -601,18 +681,23 @@ impl Lane {
     }
 
     /// Checks the packet of a frame, by its number in the chunk, against the limits of `rule`, and
-    /// counts it if it passes, now or after it has waited for its rate.
+    /// counts it if it passes, now or after it has waited for its rate. If its next hop is not known, its
+    /// rates are left for later.
     #[inline(always)]
     pub(super) fn admit(
         &mut self,
         (slot, frame): (u32, u16),
         rule: &Rule,
-        len: usize,
+        (len, is_resolved): (usize, bool),
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, .. } = self;
+        if !is_resolved {
+            return self.admit_unresolved(slot, rule, len, now);
+        }
+        let Self { direction, sharing, teller, sessions, lag, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
+        let now = now - *lag;
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
         match session.admit(rule, packet, |report| tell(teller, session.seid, &report)) {
             Err(DropReason::Policed) => self.admit_later((slot, frame), rule, len, now),
@@ -629,18 +714,39 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, later, waits, .. } = self;
+        let Self { direction, sharing, teller, sessions, later, waits, patience, .. } = self;
         if !later.may_wait(slot) {
             return Err(DropReason::Policed);
         }
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = Counting { accounts, slot, direction, len, now, sharing };
-        let from =
-            session.admit_later(rule, packet, |report| tell(teller, session.seid, &report))?;
+        let tell = |report: Report| tell(teller, session.seid, &report);
+        let from = session.admit_later(rule, packet, *patience, tell)?;
         if from > now {
             waits.push((frame, (slot, from)));
         }
+        Ok(())
+    }
+
+    /// Like [`admit`](Self::admit), for a packet whose next hop is not known.
+    #[cold]
+    fn admit_unresolved(
+        &mut self,
+        slot: u32,
+        rule: &Rule,
+        len: usize,
+        now: u64,
+    ) -> Result<(), DropReason> {
+        let Self { direction, sharing, teller, sessions, .. } = self;
+        let session = &sessions.slots[slot as usize];
+        let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
+        let packet = || Counting { accounts, slot, direction, len, now, sharing };
+        let without_rates = Rule { meters: [END; LISTED], ..*rule };
+        let tell = |report: Report| tell(teller, session.seid, &report);
+        session.admit(&without_rates, packet, tell)?;
+        let has_rates = rule.meters[0] != END;
+        self.toll = has_rates.then(|| Toll::new((session.seid, slot), rule.meters, len));
         Ok(())
     }
 }
@@ -650,7 +756,7 @@ impl Lane {
 #[cold]
 fn wait(
     (frame, sort): (&Frame<'_>, Sort),
-    hop: u16,
+    (hop, toll): (u16, Option<Toll>),
     (to, worker, tap): (&Interface, usize, &Tap),
     unresolved: &mut Unresolved,
     counters: &mut Counters,
@@ -666,7 +772,7 @@ fn wait(
         let must_tell = lose(&lost, to, tap, counters) && to.is_silent(lost.hop);
         told = must_tell.then(|| lost.frame.to_vec());
     });
-    if unresolved.keep(hop, frame, sort, clock::ticks()) {
+    if unresolved.keep((hop, toll), frame, sort, clock::ticks()) {
         to.neighbours.wait(hop, sort == Sort::Own);
     } else {
         drop_sort(counters, DropReason::TooBig, sort);

@@ -112,6 +112,13 @@ impl Later {
         true
     }
 
+    /// Returns the tick from which the last packet of a session may leave, if it has any.
+    pub(super) fn last(&self, slot: u32) -> Option<u64> {
+        let has_some = self.of.get(slot as usize).is_some_and(|count| *count > 0);
+        let of_session = self.order.iter().filter(|Reverse(waiting)| waiting.slot == slot);
+        of_session.map(|Reverse(waiting)| waiting.from).max().filter(|_| has_some)
+    }
+
     /// Lets all packets of a session leave at tick 0, in the order in which they came; returns false if
     /// there are none.
     pub(super) fn hurry(&mut self, slot: u32) -> bool {

@@ -10,6 +10,7 @@ mod passes;
 mod reassembly;
 mod sessions;
 mod store;
+mod toll;
 mod unresolved;
 mod uplink;
 
@@ -72,7 +73,7 @@ impl State {
     }
 
     pub(crate) fn change(&mut self, lane: &mut Lane, change: &mut Change) {
-        lane.hurry(change.slot);
+        lane.hurry(change);
         match self {
             Self::Uplink(uplink) => uplink.change(lane, change),
             Self::Downlink(downlink) => downlink.change(lane, change),

@@ -33,6 +33,8 @@ pub(crate) struct Change {
     pub(crate) insert: SmallVec<[u64; 2]>,
     /// The new session; the default removes it.
     pub(crate) session: Box<Session>,
+    /// True if it changes rates.
+    pub(crate) rates_change: bool,
     /// End markers for the tunnels that the session leaves.
     pub(crate) farewell: Option<Arc<Farewell>>,
 }

@@ -15,7 +15,7 @@ const PART_OF_FREE: usize = 8;
 
 /// A place in the store. Numbers of places are indexes plus one; 0: none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Entry {
+struct Entry<T> {
     /// Next place of the same chain, or next free place.
     next: u32,
     /// Places filled just before and just after this one, of any chain.
@@ -29,6 +29,7 @@ struct Entry {
     /// In a chain's first place: number of packets, and the last place.
     count: u16,
     last: u32,
+    note: T,
 }
 
 /// Number of packets buffered by all workers, and the sessions that the control plane was told of.
@@ -110,11 +111,11 @@ impl Waiting {
     }
 }
 
-/// Storage for a fixed number of frames. Each owner has a chain of places and keeps the number of the
+/// Storage for a fixed number of frames, each with a note. Each owner has a chain of places and keeps the number of the
 /// first; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
-pub(crate) struct Store {
-    places: Box<[Entry]>,
+pub(crate) struct Store<T = ()> {
+    places: Box<[Entry<T>]>,
     frames: Box<[u8]>,
     frame_max: usize,
     /// Lifetime of a packet, in ticks.
@@ -125,7 +126,7 @@ pub(crate) struct Store {
     len: u64,
 }
 
-impl Store {
+impl<T: Copy + Default> Store<T> {
     /// Creates a store for `count` frames of up to `frame_max` bytes, which expire after `lifetime`
     /// ticks.
     pub(crate) fn new(count: usize, frame_max: usize, lifetime: u64) -> Self {
@@ -146,7 +147,7 @@ impl Store {
         }
     }
 
-    fn place(&mut self, number: u32) -> Option<&mut Entry> {
+    fn place(&mut self, number: u32) -> Option<&mut Entry<T>> {
         self.places.get_mut((number as usize).wrapping_sub(1))
     }
 
@@ -163,7 +164,7 @@ impl Store {
     /// caller has checked that there is [room](Self::check_room).
     pub(crate) fn keep(
         &mut self,
-        owner: u32,
+        (owner, note): (u32, T),
         first: &mut u32,
         frame: &Frame<'_>,
         len: usize,
@@ -182,6 +183,7 @@ impl Store {
             len: len as u16,
             count: 1,
             last: number,
+            note,
         };
         frame.copy_from(0, &mut self.frames[index * self.frame_max..][..len]);
         match self.place(newest) {
@@ -214,11 +216,12 @@ impl Store {
             .map(|index| self.frame(index))
     }
 
-    /// Returns the first frame of a chain, and the number of the place that follows, if there is one.
-    pub(super) fn first_mut(&mut self, first: u32) -> Option<(&mut [u8], u32)> {
+    /// Returns the first frame of a chain, its note, and the number of the place that follows, if there
+    /// is one.
+    pub(super) fn first_mut(&mut self, first: u32) -> Option<(&mut [u8], T, u32)> {
         let index = first.checked_sub(1)? as usize;
-        let Entry { len, next, .. } = self.places[index];
-        Some((&mut self.frames[index * self.frame_max..][..usize::from(len)], next))
+        let Entry { len, next, note, .. } = self.places[index];
+        Some((&mut self.frames[index * self.frame_max..][..usize::from(len)], note, next))
     }
 
     fn frame(&self, index: usize) -> &[u8] {
@@ -265,7 +268,7 @@ impl Store {
     }
 
     /// Removes a place from the list by age.
-    fn unlink(&mut self, place: Entry) {
+    fn unlink(&mut self, place: Entry<T>) {
         match self.place(place.older) {
             None => self.oldest = place.newer,
             Some(older) => older.newer = place.newer,
@@ -346,7 +349,7 @@ mod tests {
         fn store_agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
             let (count, per_session, frame_max) = (40, 4, 10);
             let waiting = Waiting::new(count, per_session, LIFETIME, SESSIONS);
-            let mut store = Store::new(count, frame_max, LIFETIME);
+            let mut store = Store::<()>::new(count, frame_max, LIFETIME);
             let mut firsts = [0; SESSIONS];
             let mut oracle = [const { VecDeque::<(u64, Vec<u8>)>::new() }; SESSIONS];
             let mut now = 1;
@@ -368,7 +371,7 @@ mod tests {
                         let admitted = store.check_room(len).and_then(|()| waiting.add(slot));
                         prop_assert_eq!(admitted, expected);
                         if expected.is_ok() {
-                            store.keep(slot, first, &frame, len, now);
+                            store.keep((slot, ()), first, &frame, len, now);
                             oracle[session].push_back((now, bytes[..len].to_vec()));
                         }
                     }

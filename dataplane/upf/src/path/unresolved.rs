@@ -15,6 +15,7 @@ use dray_wire::MacAddr;
 use super::head::CHUNK;
 use super::held::Sort;
 use super::store::Store;
+use super::toll::Toll;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;
 
@@ -29,7 +30,7 @@ const MAC_LEN: usize = 6;
 
 /// Packets of one worker that wait for the Ethernet addresses of next hops.
 pub(crate) struct Unresolved {
-    store: Store,
+    store: Store<Option<Toll>>,
     /// Number of the first place of each next hop.
     firsts: Box<[u32]>,
     /// Number of packets that were received.
@@ -91,11 +92,17 @@ impl Unresolved {
 
     /// Keeps a packet; the caller has [made room](Self::make_room) for it. Returns false if it is too
     /// long.
-    pub(super) fn keep(&mut self, hop: u16, frame: &Frame<'_>, sort: Sort, now: u64) -> bool {
+    pub(super) fn keep(
+        &mut self,
+        (hop, toll): (u16, Option<Toll>),
+        frame: &Frame<'_>,
+        sort: Sort,
+        now: u64,
+    ) -> bool {
         let fits = self.store.check_room(frame.len()).is_ok();
         if fits {
             let first = &mut self.firsts[usize::from(hop)];
-            let at = self.store.keep(hop.into(), first, frame, frame.len(), now);
+            let at = self.store.keep((hop.into(), toll), first, frame, frame.len(), now);
             mark(at, sort);
             self.packets += u64::from(sort == Sort::Packet);
         }
@@ -117,7 +124,7 @@ impl Unresolved {
 
     fn lose_first(&mut self, hop: u16, lost: impl FnOnce(Lost<'_>)) {
         let first = &mut self.firsts[usize::from(hop)];
-        if let Some((frame, _)) = self.store.first_mut(*first) {
+        if let Some((frame, ..)) = self.store.first_mut(*first) {
             self.packets -= u64::from(sort(frame) == Sort::Packet);
             lost(Lost { hop, frame });
         }
@@ -125,27 +132,28 @@ impl Unresolved {
     }
 
     /// Hands the first packets that wait for `hop`, up to [`CHUNK`], to `leave`, with `mac` as their
-    /// destination, and what each counts as; all are messages of our own, or none.
+    /// destination, and what each counts as and has to be counted in; all are messages of our own, or
+    /// none.
     pub(super) fn release(
         &mut self,
         hop: u16,
         mac: MacAddr,
-        leave: impl FnOnce(&[Frame<'_>], &[Sort]),
+        leave: impl FnOnce(&[Frame<'_>], &[(Sort, Option<Toll>)]),
     ) {
         let first = &mut self.firsts[usize::from(hop)];
-        let (mut at, mut sorts) = (*first, ArrayVec::<Sort, CHUNK>::new());
-        while let Some((frame, next)) = self.store.first_mut(at)
+        let (mut at, mut sorts) = (*first, ArrayVec::<(Sort, Option<Toll>), CHUNK>::new());
+        while let Some((frame, toll, next)) = self.store.first_mut(at)
             && !sorts.is_full()
-            && sorts.first().is_none_or(|first| (*first == Sort::Own) == is_own(frame))
+            && sorts.first().is_none_or(|(first, _)| (*first == Sort::Own) == is_own(frame))
         {
-            sorts.push(sort(frame));
+            sorts.push((sort(frame), toll));
             frame[..MAC_LEN].copy_from_slice(&mac.0);
             at = next;
         }
         let frames = self.store.waiting(*first).take(sorts.len()).map(Frame::from);
         leave(&frames.collect::<ArrayVec<_, CHUNK>>(), &sorts);
         sorts.iter().for_each(|_| self.store.forget_first(first));
-        self.packets -= sorts.iter().filter(|sort| **sort == Sort::Packet).count() as u64;
+        self.packets -= sorts.iter().filter(|(sort, _)| *sort == Sort::Packet).count() as u64;
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use arrayvec::ArrayVec;
+use dray_datapath::Bucket;
 use dray_port::{Frame, ahead, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 use dray_wire::gtpu::{self, GtpuError, Header, message};
@@ -24,7 +25,7 @@ use crate::counters::DropReason;
 use crate::event::Event;
 use crate::interface::Interface;
 use crate::matcher::Probe;
-use crate::meter::{OwnMeter, Sharing};
+use crate::meter;
 use crate::packet;
 use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
@@ -43,7 +44,7 @@ pub(crate) const MESSAGES_MAX: usize = 64;
 
 /// Rate limit for error indications: a thousand per second, each counted with a fixed length.
 const INDICATIONS_KBPS: u64 = 8000;
-const INDICATION_LEN: usize = 1000;
+const INDICATION_LEN: u64 = 1000;
 
 pub(crate) struct Uplink {
     /// Channel to a worker of the downlink.
@@ -53,7 +54,7 @@ pub(crate) struct Uplink {
     sources: [u128; CHUNK],
     /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
-    indications: OwnMeter,
+    indications: Bucket,
     strangers: Strangers,
 }
 
@@ -167,7 +168,7 @@ impl Passes for Uplink {
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
         let checked = lane::checked_len(&packet, there);
-        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let leaving = Leaving {
             frame: item.frame,
             head: (start as u16, (look + checked) as u16),
@@ -204,7 +205,7 @@ impl Passes for Uplink {
         let checked = lane::checked_len(&packet, there);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&bytes[..checked]);
-        lane.admit((item.slot, item.frame), &rule, packet.len, now)?;
+        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let ethernet = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
         let front = |head: &mut [u8], _: &[u8]| {
             ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));
@@ -261,7 +262,7 @@ impl Passes for Uplink {
 
 impl Uplink {
     pub(crate) fn new(to_downlink: SyncSender<ForUser>, tunnels: Arc<Tunnels>) -> Self {
-        let indications = OwnMeter::new(INDICATIONS_KBPS);
+        let indications = meter::own(INDICATIONS_KBPS);
         let fragments = Reassembly::new();
         let (sources, strangers) = ([0; CHUNK], Strangers::new());
         Self { to_downlink, fragments, sources, tunnels, indications, strangers }
@@ -449,7 +450,7 @@ impl Uplink {
             }
             message::END_MARKER => lane.counters.end_markers += 1,
             message::ERROR_INDICATION => {
-                if !self.indications.get().pass(clock::ticks(), INDICATION_LEN, Sharing::Alone) {
+                if self.indications.reserve(INDICATION_LEN, clock::ticks(), 0).is_none() {
                     return Err(DropReason::Limited);
                 }
                 let (teid, gnb) =

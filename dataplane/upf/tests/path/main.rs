@@ -10,6 +10,7 @@ mod martians;
 mod neighbours;
 mod outer;
 mod packets;
+mod rates;
 mod router;
 mod rules;
 mod told;

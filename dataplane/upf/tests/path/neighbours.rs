@@ -70,7 +70,7 @@ fn asked(frame: &[u8]) -> Option<IpAddr> {
 }
 
 /// Returns the reply of the gNB, by ARP or neighbour discovery.
-fn reply(gnb: &str) -> Vec<u8> {
+pub(crate) fn reply(gnb: &str) -> Vec<u8> {
     let says = if gnb.contains(':') { advertisement } else { arp_reply };
     says(ends::GNB_MAC, gnb)
 }

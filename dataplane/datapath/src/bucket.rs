@@ -1,55 +1,127 @@
 //! Token buckets.
 //!
-//! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, the
-//! time at which everything passed so far would have passed at the rate. All workers that receive
-//! from a port, or transmit to it, share that number, so that the port as a whole keeps its rate
-//! whatever its number of queues and workers.
+//! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, `due`,
+//! the tick at which everything passed so far would have passed at the rate. All threads that share
+//! the number share the rate. The same number tells when something that exceeds the rate may pass, so
+//! that it can wait.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use dray_port::clock;
 
-use crate::config::{Burst, FrameRate};
-
-/// Number of fractional bits in the ticks per unit.
+/// Number of fractional bits in the ticks per unit: a byte at 400 Gb/s is a twentieth of a tick.
 const PLACES: u32 = 20;
-/// Number of frames that a `storm` limit lets pass at once at any rate.
-const FRAMES_LEAST: u64 = 32;
 
-/// Token bucket for a rate in units, frames or bytes, per second.
-#[derive(Debug)]
-pub(super) struct Bucket {
+/// Sharing of a number among data threads. A shared one is updated atomically, which costs about as
+/// much as the rest of a packet's accounting; others with plain loads and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Only one thread writes.
+    Alone,
+    /// Several threads write.
+    Shared,
+}
+
+/// A rate in units, bytes or frames, per second, and how far what has passed may be ahead of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
     /// Ticks per unit, with [`PLACES`] fractional bits.
-    cost: u64,
-    /// How far ahead of the rate the passed units may be, in ticks.
-    depth: u64,
-    /// Time at which all passed units would have passed at the rate, in ticks.
+    pub cost: u64,
+    /// Maximum time that the passed units may be ahead of the rate, in ticks.
+    pub depth: u64,
+}
+
+impl Limit {
+    /// Creates a limit; `burst` is the time that the units that may pass at once take at the rate.
+    pub fn new(per_second: f64, burst: Duration) -> Self {
+        let cost = (clock::ticks_per_second() as f64 * f64::from(1 << PLACES) / per_second) as u64;
+        Self { cost: cost.max(1), depth: clock::to_ticks(burst) }
+    }
+
+    /// Lets so many units pass at once in any case.
+    #[must_use]
+    pub fn at_least(self, units: u64) -> Self {
+        // Rounded up, so that all of them fit.
+        Self { depth: self.depth.max(self.ticks(units) + 1), ..self }
+    }
+
+    /// Returns the time that `units` take at the rate, in ticks.
+    #[inline(always)]
+    pub fn ticks(self, units: u64) -> u64 {
+        (units * self.cost) >> PLACES
+    }
+
+    /// Returns the units that pass in so many ticks.
+    pub fn units(self, ticks: u64) -> u64 {
+        let units = (u128::from(ticks) << PLACES).div_euclid(self.cost.into());
+        units.try_into().unwrap_or(u64::MAX)
+    }
+
+    /// Counts `units` at the tick `now`, if they need not wait longer than `patience`, which is called
+    /// if they have to wait. Returns the tick from which they may pass, or one before `now`. More
+    /// units than may pass at once pass when nothing is ahead of the rate.
+    #[inline(always)]
+    pub fn reserve(
+        self,
+        (due, sharing): (&AtomicU64, Sharing),
+        units: u64,
+        now: u64,
+        patience: impl Fn() -> u64,
+    ) -> Option<u64> {
+        let ticks = self.ticks(units);
+        let ahead = self.depth.saturating_sub(ticks);
+        let may = |due: u64| due <= now + ahead || due - now - ahead <= patience();
+        let before = match sharing {
+            Sharing::Alone => {
+                let before = due.load(Relaxed);
+                if !may(before) {
+                    return None;
+                }
+                due.store(before.max(now) + ticks, Relaxed);
+                before
+            }
+            Sharing::Shared => {
+                let next = |due: u64| may(due).then(|| due.max(now) + ticks);
+                due.fetch_update(Relaxed, Relaxed, next).ok()?
+            }
+        };
+        Some(before.saturating_sub(ahead))
+    }
+
+    /// Undoes the counting of `units` that do not pass.
+    pub fn give_back(self, due: &AtomicU64, units: u64) {
+        due.fetch_sub(self.ticks(units), Relaxed);
+    }
+}
+
+/// A token bucket that several threads share.
+#[derive(Debug)]
+pub struct Bucket {
+    limit: Limit,
     due: AtomicU64,
 }
 
 impl Bucket {
-    pub(super) fn new(per_second: f64, burst: Duration) -> Self {
-        let cost = (clock::ticks_per_second() as f64 * f64::from(1 << PLACES) / per_second) as u64;
-        Self { cost: cost.max(1), depth: clock::to_ticks(burst), due: AtomicU64::new(0) }
+    /// Creates a full bucket.
+    pub fn new(limit: Limit) -> Self {
+        Self { limit, due: AtomicU64::new(0) }
     }
 
-    /// Creates a bucket for a `storm` limit.
-    pub(super) fn of_storm(rate: FrameRate, burst: Burst) -> Self {
-        let bucket = Self::new(rate.per_second() as f64, burst.time());
-        // Rounded up, so that all of them fit.
-        let least = bucket.ticks(FRAMES_LEAST) + 1;
-        Self { depth: bucket.depth.max(least), ..bucket }
+    /// Returns its limit.
+    pub fn limit(&self) -> Limit {
+        self.limit
     }
 
     /// Takes up to `wanted` units at the tick `now`; returns how many were available.
-    pub(super) fn take(&self, wanted: u64, now: u64) -> u64 {
+    pub fn take(&self, wanted: u64, now: u64) -> u64 {
+        let Limit { cost, depth } = self.limit;
         let mut due = self.due.load(Relaxed);
         loop {
             let start = due.max(now);
-            let room = (now + self.depth).saturating_sub(start);
-            let taken = wanted.min((room << PLACES) / self.cost);
-            let next = start + self.ticks(taken);
+            let room = (now + depth).saturating_sub(start);
+            let taken = wanted.min((room << PLACES) / cost);
+            let next = start + self.limit.ticks(taken);
             match self.due.compare_exchange_weak(due, next, Relaxed, Relaxed) {
                 Ok(_) => return taken,
                 Err(other) => due = other,
@@ -57,33 +129,15 @@ impl Bucket {
         }
     }
 
-    /// Takes `units` that may pass later; returns the tick from which they may, at most `patience`
-    /// after `now`. If they would have to wait longer, nothing is taken. More units than the bucket
-    /// holds pass when it is full.
+    /// See [`Limit::reserve`].
     #[inline]
-    pub(super) fn reserve(&self, units: u64, now: u64, patience: u64) -> Option<u64> {
-        let ticks = self.ticks(units);
-        let ahead = self.depth.saturating_sub(ticks);
-        let latest = now + ahead + patience;
-        let next = |due: u64| (due <= latest).then(|| due.max(now) + ticks);
-        let due = self.due.fetch_update(Relaxed, Relaxed, next).ok()?;
-        Some(due.saturating_sub(ahead))
+    pub fn reserve(&self, units: u64, now: u64, patience: u64) -> Option<u64> {
+        self.limit.reserve((&self.due, Sharing::Shared), units, now, || patience)
     }
 
-    /// Returns units that were taken and not used.
-    pub(super) fn give_back(&self, units: u64) {
-        self.due.fetch_sub(self.ticks(units), Relaxed);
-    }
-
-    /// Returns the time that `units` take at the rate, in ticks.
-    #[inline]
-    pub(super) fn ticks(&self, units: u64) -> u64 {
-        (units * self.cost) >> PLACES
-    }
-
-    /// Returns the units that pass in so many ticks.
-    pub(super) fn units(&self, ticks: u64) -> u64 {
-        (u128::from(ticks) << PLACES).div_euclid(self.cost.into()) as u64
+    /// See [`Limit::give_back`].
+    pub fn give_back(&self, units: u64) {
+        self.limit.give_back(&self.due, units);
     }
 }
 
@@ -91,19 +145,20 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    fn storm(rate: &str, burst: &str) -> Bucket {
-        Bucket::of_storm(rate.parse().unwrap(), burst.parse().unwrap())
+    fn bucket(per_second: f64, burst: Duration) -> Bucket {
+        Bucket::new(Limit::new(per_second, burst))
     }
 
     #[test]
-    fn storm_passes_rate_plus_one_burst() {
-        for (rate, burst, batch, per_second, ahead) in [
-            ("100kpps", "1ms", 1, 100_000, 100),
-            ("100kpps", "1ms", 64, 100_000, 100),
-            ("1Mpps", "10ms", 256, 1_000_000, 10_000),
-            ("100kpps", "1us", 1, 100_000, 32),
+    fn taken_units_keep_rate_plus_one_burst() {
+        for (burst, batch, per_second, ahead) in [
+            (1000, 1, 100_000, 100),
+            (1000, 64, 100_000, 100),
+            (10_000, 256, 1_000_000, 10_000),
+            (1, 1, 100_000, 32),
         ] {
-            let bucket = storm(rate, burst);
+            let limit = Limit::new(per_second as f64, Duration::from_micros(burst));
+            let bucket = Bucket::new(limit.at_least(32));
             let start = clock::ticks();
             let batches = 2 * per_second / batch;
             let mut passed = 0;
@@ -114,14 +169,14 @@ mod tests {
             }
             let expected = per_second + ahead;
             let error = passed.abs_diff(expected) as f64 / expected as f64;
-            assert!(error < 0.002, "{rate} {burst} {batch}: {passed}, not {expected}");
+            assert!(error < 0.002, "{per_second} {burst} {batch}: {passed}, not {expected}");
         }
     }
 
-    /// Several workers together get what one would get.
+    /// Several threads together get what one would get.
     #[test]
-    fn workers_share_one_bucket() {
-        let bucket = storm("1kpps", "1s");
+    fn threads_share_one_bucket() {
+        let bucket = bucket(1000.0, Duration::from_secs(1));
         let now = clock::ticks();
         let passed: u64 = std::thread::scope(|scope| {
             let worker = || (0..500).map(|_| bucket.take(3, now)).sum::<u64>();
@@ -144,7 +199,7 @@ mod tests {
             (1.25e8, 50, 65_226),
             (1.25e8, 1000, 1514),
         ] {
-            let bucket = Bucket::new(rate, Duration::from_millis(burst));
+            let bucket = bucket(rate, Duration::from_millis(burst));
             let mut random = 1_u64;
             let mut draw = |below: u64| {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -154,7 +209,8 @@ mod tests {
             let (mut now, mut sent) = (start, Vec::new());
             while now - start < 3 * second {
                 // Now and then silence.
-                let pause = if draw(500) == 0 { second / 5 } else { bucket.ticks(2 * longest) };
+                let pause =
+                    if draw(500) == 0 { second / 5 } else { bucket.limit().ticks(2 * longest) };
                 now += draw(pause);
                 for _ in 0..draw(8) {
                     let bytes = 14 + draw(longest - 13);
@@ -185,7 +241,7 @@ mod tests {
     fn reserve_passes_the_whole_rate() {
         let second = clock::ticks_per_second();
         for len in [60, 1514, 65_226] {
-            let bucket = Bucket::new(1.25e6, Duration::from_millis(10));
+            let bucket = bucket(1.25e6, Duration::from_millis(10));
             let start = clock::ticks();
             let mut bytes = 0;
             for now in (start..start + 10 * second).step_by(second as usize / 1000) {
@@ -201,7 +257,7 @@ mod tests {
 
     #[test]
     fn units_given_back_can_pass_again() {
-        let bucket = Bucket::new(1e6, Duration::from_millis(1));
+        let bucket = bucket(1e6, Duration::from_millis(1));
         let now = clock::ticks();
         assert!(bucket.reserve(1000, now, 0).is_some_and(|at| at <= now));
         assert_eq!(bucket.reserve(1000, now, 0), None);
@@ -213,7 +269,7 @@ mod tests {
     fn extreme_rates_do_not_overflow() {
         for (rate, most) in [(1.0, 1), (1e9, 1), (125.0, 65_600), (1.25e11, 65_600)] {
             for burst in [Duration::from_micros(1), Duration::from_secs(10)] {
-                let bucket = Bucket::new(rate, burst);
+                let bucket = bucket(rate, burst);
                 let now = clock::ticks();
                 for _ in 0..100 {
                     bucket.reserve(most, now, clock::to_ticks(Duration::from_millis(25)));

@@ -391,6 +391,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
     let job = ReceiveJob {
         ports,
         announce: Vec::new(),
+        stations: 0,
         check,
         tunnelled: false,
         timed: arguments.latency.then_some(Duration::ZERO),

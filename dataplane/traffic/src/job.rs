@@ -91,9 +91,11 @@ impl SendJob {
 pub struct ReceiveJob {
     /// Ports to receive from. At least one.
     pub ports: Vec<PortUri>,
-    /// Addresses of the frames that every port sends first, so that a learning switch learns its
-    /// stations.
+    /// Addresses of the first frame that each port sends, by port, so that a learning switch learns the
+    /// first of its stations. Empty: none sends any.
     pub announce: Vec<Flow>,
+    /// Number of stations that each port announces.
+    pub stations: u16,
     /// How thoroughly to check received frames.
     pub check: Check,
     /// True if frames arrive through a GTP-U tunnel.

@@ -40,11 +40,12 @@ impl Receiver {
     pub fn open(job: &ReceiveJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let (mut ports, mut announcements) = (Vec::new(), Vec::new());
         let mut links = Links::default();
-        for uri in &job.ports {
+        for (number, uri) in job.ports.iter().enumerate() {
             let port = links.open(uri, open)?;
-            if !job.announce.is_empty() {
+            if let Some(first) = job.announce.get(number) {
                 let tx = port.tx.into_iter().next().expect("a port has a queue");
-                let frames = job.announce.iter().map(|flow| test_frame::build(flow, FRAME_MIN));
+                let flows = (0..job.stations).map(|index| first.between_others(index));
+                let frames = flows.map(|flow| test_frame::build(&flow, FRAME_MIN));
                 announcements.push(Announcement { uri: uri.clone(), tx, frames: frames.collect() });
             }
             ports.push((uri.clone(), port.rx));

@@ -103,6 +103,7 @@ impl Bench {
         let receive = Job::Receive(ReceiveJob {
             ports: vec![self.port("receiver", "sender", plan)],
             announce: Vec::new(),
+            stations: 0,
             tunnelled: false,
             check: Look::Whole,
             timed: None,

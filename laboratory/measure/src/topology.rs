@@ -331,16 +331,19 @@ impl Topology {
     fn receive_job(&self, load: &Load, timing: &Timing) -> Job {
         let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
         let yielding = self.receiver.shares_cpu;
-        let hop = &self.receiver.ins[0];
         // Flow from the receiver to the sender.
-        let back = |station| hop.link.flow().between_others(station).reversed();
-        let stations = match self.shape {
-            // They were announced before the trial.
-            Shape::Ports(_) => 0,
-            _ if self.technique.link.learns => load.stations,
-            _ => 0,
+        let back = self.receiver.ins[0].link.flow().reversed();
+        let announcement = |(number, hop)| match self.shape {
+            Shape::Ports(of) => ports::announcement(self, of, (number, hop)),
+            _ => back,
         };
-        let announce = (0..stations).map(back).collect();
+        let learns = self.technique.link.learns;
+        let announcing = self.receiver.ins.iter().enumerate().filter(|_| learns);
+        let announce = announcing.map(announcement).collect();
+        let stations = match self.shape {
+            Shape::Ports(of) => of.stations,
+            _ => load.stations,
+        };
         let ports = ports.collect();
         let tunnelled =
             matches!(self.shape, Shape::Upf(UpfLoad { direction: Direction::Downlink, .. }));
@@ -348,6 +351,7 @@ impl Topology {
         Job::Receive(ReceiveJob {
             ports,
             announce,
+            stations,
             check,
             tunnelled,
             timed,

@@ -90,7 +90,6 @@ pub fn run(
     load: &Load,
     timing: &Timing,
 ) -> Result<Trial, LabError> {
-    ports::announce(lab, &topologies[0], load)?;
     let link = topologies[0].sender.outs[0].link.clone();
     let left_before = lab.parent_counters(&link)?;
     let before = counters(lab, topologies)?;

@@ -35,6 +35,7 @@ impl Neighbours {
         let receive = ReceiveJob {
             ports: vec![uri(to)],
             announce: Vec::new(),
+            stations: 0,
             check: Check::Whole,
             tunnelled: false,
             timed: None,

@@ -48,8 +48,9 @@ def main():
     layer = archive(
         [
             ("etc/", 0o755, b""),
-            ("etc/passwd", 0o644, b"root:x:0:0:root:/:/sbin/nologin\n"),
-            ("etc/group", 0o644, b"root:x:0:\n"),
+            # `dray switch` and `dray upf` become dray; deploy/kubernetes/switch.yaml has its group's number.
+            ("etc/passwd", 0o644, b"root:x:0:0:root:/:/sbin/nologin\ndray:x:60777:60777::/:/sbin/nologin\n"),
+            ("etc/group", 0o644, b"root:x:0:\ndray:x:60777:\n"),
             ("run/", 0o755, b""),
             ("tmp/", 0o1777, b""),
             ("usr/", 0o755, b""),

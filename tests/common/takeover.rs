@@ -27,15 +27,15 @@ impl Program {
         command
     }
 
-    /// Has another process take over from one, with `options`; returns once the latter has ended.
-    pub(crate) fn replaces(
+    /// Has the process that `command` starts take over from one; returns once the latter has ended.
+    pub(crate) fn replaced(
         &self,
         process: &mut Started,
         namespace: Option<&NetworkNamespace>,
         control: &Path,
-        options: &[&str],
+        command: &mut Command,
     ) {
-        let next = start_in(namespace, self.takes_over(control).args(options));
+        let next = start_in(namespace, command);
         let Started(before) = process;
         let ended = eventually(|| before.try_wait().expect("a child").is_some());
         assert!(ended, "it has handed over");
@@ -99,6 +99,37 @@ impl Program {
         let why = String::from_utf8_lossy(&output.stdout);
         assert!(why.contains("take-over by user 65534: only user 0"), "{why}");
     }
+}
+
+/// Returns a folder that belongs to a user, whom root starts programs as.
+pub(crate) fn folder_of(user: u32, group: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).expect("root");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).expect("root");
+    folder
+}
+
+/// Returns the user's and the group's numbers, and the effective capabilities, of each thread.
+pub(crate) fn rights(process: &Started) -> Vec<[String; 3]> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.0.id())).expect("a process");
+    let of = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let line = |key| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("a line");
+            line.trim().replace('\t', " ")
+        };
+        Some([line("Uid:"), line("Gid:"), line("CapEff:")])
+    };
+    tasks.flatten().filter_map(of).collect()
+}
+
+/// Checks that every thread of a process has the user's and the group's number, and no capabilities.
+#[track_caller]
+pub(crate) fn assert_is_user(process: &Started, user: u32, group: u32) {
+    let four = |number: u32| vec![number.to_string(); 4].join(" ");
+    let expected = [four(user), four(group), "0".repeat(16)];
+    let rights = rights(process);
+    assert!(rights.len() > 2 && rights.iter().all(|rights| *rights == expected), "{rights:?}");
 }
 
 /// Starts a program in a network namespace, if not in the test's.

@@ -46,40 +46,74 @@ fn frames_pass_between_shared_memory_containers() {
     let _alone = alone();
     require_cni!();
     let node = Node::start();
-    let keys = |kind: &str| json!({"kind": kind, "ipam": node.ipam(&["10.1.0.0/16"])});
     for kinds in [["virtio", "virtio"], ["vhost", "virtio"], ["vhost", "vhost"], ["memif", "memif"]]
     {
-        let pods = [Pod::new(), Pod::new()];
-        let results: Vec<Value> = (0..2)
-            .map(|at| {
-                let name = format!("c{at}");
-                node.call("ADD", &name, &pods[at].path(), &keys(kinds[at])).unwrap()
-            })
-            .collect();
-        let [to, from] = [port(kinds[0], &results[0]), port(kinds[1], &results[1])];
-        let words = format!("receive --port {} --count {FRAMES} -t 60", to.0);
-        let mut receiver = pods[0].start(&mut role(to.1.as_deref().map(Path::new), &words));
-        let runs = || node.ports()[0].state == PortState::Running;
-        assert!(eventually(runs), "{:?}", node.ports()[0]);
-        let words = format!(
-            // The switch drops frames while the receiver gets no CPU time.
-            "send --port {} --count {} --rate 50k --src-mac {} --dst-mac {}",
-            from.0,
-            3 * FRAMES,
-            mac(&results[1]),
-            mac(&results[0]),
-        );
-        let sent = pods[1].start(&mut role(from.1.as_deref().map(Path::new), &words)).0.wait();
-        assert!(sent.unwrap().success());
-        assert!(receiver.0.wait().unwrap().success(), "{:?}", node.ports());
-        for (at, pod) in pods.iter().enumerate() {
-            let mut checked = keys(kinds[at]);
-            checked["prevResult"] = results[at].clone();
-            node.call("CHECK", &format!("c{at}"), &pod.path(), &checked).unwrap();
-            node.call("DEL", &format!("c{at}"), &pod.path(), &keys(kinds[at])).unwrap();
-        }
-        node.assert_clean();
+        exchange(&node, kinds, || ());
     }
+}
+
+/// The switch has neither root's number nor capabilities, so it reaches a container's socket only by the
+/// access control list of its directory.
+#[test]
+fn switch_of_another_user_serves_containers_before_and_after_a_restart() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start_as("4242:4243");
+    for kinds in [["vhost", "virtio"], ["vhost", "memif"]] {
+        exchange(&node, kinds, || ());
+    }
+    exchange(&node, ["vhost", "virtio"], || {
+        node.kill_switch();
+        node.start_switch();
+    });
+    exchange(&node, ["vhost", "virtio"], || node.take_over());
+    let users = node.users();
+    assert!(
+        !users.is_empty() && users.iter().all(|user| user == "4242\t4242\t4242\t4242"),
+        "{users:?}"
+    );
+}
+
+/// Sends frames from a container of the second kind to one of the first, which are added before
+/// `between`.
+fn exchange(node: &Node, kinds: [&str; 2], between: impl FnOnce()) {
+    let keys = |kind: &str| json!({"kind": kind, "ipam": node.ipam(&["10.1.0.0/16"])});
+    let pods = [Pod::new(), Pod::new()];
+    let results: Vec<Value> = (0..2)
+        .map(|at| {
+            let name = format!("c{at}");
+            node.call("ADD", &name, &pods[at].path(), &keys(kinds[at])).unwrap()
+        })
+        .collect();
+    between();
+    let [to, from] = [port(kinds[0], &results[0]), port(kinds[1], &results[1])];
+    let words = format!("receive --port {} --count {FRAMES} -t 60", to.0);
+    let mut receiver = pods[0].start(&mut role(to.1.as_deref().map(Path::new), &words));
+    let name = results[0]["interfaces"][0]["mac"].clone();
+    let runs = || {
+        node.ports()
+            .iter()
+            .any(|port| port.state == PortState::Running && json!(port.config.macs.first()) == name)
+    };
+    assert!(eventually(runs), "{:?}", node.ports());
+    let words = format!(
+        // The switch drops frames while the receiver gets no CPU time.
+        "send --port {} --count {} --rate 50k --src-mac {} --dst-mac {}",
+        from.0,
+        3 * FRAMES,
+        mac(&results[1]),
+        mac(&results[0]),
+    );
+    let sent = pods[1].start(&mut role(from.1.as_deref().map(Path::new), &words)).0.wait();
+    assert!(sent.unwrap().success());
+    assert!(receiver.0.wait().unwrap().success(), "{:?}", node.ports());
+    for (at, pod) in pods.iter().enumerate() {
+        let mut checked = keys(kinds[at]);
+        checked["prevResult"] = results[at].clone();
+        node.call("CHECK", &format!("c{at}"), &pod.path(), &checked).unwrap();
+        node.call("DEL", &format!("c{at}"), &pod.path(), &keys(kinds[at])).unwrap();
+    }
+    node.assert_clean();
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //! or by `cnitool`.
 
 use std::cell::{Cell, RefCell};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -43,6 +44,8 @@ pub(crate) struct Node {
     switch: RefCell<Option<Started>>,
     network: String,
     version: Cell<&'static str>,
+    /// User of the switch.
+    user: &'static str,
 }
 
 /// A network namespace that stands for a container.
@@ -102,8 +105,13 @@ pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
 }
 
 impl Node {
-    /// Starts a switch.
+    /// Starts a switch of root.
     pub(crate) fn start() -> Self {
+        Self::start_as("root")
+    }
+
+    /// Starts a switch that root starts, as `user`.
+    pub(crate) fn start_as(user: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["run", "bin", "net.d"] {
             fs::create_dir(folder.path().join(name)).unwrap();
@@ -115,7 +123,14 @@ impl Node {
             switch: RefCell::default(),
             network: format!("dray-{network}"),
             version: Cell::new("1.1.0"),
+            user,
         };
+        if user != "root" {
+            // As /run/dray.
+            for (path, mode) in [(node.folder.path().to_owned(), 0o755), (node.at("run"), 0o1777)] {
+                fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            }
+        }
         node.start_switch();
         node
     }
@@ -142,7 +157,7 @@ impl Node {
         let said = File::options().append(true).create(true).open(self.at("switch.log")).unwrap();
         let mut command = common::command();
         command
-            .args(["switch", "--idle", "50us"])
+            .args(["switch", "--idle", "50us", "--user", self.user])
             .env("DRAY_CONTROL_DIR", self.at("run"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -156,7 +171,7 @@ impl Node {
         let said = File::options().append(true).open(self.at("switch.log")).unwrap();
         let mut command = common::command();
         command
-            .args(["switch", "--idle", "50us", "--take-over"])
+            .args(["switch", "--idle", "50us", "--user", self.user, "--take-over"])
             .env("DRAY_CONTROL_DIR", self.at("run"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -182,6 +197,18 @@ impl Node {
 
     pub(crate) fn ports(&self) -> Vec<PortStatus> {
         self.client().ports().unwrap()
+    }
+
+    /// Returns the user numbers of the switch's threads, as in their status.
+    pub(crate) fn users(&self) -> Vec<String> {
+        let id = self.switch.borrow().as_ref().unwrap().0.id();
+        let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+        let users = tasks.map(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
+            line.unwrap().to_owned()
+        });
+        users.collect()
     }
 
     /// Returns the files that the switch has open.

@@ -2,17 +2,23 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::ptr;
 
+use dray_port::PortUri;
+use dray_switch::PortConfig;
+use dray_switch::client::Client;
 use libc::{c_int, c_long, pid_t};
+use rustix::io::{FdFlags, fcntl_setfd};
 
+use crate::common::takeover::folder_of;
 use crate::common::{self, Started, alone, eventually};
 
 /// Outcome of a system call.
@@ -175,31 +181,98 @@ fn thread_of(process: u32, name: &str) -> pid_t {
     task.file_name().to_str().unwrap().parse().unwrap()
 }
 
+/// What a hijacked thread is to leave alone: files and a service of each of some users, and processes.
+struct Victims {
+    outside: tempfile::TempDir,
+    files: Vec<(PathBuf, u32)>,
+    listeners: Vec<UnixListener>,
+    processes: Vec<Started>,
+}
+
+impl Victims {
+    fn new(users: &[u32]) -> Self {
+        let outside = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        // Permissions are not what keeps a thread out.
+        mode(outside.path(), 0o777);
+        let (mut files, mut listeners, mut processes) = (Vec::new(), Vec::new(), Vec::new());
+        for user in users {
+            let [file, service] =
+                ["file", "service"].map(|name| outside.path().join(format!("{name}{user}")));
+            fs::write(&file, "secret").unwrap();
+            mode(&file, 0o600);
+            listeners.push(UnixListener::bind(&service).unwrap());
+            mode(&service, 0o777);
+            for path in [&file, &service] {
+                chown(path, Some(*user), Some(*user)).unwrap();
+            }
+            files.push((file, *user));
+            let process = Command::new("sleep").arg("600").uid(*user).spawn();
+            processes.push(Started(process.unwrap()));
+        }
+        listeners.iter().for_each(|listener| listener.set_nonblocking(true).unwrap());
+        Self { outside, files, listeners, processes }
+    }
+
+    /// Returns the paths of services.
+    fn services(&self) -> impl Iterator<Item = PathBuf> {
+        self.files.iter().map(|(_, user)| self.outside.path().join(format!("service{user}")))
+    }
+
+    fn assert_untouched(&mut self) {
+        for (file, user) in &self.files {
+            let file = fs::metadata(file).unwrap();
+            assert_eq!((file.mode() & 0o7777, file.uid(), file.gid()), (0o600, *user, *user));
+        }
+        for listener in &self.listeners {
+            let error = listener.accept().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{}", listener.as_raw_fd());
+        }
+        for process in &mut self.processes {
+            assert!(process.0.try_wait().unwrap().is_none(), "another process was ended");
+        }
+    }
+}
+
 #[test]
 fn hijacked_threads_of_root_reach_nothing_else() {
+    hijack("root", 0);
+}
+
+#[test]
+fn hijacked_threads_of_another_user_reach_nothing_else() {
+    hijack("4242:4243", 4242);
+}
+
+/// Starts a switch as root, which becomes `user`, and makes calls in its threads.
+fn hijack(user: &str, number: u32) {
     require_root!();
     let _alone = alone();
-    let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = folder_of(number, number);
     let [control, port] =
         ["control", "a"].map(|name| folder.path().join(name).display().to_string());
-    let [shadow, service] = ["shadow", "service.sock"].map(|name| outside.path().join(name));
-    fs::set_permissions(outside.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    fs::write(&shadow, "secret").unwrap();
-    fs::set_permissions(&shadow, fs::Permissions::from_mode(0o600)).unwrap();
-    let listener = UnixListener::bind(&service).unwrap();
-    listener.set_nonblocking(true).unwrap();
+    let others = [0, 5555, number];
+    let mut victims = Victims::new(if number == 0 { &others[..1] } else { &others });
     let name = format!("dray-test-{}", std::process::id());
     let abstract_listener =
         UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
     abstract_listener.set_nonblocking(true).unwrap();
-    let mut victim = Started(Command::new("sleep").arg("600").spawn().unwrap());
+    victims.listeners.push(abstract_listener);
 
     let mut command = common::command();
-    command.args(["switch", "--control", &control, &format!("a=vhost:{port}")]);
+    command.args(["switch", "--control", &control, &format!("a=vhost:{port}"), "--user", user]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // A shell or a supervisor may have a directory open.
+    let everything = File::open("/").unwrap();
+    fcntl_setfd(&everything, FdFlags::empty()).unwrap();
     let switch = Started(command.spawn().unwrap());
+    drop(everything);
     let health = ["switch", "health", "--control", &control];
     assert!(eventually(|| common::dray(&health).status.success()));
+    let container = victims.outside.path().join("container");
+    hand_over(&container, Path::new(&control));
 
     let process = switch.0.id();
     // No thread was started before the root directory changed.
@@ -209,22 +282,18 @@ fn hijacked_threads_of_root_reach_nothing_else() {
     for task in fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
         assert_eq!(namespace(format!("{}/ns/mnt", task.path().display())), inside);
     }
-    let (own, foreign) = (u64::from(process), u64::from(victim.0.id()));
     let mut sockets = Vec::new();
     for name_of_thread in ["dray-control", "dray-worker"] {
         let thread = Hijacked::of(process, name_of_thread);
         if sockets.is_empty() {
             // A worker cannot create one; a peer could pass it one.
-            sockets = (0..64).map(|_| thread.socket()).collect();
+            sockets = (0..128).map(|_| thread.socket()).collect();
         }
         let mut connect = |path: &[u8]| thread.connect(sockets.pop().unwrap(), path);
-        let named = |path: &Path| [path.as_os_str().as_bytes(), &[0]].concat();
         // The method works: this one may be connected to.
         if name_of_thread == "dray-control" {
             assert_eq!(connect(&named(Path::new(&control))), Outcome::Result(0));
         }
-        let outcome = connect(&named(&service));
-        assert!(outcome.is_refused(), "{name_of_thread}: connect: {outcome:?}");
         // From an open directory, on the same file system.
         let flags = (libc::O_PATH | libc::O_DIRECTORY) as u64;
         let path = thread.put_path(folder.path());
@@ -232,45 +301,87 @@ fn hijacked_threads_of_root_reach_nothing_else() {
         if let Outcome::Result(opened @ 0..) = thread.call(libc::SYS_openat, open) {
             assert!(directories(process).contains(&opened.to_string()), "{opened}");
         }
-        for descriptor in directories(process) {
-            let outside = outside.path().file_name().unwrap().to_str().unwrap();
-            let path = format!("/proc/self/fd/{descriptor}/../{outside}/service.sock\0");
-            let outcome = connect(path.as_bytes());
-            assert!(outcome.is_refused(), "{name_of_thread}: {path}: {outcome:?}");
+        let open = directories(process);
+        assert!(open.len() > 2, "those of the container and of the start: {open:?}");
+        for service in victims.services() {
+            let outcome = connect(&named(&service));
+            assert!(outcome.is_refused(), "{name_of_thread}: connect: {outcome:?}");
+            let file = service.file_name().unwrap().to_str().unwrap();
+            let parent = victims.outside.path().file_name().unwrap().to_str().unwrap();
+            for descriptor in &open {
+                let way = format!("/proc/self/fd/{descriptor}");
+                for path in [
+                    format!("{way}/../{file}"),
+                    format!("{way}/../{parent}/{file}"),
+                    format!("{way}{}", service.display()),
+                ] {
+                    let outcome = connect(&named(Path::new(&path)));
+                    assert!(outcome.is_refused(), "{name_of_thread}: {path}: {outcome:?}");
+                }
+            }
         }
         if name_of_thread == "dray-control" && landlock_has_scopes() {
             let outcome = connect(&[&[0], name.as_bytes()].concat());
             assert_eq!(outcome, Outcome::Result(-i64::from(libc::EPERM)), "abstract");
         }
-        let here = libc::AT_FDCWD as u64;
-        let calls = |path| {
-            [
-                ("chmod", libc::SYS_chmod, [path, 0o666, 0, 0, 0, 0]),
-                ("chmod of set-user-ID", libc::SYS_chmod, [path, 0o4755, 0, 0, 0, 0]),
-                ("fchmodat", libc::SYS_fchmodat, [here, path, 0o666, 0, 0, 0]),
-                ("chown", libc::SYS_chown, [path, 1, 1, 0, 0, 0]),
-                ("fchownat", libc::SYS_fchownat, [here, path, 1, 1, 0, 0]),
-                ("open", libc::SYS_openat, [here, path, libc::O_RDONLY as u64, 0, 0, 0]),
-                ("unlink", libc::SYS_unlinkat, [here, path, 0, 0, 0, 0]),
-                ("kill", libc::SYS_kill, [foreign, libc::SIGTERM as u64, 0, 0, 0, 0]),
-                ("tgkill", libc::SYS_tgkill, [foreign, foreign, libc::SIGTERM as u64, 0, 0, 0]),
-                ("own kill", libc::SYS_tgkill, [own, foreign, libc::SIGTERM as u64, 0, 0, 0]),
-            ]
-        };
-        for (what, number, arguments) in calls(thread.put_path(&shadow)) {
-            let outcome = thread.call(number, arguments);
-            assert!(outcome.is_refused(), "{name_of_thread}: {what}: {outcome:?}");
+        for ((file, _), victim) in victims.files.iter().zip(&victims.processes) {
+            try_calls(&thread, name_of_thread, process, file, victim.0.id());
+        }
+        for way in open.iter().map(|open| format!("/proc/self/fd/{open}")) {
+            let path = format!("{way}{}", victims.files[0].0.display());
+            try_calls(&thread, name_of_thread, process, Path::new(&path), 1);
         }
     }
-    let file = fs::metadata(&shadow).unwrap();
-    assert_eq!((file.mode() & 0o7777, file.uid(), file.gid()), (0o600, 0, 0));
-    for listener in [&listener, &abstract_listener] {
-        let error = listener.accept().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{}", listener.as_raw_fd());
-    }
-    assert!(victim.0.try_wait().unwrap().is_none(), "the other process was ended");
+    victims.assert_untouched();
     // The switch goes on as before.
     assert!(common::success(&health).contains("ok"));
+}
+
+/// Adds a port with the open directory `container`, in which a container is to create its socket, as
+/// `dray cni` does for kind `vhost`.
+fn hand_over(container: &Path, control: &Path) {
+    fs::create_dir(container).unwrap();
+    let uri = format!("vhost:{}/vhost.sock?client=1", container.display());
+    let directory = uri.parse::<PortUri>().unwrap().prepare().unwrap();
+    let mut port: PortConfig = format!("handed={uri}").parse().unwrap();
+    port.fd = 1;
+    Client::new(control).add_port_with(&port, &[directory[0].as_fd()]).unwrap();
+    // The switch reaches what is in it.
+    let listener = UnixListener::bind(container.join("vhost.sock")).unwrap();
+    fs::set_permissions(container.join("vhost.sock"), fs::Permissions::from_mode(0o777)).unwrap();
+    let accepted = std::thread::spawn(move || listener.accept().map(drop));
+    accepted.join().unwrap().unwrap();
+}
+
+fn named(path: &Path) -> Vec<u8> {
+    [path.as_os_str().as_bytes(), &[0]].concat()
+}
+
+/// Checks that a thread can neither change or open a file nor signal another process.
+fn try_calls(thread: &Hijacked, name: &str, own: u32, file: &Path, victim: u32) {
+    let (own, victim) = (u64::from(own), u64::from(victim));
+    let (here, term) = (libc::AT_FDCWD as u64, libc::SIGTERM as u64);
+    let empty = libc::AT_EMPTY_PATH as u64;
+    let path = thread.put_path(file);
+    let calls = [
+        ("chmod", libc::SYS_chmod, [path, 0o666, 0, 0, 0, 0]),
+        ("chmod of set-user-ID", libc::SYS_chmod, [path, 0o4755, 0, 0, 0, 0]),
+        ("fchmodat", libc::SYS_fchmodat, [here, path, 0o666, 0, 0, 0]),
+        ("chown", libc::SYS_chown, [path, 1, 1, 0, 0, 0]),
+        ("fchownat", libc::SYS_fchownat, [here, path, 1, 1, 0, 0]),
+        ("fchownat as of a descriptor", libc::SYS_fchownat, [here, path, 1, 1, empty, 0]),
+        ("fchownat to a group", libc::SYS_fchownat, [here, path, u64::MAX, 4243, empty, 0]),
+        ("open", libc::SYS_openat, [here, path, libc::O_RDONLY as u64, 0, 0, 0]),
+        ("unlink", libc::SYS_unlinkat, [here, path, 0, 0, 0, 0]),
+        ("kill", libc::SYS_kill, [victim, term, 0, 0, 0, 0]),
+        ("tgkill", libc::SYS_tgkill, [victim, victim, term, 0, 0, 0]),
+        ("own kill", libc::SYS_tgkill, [own, victim, term, 0, 0, 0]),
+        ("setresuid", libc::SYS_setresuid, [0, 0, 0, 0, 0, 0]),
+    ];
+    for (what, number, arguments) in calls {
+        let outcome = thread.call(number, arguments);
+        assert!(outcome.is_refused(), "{name}: {what} of {}: {outcome:?}", file.display());
+    }
 }
 
 /// Returns the numbers of the directories that a process has open.

@@ -66,7 +66,8 @@ fn guests_stay_connected_or_reconnect() {
     assert!(by_kill <= 1, "{by_kill}");
     for _ in 0..3 {
         let control = manager.control();
-        PROGRAM.replaces(manager.process.as_mut().unwrap(), None, &control, &[]);
+        let mut command = PROGRAM.takes_over(&control);
+        PROGRAM.replaced(manager.process.as_mut().unwrap(), None, &control, &mut command);
         assert_eq!(lost(&pings), by_kill, "{:?}", manager.client().ports().unwrap());
     }
     for port in manager.client().ports().unwrap() {

@@ -29,5 +29,6 @@ mod safety;
 mod soak;
 mod takeover;
 mod top;
+mod user;
 mod vlan;
 mod vxlan;

@@ -334,7 +334,11 @@ fn confined_switch_serves_reconnecting_peers() {
 }
 
 /// Runs `work`, with programs that it starts, on a kernel where `call` fails.
-fn without<T: Send>(call: libc::c_long, errno: u32, work: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn without<T: Send>(
+    call: libc::c_long,
+    errno: u32,
+    work: impl FnOnce() -> T + Send,
+) -> T {
     let run = || {
         let arch = std::env::consts::ARCH.try_into().expect("known");
         let rules = BTreeMap::from([(call, Vec::new())]);
@@ -353,30 +357,40 @@ fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<
     without(call, errno, || end(start(common::command().args(arguments))))
 }
 
-/// As in a container with the capability SYS_ADMIN and the usual filter of its runtime.
+/// As in a container with the capability SYS_ADMIN and the usual filter of its runtime, in a chroot, and
+/// in an initramfs.
 #[test]
 fn refused_root_directory_hides_no_sockets() {
     require_root!();
     let _alone = alone();
-    let folder = folder();
-    let control = at(&folder, "control");
-    let arguments = ["switch", "--control", &control, "--port", "a=null:"];
-    let (status, stderr) = without(libc::SYS_pivot_root, libc::EPERM as u32, || {
-        let child = start(common::command().args(arguments));
-        assert!(eventually(|| common::listens(&control)));
-        let port = format!("vhost:{}", at(&folder, "b"));
-        common::success(&["switch", "add-port", "b", &port, "--control", &control]);
-        assert!(folder.path().join("b").exists(), "the socket is in another directory");
-        // Its namespace has no further mounts.
-        let mounts = |process: &str| {
-            let text = fs::read_to_string(format!("/proc/{process}/mountinfo"));
-            text.expect("a process").lines().count()
-        };
-        assert_eq!(mounts(&child.0.id().to_string()), mounts("self"));
-        terminate(child)
-    });
-    assert_eq!(status, Some(0), "{stderr}");
-    assert!(stderr.contains("pivot_root"), "{stderr}");
+    for (call, errno, part) in [
+        (libc::SYS_pivot_root, libc::EPERM, "pivot_root: Operation not permitted"),
+        (libc::SYS_pivot_root, libc::EINVAL, "pivot_root: Invalid argument"),
+        (libc::SYS_mount, libc::EINVAL, "a change of mounts: Invalid argument"),
+        (libc::SYS_unshare, libc::EPERM, "a mount namespace: Operation not permitted"),
+    ] {
+        for user in ["root", "4242:4243"] {
+            let folder = folder();
+            let control = at(&folder, "control");
+            let arguments = ["switch", "--control", &control, "--user", user, "--port", "a=null:"];
+            let (status, stderr) = without(call, errno as u32, || {
+                let child = start(common::command().args(arguments));
+                assert!(eventually(|| common::listens(&control)));
+                let port = format!("vhost:{}", at(&folder, "b"));
+                common::success(&["switch", "add-port", "b", &port, "--control", &control]);
+                assert!(folder.path().join("b").exists(), "the socket is in another directory");
+                // Its namespace has no further mounts.
+                let mounts = |process: &str| {
+                    let text = fs::read_to_string(format!("/proc/{process}/mountinfo"));
+                    text.expect("a process").lines().count()
+                };
+                assert_eq!(mounts(&child.0.id().to_string()), mounts("self"));
+                terminate(child)
+            });
+            assert_eq!(status, Some(0), "{stderr}");
+            assert!(stderr.contains(part), "{stderr}");
+        }
+    }
 }
 
 #[test]

@@ -48,7 +48,16 @@ impl Running {
     }
 
     fn within(namespace: Option<Arc<NetworkNamespace>>, options: &[&str], ports: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::in_folder(tempfile::tempdir().expect("a folder"), namespace, options, ports)
+    }
+
+    /// Starts one in a network namespace, with `ports` in which `DIR` is `folder`.
+    pub(crate) fn in_folder(
+        folder: TempDir,
+        namespace: Option<Arc<NetworkNamespace>>,
+        options: &[&str],
+        ports: &[&str],
+    ) -> Self {
         let mut command = common::command();
         command.arg("switch").args(options);
         command.arg("--control").arg(control_of(folder.path()));
@@ -64,7 +73,7 @@ impl Running {
         control_of(self.folder.path())
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(&self.control())
     }
 
@@ -78,8 +87,16 @@ impl Running {
 
     /// Has another process take over; returns once the one before has ended.
     fn take_over(&mut self) {
+        let options = self.options.clone();
+        self.take_over_by(|command| command.args(options));
+    }
+
+    /// Like [`take_over`](Self::take_over), by a process with what `change` adds to its command.
+    pub(crate) fn take_over_by(&mut self, change: impl FnOnce(&mut Command) -> &mut Command) {
         let (namespace, control) = (self.namespace.as_deref(), self.control());
-        PROGRAM.replaces(&mut self.process, namespace, &control, &self.options);
+        let mut command = PROGRAM.takes_over(&control);
+        change(&mut command);
+        PROGRAM.replaced(&mut self.process, namespace, &control, &mut command);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use dray_upf::api::{Client, Stats, Transaction};
 use dray_upf::config::Volume;
 use tempfile::TempDir;
 
-use crate::common::takeover::{PATIENCE, Program, fails, start_in};
+use crate::common::takeover::{PATIENCE, Program, assert_is_user, fails, folder_of, start_in};
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::crash::{SESSIONS, configuration, session};
 use crate::fixture::check_adds_up;
@@ -43,7 +44,14 @@ impl Running {
 
     /// Starts one with `options`, in which `DIR` is a folder.
     fn within(namespace: Option<Arc<NetworkNamespace>>, options: &[&str]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::in_folder(tempfile::tempdir().expect("a folder"), namespace, options)
+    }
+
+    fn in_folder(
+        folder: TempDir,
+        namespace: Option<Arc<NetworkNamespace>>,
+        options: &[&str],
+    ) -> Self {
         std::fs::write(folder.path().join("upf.toml"), configuration(&SESSIONS)).unwrap();
         let at = folder.path().to_str().expect("text");
         let mut command = common::command();
@@ -68,8 +76,14 @@ impl Running {
 
     /// Has another process take over, with `options`; returns once the one before has ended.
     fn take_over(&mut self, options: &[&str]) {
-        let namespace = self.namespace.as_deref();
-        PROGRAM.replaces(&mut self.process, namespace, &control_of(self.folder.path()), options);
+        self.take_over_by(|command| command.args(options));
+    }
+
+    fn take_over_by(&mut self, change: impl FnOnce(&mut Command) -> &mut Command) {
+        let (namespace, control) = (self.namespace.as_deref(), control_of(self.folder.path()));
+        let mut command = PROGRAM.takes_over(&control);
+        change(&mut command);
+        PROGRAM.replaced(&mut self.process, namespace, &control, &mut command);
     }
 
     /// Returns sessions and counters, once no packet is on its way.
@@ -162,6 +176,33 @@ fn packets_survive_takeovers_over_devices_and_sockets() {
         });
         lost_nothing(&report, &running.told());
     }
+}
+
+/// Root starts the first process, which becomes another user; that user starts the next one, and root the
+/// last.
+#[test]
+fn processes_of_root_and_of_its_user_take_over_from_each_other() {
+    require_root!();
+    let _alone = alone();
+    const OPTIONS: [&str; 2] = ["--user", "4242:4243"];
+    let options = SPLIT.options();
+    let options = [&options.each_ref().map(String::as_str)[..], &OPTIONS].concat();
+    let mut running = Running::in_folder(folder_of(4242, 4243), None, &options);
+    let folder = running.folder.path().to_owned();
+    assert_is_user(&running.process, 4242, 4243);
+    let report = load(&folder, SPLIT.plug(&folder), |_| {
+        running.take_over_by(|command| command.uid(4242).gid(4243));
+        assert_is_user(&running.process, 4242, 4243);
+        running.take_over(&OPTIONS);
+        assert_is_user(&running.process, 4242, 4243);
+    });
+    lost_nothing(&report, &running.told());
+    let why = fails(PROGRAM.takes_over(&running.control()).args(["--user", "root"]));
+    assert!(why.contains("user 4242's, and this is user 0"), "{why}");
+    common::signal(&running.process.0, rustix::process::Signal::TERM);
+    assert!(running.process.0.wait().unwrap().success());
+    let left = std::fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name());
+    assert_eq!(left.collect::<Vec<_>>(), ["upf.toml"], "only the configuration is left");
 }
 
 #[test]

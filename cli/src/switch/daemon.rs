@@ -32,7 +32,7 @@ use crate::common::{Failure, cancel_on_end, cancel_on_signals, print};
 use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Confined, Confinement};
 
 /// Options of a switch, which override those of the file.
 #[derive(clap::Args)]
@@ -60,9 +60,8 @@ pub(super) struct DaemonArguments {
     /// whoever reaches it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
-    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
-    sandbox: Sandbox,
+    #[command(flatten)]
+    confinement: Confinement,
     /// Take over from the switch that runs at the control socket: peers stay connected, and its ports,
     /// stations and counters stay. Options that are not given, and without --config all settings, are
     /// as they are there; ports that it does not have are added.
@@ -107,7 +106,8 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
 pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
     std::mem::take(&mut arguments.log).start()?;
     let (file, given) = (arguments.config.clone(), arguments.given());
-    let (sandbox, takes_over) = (arguments.sandbox, arguments.take_over);
+    let takes_over = arguments.take_over;
+    let confined = arguments.confinement.clone().begin()?;
     let supervisor = Supervisor::from_environment();
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
@@ -141,7 +141,7 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
             None
         });
     }
-    run_daemon(&config, file, given, sandbox, succession, supervisor, store)
+    run_daemon(&config, file, given, &confined, succession, supervisor, store)
 }
 
 impl DaemonArguments {
@@ -182,7 +182,7 @@ fn run_daemon(
     config: &SwitchConfig,
     file: Option<PathBuf>,
     given: Given,
-    sandbox: Sandbox,
+    confined: &Confined,
     succession: Option<Succession>,
     mut supervisor: Supervisor,
     store: Option<FdStore>,
@@ -198,8 +198,8 @@ fn run_daemon(
     dray_daemon::refuse_own_sockets();
     let path = file.as_ref().map(|file| file.path.as_path());
     let Started { engine, socket, monitors, again, problems, mut log } = match succession {
-        Some(succession) => take_over(config, path, sandbox, succession)?,
-        None => start(config, path, sandbox)?,
+        Some(succession) => take_over(config, path, confined, succession)?,
+        None => start(config, path, confined)?,
     };
     engine.give(given.ports);
     let predecessor = Predecessor::new(
@@ -334,14 +334,19 @@ struct Started {
     log: PortLog,
 }
 
-fn start(config: &SwitchConfig, file: Option<&Path>, sandbox: Sandbox) -> Result<Started, Failure> {
+fn start(
+    config: &SwitchConfig,
+    file: Option<&Path>,
+    confined: &Confined,
+) -> Result<Started, Failure> {
     // Bind the socket first: a second switch must fail before it touches ports.
     let socket = ControlSocket::bind(&config.control)?;
     let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
     // Entering the containers' namespaces needs privileges.
-    let (containers, mut problems) = dray_cni::reopen(&Store::default(), &config.control.path);
+    let reopen = || dray_cni::reopen(&Store::default(), &config.control.path);
+    let (containers, mut problems) = confined.as_root(reopen)?;
     let ports = config.ports.iter().map(|port| &port.uri);
-    let confine = || sandbox.enter(&config.control.path, ports, file);
+    let confine = || confined.enter(&config.control.path, ports, file);
     let engine = Switch::start_confined(config, confine)?;
     let mut again = 0;
     for Opened { port, descriptors, .. } in containers {
@@ -358,14 +363,14 @@ fn start(config: &SwitchConfig, file: Option<&Path>, sandbox: Sandbox) -> Result
 fn take_over(
     config: &SwitchConfig,
     file: Option<&Path>,
-    sandbox: Sandbox,
+    confined: &Confined,
     mut succession: Succession,
 ) -> Result<Started, Failure> {
     let mut config = config.clone();
     let uris = succession.merge(&mut config)?;
     let disconnects = succession.disconnects();
     let log = PortLog::after(disconnects.map(|(name, count)| (name.to_string(), count)));
-    let confine = || sandbox.enter(&config.control.path, &uris, file);
+    let confine = || confined.enter(&config.control.path, &uris, file);
     let (engine, socket, monitors) = succession.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })

@@ -24,7 +24,7 @@ use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
 use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::Sandbox;
+use crate::sandbox::Confinement;
 
 /// Options of the daemon.
 #[derive(clap::Args)]
@@ -49,9 +49,8 @@ pub(super) struct DaemonArguments {
     /// whoever reaches it.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<MetricsAddress>,
-    /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
-    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
-    sandbox: Sandbox,
+    #[command(flatten)]
+    confinement: Confinement,
     /// Take over from the user plane function that runs at the control socket: peers stay connected,
     /// and sessions, usage and counters stay. Options that are not given, and without --config the
     /// configuration, are as they are there.
@@ -66,7 +65,8 @@ pub(super) struct DaemonArguments {
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
     std::mem::take(&mut arguments.log).start()?;
-    let DaemonArguments { duration, sandbox, take_over, json, .. } = arguments;
+    let DaemonArguments { duration, take_over, json, .. } = arguments;
+    let confined = arguments.confinement.clone().begin()?;
     let control = arguments.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
     let mut past = take_over.then(|| Succession::request(&control.path)).transpose()?;
     let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
@@ -113,7 +113,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let (socket, monitors) = listen(&control, metrics, past.as_mut())?;
     let disconnects = past.as_ref().map(Succession::disconnects).unwrap_or_default();
     let mut log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
-    let confine = || sandbox.enter(&control.path, [&ports.n3, &ports.n6], None);
+    let confine = || confined.enter(&control.path, [&ports.n3, &ports.n6], None);
     let [n3, n6] = ports.open(past.as_mut(), confine)?;
     let upf = Upf::resume(&config, past.as_mut(), n3, n6, workers.into());
     let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;

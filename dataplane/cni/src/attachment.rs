@@ -1,6 +1,8 @@
 //! Attachments: a port of the switch, and its interface, socket or directory in the container.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CStr, OsStr};
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -13,7 +15,7 @@ use dray_port::PortUri;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
-use rustix::fs::{Mode, OFlags, XattrFlags, fsetxattr, fstat, mkdirat, openat};
+use rustix::fs::{Mode, OFlags, Uid, XattrFlags, fchown, fsetxattr, fstat, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde::{Deserialize, Serialize};
@@ -124,9 +126,13 @@ impl Attachment {
         }
         match &self.directory {
             None => Ok(()),
-            Some(directory) => create_directory(directory, self.is_read_only()).map_err(|error| {
-                CniError::io(&format!("directory {}", directory.display()), &error)
-            }),
+            Some(directory) => {
+                let user = self.client().user().map_err(|error| switch_error(&error))?;
+                let created = create_directory(directory, self.is_read_only(), user);
+                created.map_err(|error| {
+                    CniError::io(&format!("directory {}", directory.display()), &error)
+                })
+            }
         }
     }
 
@@ -254,9 +260,11 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
     CniError::new(code, error.to_string())
 }
 
-/// Creates a directory, unless it exists, in one that only root can enter. If any user may write to it,
-/// it is a file system of its own, so what a container puts there is bounded, and disappears as a whole.
-fn create_directory(directory: &Path, is_read_only: bool) -> io::Result<()> {
+/// Creates a directory, unless it exists, in one that only root can enter. The switch, of the user
+/// `user`, creates the socket there if it `is_read_only` for the container. Otherwise any user may write
+/// to it, so it is a file system of its own: what a container puts there is bounded, and disappears as a
+/// whole.
+fn create_directory(directory: &Path, is_read_only: bool, user: u32) -> io::Result<()> {
     let parent = dray_daemon::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
     let name = directory.file_name().unwrap_or_default();
     match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
@@ -264,33 +272,51 @@ fn create_directory(directory: &Path, is_read_only: bool) -> io::Result<()> {
         made => made?,
     }
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = || openat(&parent, name, flags, Mode::empty());
-    let below = open()?;
-    if is_read_only || fstat(&below)?.st_dev != fstat(&parent)?.st_dev {
+    let open = |name: &OsStr| openat(&parent, name, flags, Mode::empty());
+    let below = open(name)?;
+    if is_read_only {
+        if user == 0 {
+            return Ok(());
+        }
+        fchown(&below, Some(Uid::from_raw(user)), None)?;
+        let search = access_list(7, &[(user, 1)], 0);
+        return set_access_list(&open(".".as_ref())?, c"system.posix_acl_access", &search);
+    }
+    if fstat(&below)?.st_dev != fstat(&parent)?.st_dev {
         return Ok(());
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let options = c"mode=0777,size=64k,nr_inodes=64";
     mount("dray", format!("/proc/self/fd/{}", below.as_raw_fd()), "tmpfs", flags, options)?;
-    // The switch is root without capabilities, so it may connect only to sockets that it may write to.
-    // libvirt's QEMU creates its socket with umask 0002, which leaves this right to the group alone.
-    match fsetxattr(open()?, c"system.posix_acl_default", &default_acl(), XattrFlags::empty()) {
+    // The switch has no capabilities, so it may connect only to sockets that it may write to. libvirt's
+    // QEMU creates its socket with umask 0002, which leaves this right to the group alone. Root is one
+    // more, since the next switch may run as root.
+    let users: BTreeSet<_> = [0, user].into_iter().collect();
+    let users: Vec<_> = users.into_iter().map(|user| (user, 7)).collect();
+    set_access_list(&open(name)?, c"system.posix_acl_default", &access_list(7, &users, 7))
+}
+
+/// Sets an access control list, if the file system has them.
+fn set_access_list(directory: &OwnedFd, name: &CStr, list: &[u8]) -> io::Result<()> {
+    match fsetxattr(directory, name, list, XattrFlags::empty()) {
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Returns an access control list (acl(5), in the form of the kernel's posix_acl_xattr.h) that lets root
-/// use a new file as the file's group may.
-fn default_acl() -> Vec<u8> {
+/// Returns an access control list (acl(5), in the form of the kernel's posix_acl_xattr.h) with the rights
+/// of the owner, those of `users`, in ascending order, and those of the group and all others.
+fn access_list(owner: u16, users: &[(u32, u16)], others: u16) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NOBODY: u32 = u32::MAX;
+    let mask = users.iter().fold(others, |mask, (_, rights)| mask | rights);
     // Tags: the owner, a user, the group, the mask of both, all others.
-    let entries: [(u16, u32); 5] = [(1, NOBODY), (2, 0), (4, NOBODY), (16, NOBODY), (32, NOBODY)];
+    let users = users.iter().map(|(user, rights)| (2, *rights, *user));
+    let rest = [(4, others, NOBODY), (16, mask, NOBODY), (32, others, NOBODY)];
     let mut list = VERSION.to_le_bytes().to_vec();
-    for (tag, id) in entries {
+    for (tag, rights, id) in [(1u16, owner, NOBODY)].into_iter().chain(users).chain(rest) {
         list.extend(tag.to_le_bytes());
-        list.extend(0o7u16.to_le_bytes());
+        list.extend(rights.to_le_bytes());
         list.extend(id.to_le_bytes());
     }
     list
@@ -323,7 +349,36 @@ pub(crate) fn exists(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    /// The switch creates a claim's socket there.
+    #[test]
+    fn directory_for_the_switchs_socket_admits_its_user_alone() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let directory = folder.path().join("vhost/port");
+        for user in [0, 4242] {
+            create_directory(&directory, true, user).unwrap();
+            let may = |who: u32, what: &str| {
+                let who = who.to_string();
+                let mut command = std::process::Command::new("setpriv");
+                command.args(["--reuid", &who, "--regid", &who, "--clear-groups"]);
+                command.arg(what).arg(directory.join("file")).stderr(std::process::Stdio::null());
+                command.status().unwrap().success()
+            };
+            assert_eq!(may(4242, "touch"), user == 4242);
+            assert!(!may(5555, "touch") && !may(5555, "ls"));
+            assert_eq!(may(4242, "rm"), user == 4242);
+            // Root still finds it private.
+            dray_daemon::own_directory(&folder.path().join("vhost"), 0o700).unwrap();
+            remove_directory(&directory).unwrap();
+        }
+    }
 
     #[test]
     fn own_address_is_stable_and_of_a_station() {

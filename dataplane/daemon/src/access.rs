@@ -74,7 +74,7 @@ impl Access {
 }
 
 /// A file of names and numbers: passwd(5), group(5).
-struct Accounts {
+pub(crate) struct Accounts {
     path: &'static str,
     text: io::Result<String>,
 }
@@ -88,6 +88,19 @@ pub fn read_accounts() {
     LazyLock::force(&ACCOUNTS);
 }
 
+/// Returns the users and the groups.
+pub(crate) fn accounts() -> &'static [Accounts; 2] {
+    &ACCOUNTS
+}
+
+impl Accounts {
+    /// Returns the fields of each line; none if the file cannot be read.
+    pub(crate) fn entries(&self) -> Vec<Vec<&str>> {
+        let text = self.text.as_deref().unwrap_or_default();
+        text.lines().map(|line| line.split(':').collect()).collect()
+    }
+}
+
 impl Account {
     fn number(&self, key: &str, accounts: &Accounts) -> io::Result<u32> {
         if let Ok(number) = self.0.parse() {
@@ -95,19 +108,13 @@ impl Account {
         }
         let (name, path) = (&self.0, accounts.path);
         let wrong = |kind, what: String| Err(io::Error::new(kind, format!("{key}={name}: {what}")));
-        let text = match &accounts.text {
-            Ok(text) => text,
-            Err(error) => {
-                return wrong(
-                    error.kind(),
-                    format!("{path}: {error}; give the number of the {key}"),
-                );
-            }
-        };
-        let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
-        let number = fields
-            .filter(|fields| fields[0] == name)
-            .find_map(|fields| fields.get(2)?.parse().ok());
+        if let Err(error) = &accounts.text {
+            let what = format!("{path}: {error}; give the number of the {key}");
+            return wrong(error.kind(), what);
+        }
+        let entries = accounts.entries();
+        let mut named = entries.iter().filter(|fields| fields[0] == name);
+        let number = named.find_map(|fields| fields.get(2)?.parse().ok());
         match number {
             Some(number) => Ok(number),
             None => wrong(

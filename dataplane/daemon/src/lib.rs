@@ -28,6 +28,7 @@ mod server;
 mod socket;
 mod store;
 mod takeover;
+mod user;
 mod walk;
 
 pub use access::{Access, Account, read_accounts};
@@ -56,3 +57,4 @@ pub use socket::{
 };
 pub use store::{Hello, Kept, Page, Store};
 pub use takeover::{Incumbent, Program, Successor, Takeover, TakeoverError};
+pub use user::{User, share_folder};

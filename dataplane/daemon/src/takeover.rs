@@ -193,7 +193,10 @@ impl Takeover {
         };
         let (own, user) = (rustix::process::geteuid().as_raw(), client.user().map_err(refused)?);
         if user != own {
-            let what = format!("the running {name} is user {user}'s, and this is user {own}");
+            let what = format!(
+                "the running {name} is user {user}'s, and this is user {own}; start it as the same \
+                 user (--user)"
+            );
             return Err(TakeoverError(what));
         }
         let (channel, theirs) = Channel::pair().map_err(failed)?;

@@ -154,7 +154,11 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_unlinkat),
     call!(SYS_faccessat),
     call!(SYS_faccessat2),
-    // Rights of a socket, which it has before its file, and a directory for it.
+    // Rights of a socket, which it has before its file, and a directory for it. The file of a socket
+    // can only be opened with O_PATH, so fchown(2) does not take it; and a filter cannot read the path
+    // that fchownat(2) takes besides a descriptor, even with AT_EMPTY_PATH. Without capabilities it
+    // gives files of the process's own user, as far as they have a name in its root directory, to
+    // groups which that user is in, and no others.
     call!(SYS_fchmod, With::Without(1, SPECIAL_BITS)),
     call!(SYS_umask),
     call!(SYS_fchownat, With::OneOf(4, &[AT_EMPTY_PATH as u64])),

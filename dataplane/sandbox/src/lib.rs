@@ -3,7 +3,8 @@
 //! [`enter`] takes from the calling thread, and from every thread that it starts later:
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
-//! * for a process of root, all directories but a few: other sockets have no name;
+//! * for a process that root has started, all directories but a few: other sockets have no name; and
+//!   root's user number, if it [acts](act_as) as another user;
 //! * the file system, except for creating and removing sockets, and creating directories for them, in
 //!   a few directories, and reading files in one (Landlock);
 //! * every system call that control threads do not need (seccomp).
@@ -22,13 +23,17 @@ mod held;
 mod paths;
 mod root;
 mod trap;
+mod user;
 
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::{geteuid, getuid};
+
 pub use paths::landlock_version;
 pub use rustix::thread::CapabilitySet;
+pub use user::{act_as, join_groups, settle};
 
 /// True once the sandbox is active.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -41,6 +46,8 @@ pub enum SandboxError {
     Capabilities(io::Error),
     #[error("sandbox: root directory: {0}; --sandbox off runs without a sandbox")]
     Root(io::Error),
+    #[error("sandbox: user: {0}")]
+    User(io::Error),
     #[error(
         "sandbox: Landlock: {0}; requires Linux 5.13 with CONFIG_SECURITY_LANDLOCK and \
          landlock among its security modules (lsm=); --sandbox off runs without a sandbox"
@@ -77,19 +84,18 @@ pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
     // Must come before the list of calls takes effect, which has none of the calls below.
     trap::install().map_err(|error| SandboxError::Seccomp(error.to_string()))?;
     let mut all_in_sight = None;
-    if rustix::process::geteuid().is_root() {
+    if getuid().is_root() || geteuid().is_root() {
         let directories: Vec<_> = sockets.iter().chain(peers).chain(readable).copied().collect();
-        all_in_sight = match root::confine(&directories) {
-            Ok(()) => None,
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(format!(
-                "a mount namespace needs the capability SYS_ADMIN, and pivot_root: {error}"
-            )),
-            Err(error) => return Err(SandboxError::Root(error)),
-        };
+        all_in_sight = root::confine(&directories).map_err(SandboxError::Root)?;
     }
+    // The user that the process becomes may not find them.
+    let paths = paths::allow(sockets, *readable, *abstract_peers);
+    let paths = paths.map_err(SandboxError::Landlock)?;
     let none = CapabilitySet::empty();
+    capabilities::bound(none).map_err(SandboxError::Capabilities)?;
+    user::settle().map_err(SandboxError::User)?;
     capabilities::keep(none).map_err(SandboxError::Capabilities)?;
-    paths::restrict(sockets, *readable, *abstract_peers).map_err(SandboxError::Landlock)?;
+    paths::restrict(paths).map_err(SandboxError::Landlock)?;
     calls::restrict(calls::CONTROL).map_err(SandboxError::Seccomp)?;
     ENTERED.store(true, Ordering::Release);
     Ok(all_in_sight)
@@ -98,6 +104,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
 /// Drops all capabilities but `kept` from the calling thread and all threads that it starts from now
 /// on: for a program that cannot have a sandbox.
 pub fn keep_capabilities(kept: CapabilitySet) -> Result<(), SandboxError> {
+    capabilities::bound(kept).map_err(SandboxError::Capabilities)?;
     capabilities::keep(kept).map_err(SandboxError::Capabilities)
 }
 

@@ -6,7 +6,7 @@ use std::ptr;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
-    Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, Scope,
 };
 
 /// Returns the kernel's version of Landlock, from 1.
@@ -21,15 +21,14 @@ pub fn landlock_version() -> io::Result<u32> {
     u32::try_from(version).map_err(|_| io::Error::last_os_error())
 }
 
-/// Takes all access to files from the calling thread, except for creating and removing sockets, and
-/// creating directories for them, in `directories`, and reading files in `readable`; signals to other
-/// processes; and, unless `abstract_peers`, connecting to abstract sockets of other processes. Open
-/// descriptors stay usable.
-pub(crate) fn restrict(
+/// Returns what takes all access to files, except for creating and removing sockets, and creating
+/// directories for them, in `directories`, and reading files in `readable`; signals to other processes;
+/// and, unless `abstract_peers`, connecting to abstract sockets of other processes.
+pub(crate) fn allow(
     directories: &[&Path],
     readable: Option<&Path>,
     abstract_peers: bool,
-) -> Result<(), String> {
+) -> Result<RulesetCreated, String> {
     let describe = |error: landlock::RulesetError| error.to_string();
     let ruleset = Ruleset::default()
         // The first version is required; later ones are used if the kernel has them.
@@ -57,6 +56,10 @@ pub(crate) fn restrict(
         let rule = PathBeneath::new(directory, allowed);
         ruleset = ruleset.add_rule(rule).map_err(describe)?;
     }
-    ruleset.restrict_self().map_err(describe)?;
-    Ok(())
+    Ok(ruleset)
+}
+
+/// Restricts the calling thread to `allowed`. Open descriptors stay usable.
+pub(crate) fn restrict(allowed: RulesetCreated) -> Result<(), String> {
+    allowed.restrict_self().map(drop).map_err(|error| error.to_string())
 }

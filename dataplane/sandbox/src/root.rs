@@ -40,12 +40,10 @@ struct Plan {
 }
 
 /// Makes the root directory of the calling thread, and of threads that it starts later, one in which
-/// only `directories` exist, at their paths, and the process itself in `/proc/self`.
-///
-/// # Errors
-/// `EPERM` without the capability for mount namespaces, or if a filter of system calls forbids it: then
-/// all directories stay where they were.
-pub(crate) fn confine(directories: &[&Path]) -> io::Result<()> {
+/// only `directories` exist, at their paths, and the process itself in `/proc/self`. Returns why it
+/// could not, if the process may not, or its present root directory is none of a file system (chroot,
+/// initramfs): then all directories stay where they were.
+pub(crate) fn confine(directories: &[&Path]) -> io::Result<Option<String>> {
     let current = env::current_dir()?;
     let plan = Plan::of(directories, &current)?;
     if plan.mounted.contains(Path::new("/")) {
@@ -55,9 +53,13 @@ pub(crate) fn confine(directories: &[&Path]) -> io::Result<()> {
     }
     // SAFETY: the thread gets a file system of its own, which it and later threads use; no open
     // descriptor is affected.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
+    if let Err(errno) = unsafe { unshare_unsafe(UnshareFlags::NEWNS) } {
+        return refused("a mount namespace", errno);
+    }
     let from_outside = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", from_outside)?;
+    if let Err(errno) = mount_change("/", from_outside) {
+        return refused("a change of mounts", errno);
+    }
     let tree = |path: &Path| {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -79,22 +81,31 @@ pub(crate) fn confine(directories: &[&Path]) -> io::Result<()> {
     // It must be attached somewhere before it can become the root directory.
     let anywhere = plan.mounted.first().map_or(Path::new("/proc"), PathBuf::as_path);
     attach(&root, CWD, anywhere)?;
-    let pivoted = fill(&root, &plan, &trees, process.as_ref()).and_then(|()| {
-        fchdir(&root)?;
-        // The old root directory is mounted over the new one, and then let go of (pivot_root(2)).
-        Ok(pivot_root(".", ".")?)
-    });
-    if let Err(error) = pivoted {
+    let filled = fill(&root, &plan, &trees, process.as_ref());
+    // The old root directory is mounted over the new one, and then let go of (pivot_root(2)).
+    let pivoted = filled.map(|()| fchdir(&root).and_then(|()| pivot_root(".", ".")));
+    if !matches!(pivoted, Ok(Ok(()))) {
         // It hides what is there. The seccomp filters of container runtimes have no pivot_root.
         unmount(anywhere, UnmountFlags::DETACH)
             .and_then(|()| chdir(&current))
-            .map_err(|errno| io::Error::other(format!("{error}, and then: {errno}")))?;
-        return Err(error);
+            .map_err(|errno| io::Error::other(format!("{pivoted:?}, and then: {errno}")))?;
+    }
+    if let Err(errno) = pivoted? {
+        return refused("pivot_root", errno);
     }
     unmount(".", UnmountFlags::DETACH)?;
     chdir("/")?;
     chdir(&current)?;
-    held.map_or(Ok(()), HeldDirectories::open_anew)
+    held.map_or(Ok(()), HeldDirectories::open_anew)?;
+    Ok(None)
+}
+
+/// Returns why the root directory stays, or the error if that has another cause.
+fn refused(what: &str, errno: Errno) -> io::Result<Option<String>> {
+    match errno {
+        Errno::PERM | Errno::ACCESS | Errno::INVAL => Ok(Some(format!("{what}: {errno}"))),
+        errno => Err(io::Error::new(errno.kind(), format!("{what}: {errno}"))),
+    }
 }
 
 /// Makes what is planned in the new root directory.

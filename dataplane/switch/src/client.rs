@@ -19,6 +19,11 @@ impl Client {
         Self(dray_daemon::Client::new(socket, "dray switch"))
     }
 
+    /// Returns the number of the user that the switch runs as.
+    pub fn user(&self) -> Result<u32, ClientError> {
+        self.0.user()
+    }
+
     /// Returns the status of the switch.
     pub fn status(&self) -> Result<Status, ClientError> {
         self.0.json("GET", "/", b"")

@@ -252,8 +252,10 @@ impl Succession {
 
     /// Returns the configuration of the running switch, without ports.
     pub fn settings(&self) -> Result<SwitchConfig, TakeoverError> {
-        SwitchConfig::from_toml(&self.offer.settings)
-            .map_err(|error| TakeoverError(format!("its settings: {error}")))
+        let settings = SwitchConfig::from_toml(&self.offer.settings)
+            .map_err(|error| TakeoverError(format!("its settings: {error}")))?;
+        // This process still has privileges, with which it opens ports of a configuration.
+        Ok(SwitchConfig { ports: Vec::new(), ..settings })
     }
 
     /// Takes over: starts a switch with the ports of the running one and those of `config`, as

@@ -106,6 +106,8 @@ impl Dray {
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
         command.arg("--control").arg(&control);
+        // Its peers are root's programs, and the directory too.
+        command.args(["--user", "root"]);
         if dray_sandbox::landlock_version().is_err() {
             // The results record the command line.
             command.args(["--sandbox", "off"]);

@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 
 use crate::common::{Failure, usage};
 
-/// Whether a daemon is confined.
+/// State of the sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Sandbox {
     /// Confine the daemon once its interfaces are open.

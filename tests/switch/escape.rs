@@ -181,7 +181,7 @@ fn thread_of(process: u32, name: &str) -> pid_t {
     task.file_name().to_str().unwrap().parse().unwrap()
 }
 
-/// What a hijacked thread is to leave alone: files and a service of each of some users, and processes.
+/// Files, services and processes, of several users, that a hijacked thread must not reach.
 struct Victims {
     outside: tempfile::TempDir,
     files: Vec<(PathBuf, u32)>,

@@ -289,7 +289,7 @@ fn users_that_the_switch_cannot_become_are_refused() {
     }
 }
 
-/// What a supervisor asked of the kernel holds for the process of another user as well.
+/// The kernel forgets the signal at a change of the user.
 #[test]
 fn switch_of_another_user_still_ends_with_its_parent() {
     require_root!();

@@ -6,16 +6,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use dray_lab::NetworkNamespace;
 use dray_switch::PortState;
 use rustix::process::Signal;
 
 use crate::common::takeover::{assert_is_user, fails, folder_of, rights};
+use crate::common::veths::Veths;
 use crate::common::{self, DRAY, Started, alone, eventually, listens};
 use crate::ends;
 use crate::exchange::{never_reconnected, pass_both_ways};
+use crate::manager::Manager;
 use crate::safety::without;
 use crate::takeover::{PROGRAM, Running};
 
@@ -35,18 +35,9 @@ fn left_by(mut running: Running) -> Vec<String> {
 fn frames_pass_through_all_ports_of_a_switch_that_changes_its_user() {
     require_root!();
     let _alone = alone();
-    let namespace = Arc::new(NetworkNamespace::scratch().unwrap());
-    let run = |line: &str| {
-        let mut words = line.split(' ');
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words);
-        assert!(namespace.enter(|| command.status()).unwrap().success(), "{line}");
-    };
-    run("ip link add v0 type veth peer name v1");
-    run("ip link set v0 up");
-    run("ip link set v1 up");
-    let inside = |uri: &str| namespace.enter(|| Ok(ends::open(uri))).unwrap();
-    let mut veth = inside("raw:v1");
+    let veths = Veths::new(1, &[["v0", "v1"], ["w0", "w1"]]);
+    let inside = |uri: &str| veths.open(uri);
+    let [mut veth, mut other] = ["raw:v1", "raw:w1"].map(inside);
     let ports = [
         "a=vhost:DIR/a",
         "tap=tap:tap0",
@@ -54,31 +45,34 @@ fn frames_pass_through_all_ports_of_a_switch_that_changes_its_user() {
         "raw=raw:v0",
         "c=vhost:DIR/c",
         "memif=memif:DIR/memif?role=server",
+        "d=vhost:DIR/d",
+        "afxdp=afxdp:w0",
     ];
     let options = [&["--mode", "patch"][..], &OPTIONS].concat();
     let folder = folder_of(USER, GROUP);
-    let mut running = Running::in_folder(folder, Some(namespace.clone()), &options, &ports);
+    let mut running = Running::in_folder(folder, Some(veths.0.clone()), &options, &ports);
     assert!(eventually(|| running.port("tap").state == PortState::Running));
     let mut tap = inside("raw:tap0");
     let memif = running.folder.path().join("memif");
     let mut memif = ends::open(&format!("memif:{}", memif.display()));
     ends::wait_until_up(&memif);
-    let [mut a, mut b, mut c] = ["a", "b", "c"].map(|name| running.plug(name, ""));
+    let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(|name| running.plug(name, ""));
     for _ in 0..2 {
         assert_is_user(&running.process, USER, GROUP);
         pass_both_ways(&mut a, &mut tap);
         pass_both_ways(&mut b, &mut veth);
         pass_both_ways(&mut c, &mut memif);
+        pass_both_ways(&mut d, &mut other);
         running.take_over_by(|command| command.args(OPTIONS));
     }
     assert!(never_reconnected(&memif) && never_reconnected(&c));
     // Ports of the switch's user come and go.
-    let path = running.folder.path().join("d");
+    let path = running.folder.path().join("e");
     for uri in [format!("vhost:{}", path.display()), format!("unix:{}", path.display())] {
-        running.client().add_port(&format!("d={uri}").parse().unwrap()).unwrap();
+        running.client().add_port(&format!("e={uri}").parse().unwrap()).unwrap();
         let file = fs::metadata(&path).unwrap();
         assert_eq!((file.uid(), file.gid()), (USER, GROUP), "{uri}");
-        running.client().remove_port(&"d".parse().unwrap()).unwrap();
+        running.client().remove_port(&"e".parse().unwrap()).unwrap();
         assert!(!path.exists(), "{uri}");
     }
     assert_eq!(left_by(running), [""; 0]);
@@ -106,6 +100,68 @@ fn root_and_its_user_take_over_from_each_other() {
     let why = fails(PROGRAM.takes_over(&running.control()).uid(65534));
     assert!(why.contains("Permission denied"), "{why}");
     assert_eq!(left_by(running), [""; 0]);
+}
+
+/// With a supervisor that keeps its state, as systemd does for a unit of root.
+#[test]
+fn restarted_and_killed_switch_continues_as_the_user() {
+    require_root!();
+    let _alone = alone();
+    let arguments =
+        ["switch", "--user", "4242:4243", "--mode", "patch", "a=vhost:DIR/a", "b=vhost:DIR/b"];
+    let mut manager = Manager::run(folder_of(USER, GROUP), 3, &arguments);
+    let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", ""));
+    for is_killed in [false, true] {
+        pass_both_ways(&mut a, &mut b);
+        manager.settle();
+        if is_killed {
+            manager.kill();
+        } else {
+            let said = manager.end(Signal::TERM);
+            assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
+            manager.start();
+        }
+        manager.wait();
+        pass_both_ways(&mut a, &mut b);
+    }
+    assert!(never_reconnected(&a) && never_reconnected(&b));
+    assert_eq!(user_of(manager.process()), USER);
+}
+
+/// Returns the number of a process's user.
+fn user_of(process: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:\t")).unwrap();
+    line.split('\t').next().unwrap().parse().unwrap()
+}
+
+/// A configuration is read again by the user, and the process's own files for metrics are there.
+#[test]
+fn switch_of_another_user_reloads_its_file_and_measures_itself() {
+    require_root!();
+    let _alone = alone();
+    let folder = folder_of(USER, GROUP);
+    let file = folder.path().join("switch.toml");
+    let config = file.display().to_string();
+    fs::write(&file, "").unwrap();
+    let running =
+        Running::in_folder(folder, None, &["--config", &config, "--user", "4242:4243"], &[]);
+    fs::write(&file, "[[ports]]\nname = \"a\"\nuri = \"null:\"\n").unwrap();
+    common::signal(&running.process.0, Signal::HUP);
+    assert!(eventually(|| running.client().port(&"a".parse().unwrap()).is_ok()));
+    let metrics = common::success(&[
+        "switch",
+        "metrics",
+        "--control",
+        &running.control().display().to_string(),
+    ]);
+    for name in ["process_resident_memory_bytes", "process_cpu_seconds_total"] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+        assert!(
+            value.is_some_and(|value| value.trim().parse::<f64>().is_ok_and(|it| it > 0.0)),
+            "{name}"
+        );
+    }
 }
 
 /// Starts a switch as root, where `/etc/passwd` has `users` and `/run` is empty, or as it is after
@@ -277,15 +333,21 @@ fn users_that_the_switch_cannot_become_are_refused() {
     let parts = ["SETUID and SETGID", "--user root stays root"];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     assert!(!Path::new(&control).exists());
-    // The user itself may name itself.
-    let mut command = common::command();
-    command.args(["switch", "--control", &control, "--user", "nobody", "a=null:"]);
-    let mut switch =
-        command.uid(65534).gid(65534).stderr(Stdio::piped()).spawn().map(Started).unwrap();
-    if !eventually(|| listens(&control)) {
-        let mut said = String::new();
-        switch.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        panic!("{said}");
+    // The user itself may name itself, and needs no call that a supervisor forbids, as systemd's units do.
+    for call in [libc::SYS_setresuid, libc::SYS_setresgid, libc::SYS_setgroups] {
+        let mut command = common::command();
+        command.args(["switch", "--control", &control, "--user", "nobody", "a=null:"]);
+        command.uid(65534).gid(65534).stderr(Stdio::piped());
+        without(call, libc::EPERM as u32, || {
+            let mut switch = Started(command.spawn().unwrap());
+            let has_begun =
+                eventually(|| listens(&control) || switch.0.try_wait().unwrap().is_some());
+            let mut said = String::new();
+            if switch.0.try_wait().unwrap().is_some() {
+                switch.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            }
+            assert!(has_begun && said.is_empty(), "{said}");
+        });
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use dray_switch::PortState;
 use rustix::process::Signal;
+use tempfile::TempDir;
 
 use crate::common::takeover::{assert_is_user, fails, folder_of, rights};
 use crate::common::veths::Veths;
@@ -165,12 +166,13 @@ fn switch_of_another_user_reloads_its_file_and_measures_itself() {
 }
 
 /// Starts a switch as root, where `/etc/passwd` has `users` and `/run` is empty, or as it is after
-/// `prepare`. Returns it, its log, and the directory of its sockets as it sees this.
-fn start_among(users: &str, prepare: &str, options: &[&str]) -> (Started, PathBuf, PathBuf) {
-    let folder = tempfile::tempdir().unwrap().keep();
-    let passwd = folder.join("passwd");
+/// `prepare`. Returns it, the folder of its log, and the directory of its
+/// sockets as it sees this.
+fn start_among(users: &str, prepare: &str, options: &[&str]) -> (Started, TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let passwd = folder.path().join("passwd");
     fs::write(&passwd, users).unwrap();
-    let log = folder.join("log");
+    let log = folder.path().join("log");
     let script = format!(
         "mount --bind {} /etc/passwd && mount -t tmpfs -o mode=755 run /run && {prepare} && \
          exec \"$@\" 2>{}",
@@ -182,13 +184,14 @@ fn start_among(users: &str, prepare: &str, options: &[&str]) -> (Started, PathBu
     command.args(options).stdin(Stdio::null()).stdout(Stdio::null());
     let switch = Started(command.spawn().unwrap());
     let run = PathBuf::from(format!("/proc/{}/root/run/dray", switch.0.id()));
-    assert!(eventually(|| listens(run.join("switch.sock"))), "{}", read(&log));
-    assert!(eventually(|| read(&log).contains("control socket:")), "{}", read(&log));
-    (switch, log, run)
+    assert!(eventually(|| listens(run.join("switch.sock"))), "{}", read(&folder));
+    assert!(eventually(|| read(&folder).contains("control socket:")), "{}", read(&folder));
+    (switch, folder, run)
 }
 
-fn read(log: &Path) -> String {
-    fs::read_to_string(log).unwrap_or_default()
+/// Returns the log of a switch.
+fn read(folder: &TempDir) -> String {
+    fs::read_to_string(folder.path().join("log")).unwrap_or_default()
 }
 
 const ROOT: &str = "root:x:0:0:root:/root:/bin/sh\n";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use dray_lab::NetworkNamespace;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -380,6 +380,105 @@ fn health_and_scraper_are_served_during_a_flood() {
             });
             assert!(opened > 100, "{program}: only {opened} connections from {source}");
         }
+    }
+}
+
+/// Connects from `source` to `address` and resets the connection, some thousand times a second until `done`.
+/// Returns how often.
+fn reset(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
+    let [source, address]: [SocketAddr; 2] =
+        [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
+    let attack = || {
+        let mut count = 0;
+        while !done.load(Ordering::Relaxed) {
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
+            // A queue of the kernel that is full would keep the attacker for a second.
+            sockopt::set_socket_timeout(
+                &socket,
+                sockopt::Timeout::Send,
+                Some(Duration::from_millis(20)),
+            )
+            .unwrap();
+            sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
+            // All of the attacker's ports may be in use for a moment.
+            let connected = bind(&socket, &source).and_then(|()| connect(&socket, &address));
+            count += usize::from(connected.is_ok());
+            // The attackers leave CPU time to the attacked program, as those on other machines do.
+            if count % 4 == 0 {
+                sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(count)
+    };
+    node.namespace.enter(attack).unwrap()
+}
+
+impl Node {
+    /// Scrapes metrics from the address `source`, and tells how long it took. Waits between connection
+    /// and request if the scraper `is_slow`.
+    fn scrape(&self, source: &str, address: &str, is_slow: bool) -> Option<Duration> {
+        let [source, address]: [SocketAddr; 2] =
+            [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
+        let began = Instant::now();
+        let flags = SocketFlags::CLOEXEC;
+        let open = || Ok(socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?);
+        let socket = self.namespace.enter(open).unwrap();
+        bind(&socket, &source).unwrap();
+        let mut stream = TcpStream::from(socket);
+        for time in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
+            sockopt::set_socket_timeout(&stream, time, Some(Duration::from_secs(10))).unwrap();
+        }
+        connect(&stream, &address).ok()?;
+        let slow = Duration::from_millis(if is_slow { 300 } else { 0 });
+        sleep(slow);
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).ok()?;
+        let is_right = reply.starts_with("HTTP/1.1 200 ") && reply.contains("dray_build_info");
+        is_right.then(|| began.elapsed() - slow)
+    }
+}
+
+/// An address floods with silent connections, and with others that it resets, and two other ones are
+/// served: one that scrapes often, and connects early, and ones that never came before.
+#[test]
+fn thousands_of_resets_delay_no_other_address() {
+    require_root!();
+    let _alone = alone();
+    let node = Node::new();
+    let _switch = node.switch("a=null: b=null:");
+    fs::write(node.at("upf.toml"), UPF_CONFIG).unwrap();
+    let _upf = node.dray(&format!(
+        "upf --n3 null: --n6 null: --config @/upf.toml --control @/upf.sock --metrics {UPF}"
+    ));
+    assert!(eventually(|| node.connect(UPF).is_some()));
+    let (node, attacker) = (&node, "127.0.0.2");
+    for address in [SWITCH, UPF] {
+        let done = &AtomicBool::new(false);
+        let (times, resets) = thread::scope(|scope| {
+            scope.spawn(|| flood(node, attacker, address, done));
+            let resets: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| reset(node, attacker, address, done))).collect();
+            sleep(Duration::from_secs(1));
+            let (began, mut times) = (Instant::now(), Vec::new());
+            while began.elapsed() < Duration::from_secs(10) {
+                let newcomer = format!("127.0.1.{}", times.len() % 250 + 1);
+                times.push(node.scrape("127.0.0.1", address, true));
+                times.push(node.scrape(&newcomer, address, false));
+            }
+            done.store(true, Ordering::Relaxed);
+            let resets = resets.into_iter().map(|attack| attack.join().unwrap()).sum::<usize>();
+            (times, resets)
+        });
+        let longest = times.iter().map(|time| time.unwrap_or(Duration::MAX)).max().unwrap();
+        let failed = times.iter().filter(|time| time.is_none()).count();
+        println!(
+            "{address}: {} scrapes, {failed} failed, {longest:?}; {resets} resets",
+            times.len()
+        );
+        assert!(resets > 10_000, "only {resets} resets: no flood");
+        assert!(longest < Duration::from_secs(1), "{address}: {failed} failed, {longest:?}");
     }
 }
 

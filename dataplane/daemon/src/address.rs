@@ -1,33 +1,43 @@
-//! Clients on a network, told apart by their addresses, and how often each connects.
+//! Sources of connections, addresses or users, and how often each connects.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use dray_netdev::peer_user;
 use rustix::net::SocketAddrAny;
 
-/// Address of a client on a network. A host has a whole prefix of 64 bits in IPv6.
+/// Address or user that a connection is from. Each has its share of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClientAddress(IpAddr);
+pub(crate) enum Source {
+    /// Address on a network. A host has a whole prefix of 64 bits in IPv6.
+    Address(IpAddr),
+    /// User at the other end of a Unix socket.
+    User(Option<u32>),
+}
 
 /// Maximum number of addresses that are remembered; each is for a second.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Connections per second of each address.
+/// Connections per second of each source.
 #[derive(Default)]
 pub(crate) struct Rates {
     /// Times at which the connections so far have used up the rate.
-    due: HashMap<ClientAddress, Instant>,
+    due: HashMap<Source, Instant>,
 }
 
-impl ClientAddress {
-    /// Returns the client of a socket's address; `None` for a Unix socket.
-    pub(crate) fn of(address: SocketAddrAny) -> Option<Self> {
-        SocketAddr::try_from(address).ok().map(|address| Self::of_ip(address.ip()))
+impl Source {
+    /// Returns the source that connected `socket` from `address`.
+    pub(crate) fn of(address: Option<SocketAddrAny>, socket: impl AsFd) -> Self {
+        match address.map(SocketAddr::try_from) {
+            Some(Ok(address)) => Self::of_ip(address.ip()),
+            _ => Self::User(peer_user(socket).ok()),
+        }
     }
 
     fn of_ip(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
+        Self::Address(match address.to_canonical() {
             IpAddr::V6(address) => {
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)))
             }
@@ -37,10 +47,10 @@ impl ClientAddress {
 }
 
 impl Rates {
-    /// Counts a connection of `client` at the time `now`; returns false if it is one too many for a
+    /// Counts a connection from `source` at the time `now`; returns false if it is one too many for a
     /// rate of `rate` per second, of which those of a second may come at once.
-    pub(crate) fn admits(&mut self, client: ClientAddress, rate: u32, now: Instant) -> bool {
-        if self.due.len() >= ADDRESSES_MAX && !self.due.contains_key(&client) {
+    pub(crate) fn admits(&mut self, source: Source, rate: u32, now: Instant) -> bool {
+        if self.due.len() >= ADDRESSES_MAX && !self.due.contains_key(&source) {
             self.due.retain(|_, due| *due > now);
             // More addresses than that within a second: the rate of all together bounds them.
             if self.due.len() >= ADDRESSES_MAX {
@@ -48,7 +58,7 @@ impl Rates {
             }
         }
         let second = Duration::from_secs(1);
-        let due = self.due.entry(client).or_insert(now);
+        let due = self.due.entry(source).or_insert(now);
         let next = (*due).max(now) + second / rate;
         if next > now + second {
             return false;
@@ -62,8 +72,8 @@ impl Rates {
 mod tests {
     use super::*;
 
-    fn client(address: &str) -> ClientAddress {
-        ClientAddress::of_ip(address.parse().unwrap())
+    fn client(address: &str) -> Source {
+        Source::of_ip(address.parse().unwrap())
     }
 
     #[test]
@@ -91,7 +101,7 @@ mod tests {
         let (mut rates, now) = (Rates::default(), Instant::now());
         for number in 0..5000 {
             rates.admits(
-                ClientAddress::of_ip(IpAddr::from([10, 0, (number >> 8) as u8, number as u8])),
+                Source::of_ip(IpAddr::from([10, 0, (number >> 8) as u8, number as u8])),
                 50,
                 now,
             );

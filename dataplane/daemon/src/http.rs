@@ -47,6 +47,11 @@ impl Request {
         }
     }
 
+    /// Returns true if the client reads OpenMetrics.
+    pub(crate) fn accepts_open_metrics(&self) -> bool {
+        self.accept.contains("application/openmetrics-text")
+    }
+
     /// Returns a refusal if file descriptors came with the request.
     pub fn check_no_descriptors(&self) -> Result<(), Refusal> {
         if self.descriptors.is_empty() {
@@ -298,6 +303,16 @@ impl Response {
     #[must_use]
     pub fn until_closed(self, kept: impl Any + Send) -> Self {
         Self { kept: Some(Kept(Box::new(kept))), ..self }
+    }
+
+    /// Returns a copy of a reply without values that exist once.
+    pub(crate) fn copy(&self) -> Option<Self> {
+        let Self { status, content_type, headers, body, descriptor: None, kept: None } = self
+        else {
+            return None;
+        };
+        let (headers, body) = (headers.clone(), body.clone());
+        Some(Self { headers, ..Self::new(*status, content_type, body) })
     }
 
     pub(crate) fn write(&self, stream: &mut impl Write) -> io::Result<()> {

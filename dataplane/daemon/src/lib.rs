@@ -14,6 +14,7 @@ mod bound;
 mod calls;
 mod channel;
 mod client;
+mod connections;
 mod failure;
 mod http;
 mod listen;
@@ -24,6 +25,7 @@ mod name;
 mod notify;
 mod own;
 mod place;
+mod recent;
 mod server;
 mod socket;
 mod store;
@@ -38,6 +40,7 @@ pub use bound::{
 };
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
+pub use connections::{Limits, Strangers};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{
     BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,
@@ -50,7 +53,8 @@ pub use name::SocketName;
 pub use notify::Supervisor;
 pub use own::{Own, refuse_own_sockets};
 pub use place::{Place, find_own_directory, own_directory};
-pub use server::{Answer, Limits, Server, Strangers};
+pub use recent::Recent;
+pub use server::{Answer, Server};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
     default_control,

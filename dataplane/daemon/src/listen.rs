@@ -6,6 +6,13 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 
+use rustix::net::listen;
+
+/// Connections that the kernel keeps until they are accepted. Beyond it, a client tries again after a
+/// second: a client that connects at full speed must not fill the queue while the server's thread waits
+/// for a CPU.
+const BACKLOG: i32 = 4096;
+
 /// Address and port at which metrics are served, such as `127.0.0.1:9464` or `[::1]:9464`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
@@ -51,7 +58,11 @@ impl MetricsAddress {
 
     /// Listens at the address. A sandbox does not permit it later.
     pub fn listen(self) -> Result<TcpListener, ListenError> {
-        TcpListener::bind(self.0).map_err(|error| {
+        let listening = TcpListener::bind(self.0).and_then(|listener| {
+            listen(&listener, BACKLOG)?;
+            Ok(listener)
+        });
+        listening.map_err(|error| {
             let what = match error.kind() {
                 ErrorKind::AddrInUse => {
                     "another program listens there; give another one".to_owned()

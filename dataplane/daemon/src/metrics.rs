@@ -154,7 +154,7 @@ impl Metrics {
     /// Returns the reply to a request for the metrics, in the format that the client accepts.
     pub fn response(self, request: &Request) -> Response {
         // A client that accepts anything understands the older format.
-        let open = request.accept.contains("application/openmetrics-text");
+        let open = request.accepts_open_metrics();
         let content_type = if open { OPEN_METRICS } else { PLAIN };
         Response::text(200, content_type, self.into_text(open))
     }

@@ -1,10 +1,8 @@
 //! Connections: each has its own thread, a time limit, and one request.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,68 +10,21 @@ use std::time::{Duration, Instant};
 use dray_netdev::peer_user;
 use rustix::cmsg_space;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, accept_with, getpeername, recv,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrAny, SocketFlags, acceptfrom_with, recv,
     recvmsg, sendmsg, shutdown,
 };
 
-use crate::address::{ClientAddress, Rates};
+use crate::address::{Rates, Source};
+use crate::connections::{Connections, Limits, Number, Stage};
 use crate::failure::failure;
-use crate::http::{
-    BODY_MAX, DESCRIPTORS_MAX, Kept, Refusal, Request, RequestError, Response, read_request,
-};
+use crate::http::{DESCRIPTORS_MAX, Kept, Refusal, Request, RequestError, Response, read_request};
 
 /// Function that answers requests, called on the threads of connections.
 pub type Answer = dyn Fn(Request) -> Response + Send + Sync;
 
-/// Limits of connections.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of connections that have not sent their request. Beyond it the oldest of them
-    /// is closed: silent clients do not keep others out.
-    pub waiting: usize,
-    /// Maximum number of connections in all, each of which has a thread. Beyond it the oldest that
-    /// does not read its response is closed; if all read theirs, a further one is closed.
-    pub connections: usize,
-    /// Time for a request to arrive, and for its response to be read.
-    pub time: Duration,
-    /// Maximum length of a request's body, in bytes.
-    pub body: usize,
-    /// Bounds for strangers on a network; `None`: no bounds but those above.
-    pub strangers: Option<Strangers>,
-}
-
-/// Bounds for clients on a network, so that none takes time or connections from others.
-#[derive(Clone, Copy, Debug)]
-pub struct Strangers {
-    /// Maximum number of connections of one address. Beyond it its own oldest is closed.
-    pub connections: usize,
-    /// Maximum number of connections of one address per second; those of a second may come at once.
-    /// Further ones are closed at once.
-    pub rate: u32,
-    /// Maximum number of connections of all addresses per second; further ones wait.
-    pub total_rate: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let time = Duration::from_secs(5);
-        Self { waiting: 16, connections: 64, time, body: BODY_MAX, strangers: None }
-    }
-}
-
-impl Limits {
-    /// Limits for strangers, who may ask for little.
-    pub fn of_strangers() -> Self {
-        let strangers = Strangers { connections: 6, rate: 200, total_rate: 2000 };
-        Self { connections: 32, body: 0, strangers: Some(strangers), ..Self::default() }
-    }
-}
-
-/// Time for the threads of closed connections to end.
-const ENDING: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 /// Time for the threads of connections to end when the server does.
 const FAREWELL: Duration = Duration::from_millis(200);
@@ -85,29 +36,10 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// Connections that wait for their peer.
-type Streams = VecDeque<Arc<Stream>>;
-
-/// A connection.
-struct Stream {
-    socket: OwnedFd,
-    /// Client that its address belongs to, if it came over a network.
-    client: Option<ClientAddress>,
-}
-
 struct Shared {
     answer: Box<Answer>,
     limits: Limits,
-    /// Connections whose request has not arrived, the oldest first.
-    waiting: Mutex<Streams>,
-    /// Connections whose response has not been read, the oldest first.
-    answered: Mutex<Streams>,
-    /// Connections that stay open until their client closes them.
-    kept: Mutex<Streams>,
-    /// Number of connections in all.
-    connections: AtomicUsize,
-    /// Connections per second of each address.
-    rates: Mutex<Rates>,
+    connections: Mutex<Connections>,
 }
 
 impl Server {
@@ -120,12 +52,8 @@ impl Server {
         answer: impl Fn(Request) -> Response + Send + Sync + 'static,
     ) -> Self {
         let socket: Arc<dyn AsFd + Send + Sync> = Arc::new(socket);
-        let answer = Box::new(answer);
-        let [waiting, answered, kept] = [(); 3].map(|()| Mutex::default());
-        let connections = AtomicUsize::new(0);
-        let rates = Mutex::default();
-        let shared = Shared { answer, limits, waiting, answered, kept, connections, rates };
-        let shared = Arc::new(shared);
+        let (answer, connections) = (Box::new(answer), Mutex::default());
+        let shared = Arc::new(Shared { answer, limits, connections });
         let thread = thread::spawn({
             let (socket, shared) = (socket.clone(), shared.clone());
             move || accept(&*socket, &shared)
@@ -142,7 +70,7 @@ impl Drop for Server {
             let _ = thread.join();
         }
         // The handler of requests may own values that the server's owner is about to close.
-        while close_oldest(&mut lock(&self.shared.kept)) {}
+        self.shared.connections().close_kept();
         let until = Instant::now() + FAREWELL;
         while Arc::strong_count(&self.shared) > 1 && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -155,109 +83,77 @@ fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
     let interval = rate.map_or(Duration::ZERO, |rate| SECOND / rate);
     // Time at which the connections so far have used up their rate.
     let mut due = Instant::now();
+    let mut rates = Rates::default();
     loop {
-        match accept_with(socket, SocketFlags::CLOEXEC) {
-            Ok(stream) => shared.welcome(stream),
+        let is_admitted = match acceptfrom_with(socket, SocketFlags::CLOEXEC) {
+            Ok((stream, address)) => shared.welcome(stream, address, &mut rates),
             // The socket was closed.
             Err(Errno::INVAL) => return,
-            // For example out of file descriptors: others may be closed soon.
-            Err(_) => thread::sleep(Duration::from_millis(10)),
+            // The client has closed its connection already.
+            Err(Errno::CONNABORTED | Errno::INTR) => false,
+            Err(_) => {
+                // For example out of file descriptors: others may be closed soon.
+                thread::sleep(Duration::from_millis(10));
+                false
+            }
+        };
+        if is_admitted {
+            let now = Instant::now();
+            due = due.max(now) + interval;
+            // Those of a second may come at once.
+            thread::sleep((due - now).saturating_sub(SECOND));
         }
-        let now = Instant::now();
-        due = due.max(now) + interval;
-        // Those of a second may come at once.
-        thread::sleep((due - now).saturating_sub(SECOND));
     }
-}
-
-/// Closes the oldest of some connections; returns true if there is one.
-fn close_oldest(streams: &mut Streams) -> bool {
-    let oldest = streams.pop_front();
-    // It may be closed already.
-    oldest.map(|oldest| shutdown(&oldest.socket, Shutdown::Both)).is_some()
-}
-
-/// Closes the oldest connection of `client`; returns true if it has one.
-fn close_oldest_of(client: ClientAddress, streams: &mut Streams) -> bool {
-    let position = streams.iter().position(|stream| stream.client == Some(client));
-    let oldest = position.and_then(|position| streams.remove(position));
-    oldest.map(|oldest| shutdown(&oldest.socket, Shutdown::Both)).is_some()
 }
 
 impl Shared {
-    /// Returns true if there is room for a further connection.
-    fn makes_room(&self) -> bool {
-        let most = self.limits.connections;
-        let open = || self.connections.load(Ordering::Relaxed);
-        let until = Instant::now() + ENDING;
-        while open() >= most {
-            // The thread of a connection that is closed here, or was closed before, ends soon, but not at
-            // once.
-            if open() < 2 * most && close_oldest(&mut lock(&self.answered)) {
-                return true;
-            }
-            if Instant::now() >= until {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        true
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if an address may open a further connection now; closes those that it has too
-    /// many of.
-    fn admits(&self, client: ClientAddress, bounds: Strangers) -> bool {
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
-        if !rates.admits(client, bounds.rate, Instant::now()) {
+    /// Serves a connection on a thread of its own, or refuses it; returns true if it is served.
+    fn welcome(
+        self: &Arc<Self>,
+        socket: OwnedFd,
+        address: Option<SocketAddrAny>,
+        rates: &mut Rates,
+    ) -> bool {
+        // The socket itself does not tell the address of a client that has closed it meanwhile.
+        let source = Source::of(address, &socket);
+        let rate = self.limits.strangers.map(|bounds| bounds.rate);
+        let is_soon = rate.is_some_and(|rate| !rates.admits(source, rate, Instant::now()));
+        let socket = Arc::new(socket);
+        let number = match is_soon {
+            true => None,
+            false => self.connections().admit(&socket, source, &self.limits),
+        };
+        let Some(number) = number else {
+            if self.limits.strangers.is_some() {
+                // The kernel forgets the connection at once.
+                let _ = set_socket_linger(&socket, Some(Duration::ZERO));
+            }
             return false;
-        }
-        let [mut waiting, mut answered] = [&self.waiting, &self.answered].map(lock);
-        let is_own = |stream: &&Arc<Stream>| stream.client == Some(client);
-        let own = waiting.iter().filter(is_own).count() + answered.iter().filter(is_own).count();
-        // A silent one first: the reply of another may be on its way.
-        own < bounds.connections
-            || close_oldest_of(client, &mut waiting)
-            || close_oldest_of(client, &mut answered)
-    }
-
-    fn welcome(self: &Arc<Self>, socket: OwnedFd) {
-        let client = getpeername(&socket).ok().flatten().and_then(ClientAddress::of);
-        let is_admitted = match (client, self.limits.strangers) {
-            (Some(client), Some(bounds)) => self.admits(client, bounds),
-            _ => true,
         };
-        if !is_admitted || !self.makes_room() {
-            return;
-        }
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        let stream = Arc::new(Stream { socket, client });
-        {
-            let mut waiting = lock(&self.waiting);
-            if waiting.len() >= self.limits.waiting {
-                close_oldest(&mut waiting);
-            }
-            waiting.push_back(stream.clone());
-        }
-        let (shared, theirs) = (self.clone(), stream.clone());
+        let shared = self.clone();
         let serve = move || {
-            shared.serve(&theirs);
-            forget(&shared.answered, &theirs);
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.serve(&socket, number);
+            shared.connections().remove(number);
         };
-        if thread::Builder::new().name("control".to_owned()).spawn(serve).is_err() {
+        let started = thread::Builder::new().name("control".to_owned()).spawn(serve);
+        if started.is_err() {
             // Without a thread the connection is closed.
-            forget(&self.waiting, &stream);
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+            self.connections().remove(number);
         }
+        started.is_ok()
     }
 
-    fn serve(&self, stream: &Arc<Stream>) {
-        let mut peer = Patient::new(&stream.socket, Instant::now() + self.limits.time);
+    fn serve(&self, socket: &OwnedFd, number: Number) {
+        let mut peer = Patient::new(socket, Instant::now() + self.limits.time);
         let request = read_request(&mut peer, self.limits.body).and_then(|request| {
-            let user = peer_user(&stream.socket).ok();
+            let user = peer_user(socket).ok();
             Ok(Request { descriptors: peer.take_descriptors()?, user, ..request })
         });
-        forget(&self.waiting, stream);
+        self.connections().enter(number, Stage::Answering);
         let mut response = match (request, failure()) {
             // A dead thread may hold something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
@@ -267,13 +163,13 @@ impl Shared {
         };
         peer.until = Instant::now() + self.limits.time;
         peer.outgoing = response.descriptor.take();
-        lock(&self.answered).push_back(stream.clone());
+        self.connections().enter(number, Stage::Reading);
         if response.write(&mut peer).is_ok() {
             if let Some(kept) = response.kept {
-                return self.keep(stream, kept);
+                return self.keep(socket, number, kept);
             }
             // The rest of a refused request must be read, or the reply is lost with the connection.
-            let _ = shutdown(&stream.socket, Shutdown::Write);
+            let _ = shutdown(socket, Shutdown::Write);
             let _ = io::copy(&mut peer, &mut io::sink());
         }
     }
@@ -281,11 +177,9 @@ impl Shared {
 
 impl Shared {
     /// Waits until the client closes its connection, then drops `kept`.
-    fn keep(&self, stream: &Arc<Stream>, kept: Kept) {
-        forget(&self.answered, stream);
-        lock(&self.kept).push_back(stream.clone());
+    fn keep(&self, socket: &OwnedFd, number: Number, kept: Kept) {
+        self.connections().enter(number, Stage::Kept);
         // The client reads to the end of the reply.
-        let socket = &stream.socket;
         let _ = shutdown(socket, Shutdown::Write);
         if set_socket_timeout(socket, Timeout::Recv, None).is_ok() {
             while matches!(
@@ -294,16 +188,7 @@ impl Shared {
             ) {}
         }
         drop(kept);
-        forget(&self.kept, stream);
     }
-}
-
-fn lock(streams: &Mutex<Streams>) -> MutexGuard<'_, Streams> {
-    streams.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn forget(streams: &Mutex<Streams>, stream: &Arc<Stream>) {
-    lock(streams).retain(|other| !Arc::ptr_eq(other, stream));
 }
 
 /// A stream with a deadline for all its reads and writes together.

@@ -30,7 +30,7 @@ mod routes;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use dray_daemon::{ControlSocket, Limits, Response, Server};
+use dray_daemon::{ControlSocket, Limits, Recent, Response, Server};
 
 use crate::apply::Configuration;
 use crate::engine::Engine;
@@ -60,8 +60,10 @@ pub fn serve_monitors(
     engine: Arc<dyn Engine>,
     config: Arc<Configuration>,
 ) -> Server {
-    let limits = Limits::of_strangers();
-    Server::start(listener, limits, move |request| answer_monitor(&*engine, &config, &request))
+    let recent = Recent::default();
+    Server::start(listener, Limits::of_strangers(), move |request| {
+        recent.answer(&request, |request| answer_monitor(&*engine, &config, request))
+    })
 }
 
 #[cfg(test)]

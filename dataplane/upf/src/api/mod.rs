@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dray_daemon::{
-    ClientError, ControlSocket, Incumbent, Limits, Refusal, Request, Response, Server,
+    ClientError, ControlSocket, Incumbent, Limits, Recent, Refusal, Request, Response, Server,
 };
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
@@ -182,13 +182,15 @@ pub fn serve(
 
 /// Serves metrics and health of `upf` to whoever reaches `listener`.
 pub fn serve_monitors(listener: TcpListener, upf: Arc<Upf>) -> Server {
-    Server::start(listener, Limits::of_strangers(), move |request| {
+    let recent = Recent::default();
+    let answer = move |request: &Request| {
         let missing = || {
             let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
             Err(Refusal::new(404, what))
         };
-        observe(&upf, &request).unwrap_or_else(missing).unwrap_or_else(Response::from)
-    })
+        observe(&upf, request).unwrap_or_else(missing).unwrap_or_else(Response::from)
+    };
+    Server::start(listener, Limits::of_strangers(), move |request| recent.answer(&request, &answer))
 }
 
 /// Returns the response to `request`; `upf` has been running since `started`.

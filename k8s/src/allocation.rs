@@ -11,6 +11,9 @@ use serde_json::{Map, Value};
 const OWN_KEYS: [&str; 3] = ["kind", "mtu", "queues"];
 /// Key of a class: the further keys that claims may set.
 const CLAIM_KEYS: &str = "claimKeys";
+/// Key that a class cannot leave to claims: a claim could take the address of a station that is not its
+/// tenant's.
+const CLASS_KEY: &str = "moveMac";
 /// Annotation of a claim that was made from a template: its name in the pod.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 
@@ -168,9 +171,13 @@ fn claim_keys(value: &Value) -> Result<Vec<String>, String> {
     let names = value.as_array().and_then(|list| {
         list.iter().map(|name| name.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
     });
-    names.ok_or_else(|| {
+    let names = names.ok_or_else(|| {
         format!("parameters: {CLAIM_KEYS}: {value}: give a list, for example [\"vlan\"]")
-    })
+    })?;
+    match names.iter().any(|name| name == CLASS_KEY) {
+        true => Err(format!("parameters: {CLAIM_KEYS}: {CLASS_KEY} is for classes; give it in the class")),
+        false => Ok(names),
+    }
 }
 
 #[cfg(test)]
@@ -236,6 +243,12 @@ mod tests {
         assert!(error.contains("mac: the class lets claims set only kind, mtu, queues"), "{error}");
         let class = entry("FromClass", &[], &json!({"claimKeys": ["mac"]}));
         assert_eq!(read(&json!([class, claim])).unwrap()["mac"], "02:00:00:00:00:01");
+        let class = json!([entry("FromClass", &[], &json!({"claimKeys": ["moveMac"]}))]);
+        assert!(read(&class).unwrap_err().contains("moveMac is for classes"));
+        let class = entry("FromClass", &[], &json!({"moveMac": true, "claimKeys": ["mac"]}));
+        assert_eq!(read(&json!([class])).unwrap()["moveMac"], true);
+        let claim = json!([class, entry("FromClaim", &[], &json!({"moveMac": true}))]);
+        assert!(read(&claim).unwrap_err().contains("moveMac: the class lets claims set only"));
         let error = read(&json!([entry("FromClass", &[], &json!({"claimKeys": "vlan"}))]));
         assert!(error.unwrap_err().contains("give a list"));
     }

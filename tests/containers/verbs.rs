@@ -267,3 +267,43 @@ fn errors_have_codes_and_leave_nothing() {
     node.call("DEL", "c1", &first.path(), &json!({})).unwrap();
     node.assert_clean();
 }
+
+/// A station that has moved to this node, as a virtual machine that was migrated, is still learned elsewhere.
+#[test]
+fn address_moves_only_if_the_network_allows_it() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    let (elsewhere, pod) = (Pod::new(), Pod::new());
+    let mac = "02:00:00:00:cc:01";
+    node.call("ADD", "c1", &elsewhere.path(), &json!({"spoofCheck": false, "port": "up"})).unwrap();
+    elsewhere.run(&format!("ip link set eth0 address {mac}"));
+    elsewhere.run("ip address add 10.9.0.1/24 dev eth0");
+    elsewhere.run("ip link set eth0 up");
+    let behind = || {
+        elsewhere.try_run("ping -c 1 -W 1 10.9.0.2");
+        let table = node.client().table(None).unwrap();
+        let entry = table.into_iter().find(|entry| entry.mac.to_string() == mac);
+        entry.map(|entry| (entry.port.to_string(), entry.pinned))
+    };
+    assert!(crate::common::eventually(|| behind() == Some(("up".to_owned(), false))));
+    // A tenant cannot move it.
+    for keys in [
+        json!({"mac": mac}),
+        json!({"runtimeConfig": {"mac": mac, "moveMac": true}}),
+        json!({"mac": mac, "args": {"cni": {"moveMac": true}}, "runtimeConfig": {"force": true}}),
+    ] {
+        let mut add = node.plugin("ADD", "c2", &pod.path(), &keys);
+        let said = add.env("CNI_ARGS", "IgnoreUnknown=1;moveMac=true;force=1").output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("port \\\"up\\\"") && said.contains("\"code\""), "{said}");
+    }
+    node.call("ADD", "c2", &pod.path(), &json!({"mac": mac, "moveMac": true, "port": "vm"}))
+        .unwrap();
+    assert_eq!(behind(), Some(("vm".to_owned(), true)));
+    // What is pinned stays so.
+    let other = Pod::new();
+    let keys = json!({"mac": mac, "moveMac": true});
+    let error = node.call("ADD", "c3", &other.path(), &keys).unwrap_err();
+    assert!(error["msg"].as_str().unwrap().contains("is pinned to port \"vm\""), "{error}");
+}

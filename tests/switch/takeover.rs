@@ -29,6 +29,7 @@ use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, exchange_all, never_reconnected, pass_both_ways};
 use crate::interop::{Endpoint, MemifClient, PLAIN};
+use crate::liar::Liar;
 
 pub(crate) const PROGRAM: Program = Program("switch", 3);
 
@@ -478,6 +479,68 @@ fn failed_takeover_disturbs_nothing() {
     drop(b);
     let mut b = running.plug("b", "");
     exchange_all((&mut a, &mut b), |_| ());
+}
+
+/// Containers change what is theirs: the files of their ports' sockets, and memory that they share. Each
+/// harms its own port alone.
+#[test]
+fn hostile_peers_do_not_prevent_a_takeover() {
+    use std::fs::{create_dir, remove_dir_all, remove_file};
+    let _alone = alone();
+    let options = ["--mode", "patch", "--flow", "backpressure"];
+    let outside = tempfile::tempdir().unwrap();
+    let own = outside.path().join("own");
+    create_dir(&own).unwrap();
+    let gone = format!("gone=vhost:{}/s", own.display());
+    let ports = [
+        "a=vhost:DIR/a",
+        "b=vhost:DIR/b",
+        "deleted=vhost:DIR/deleted",
+        "linked=vhost:DIR/linked",
+        "other=vhost:DIR/other",
+        &gone,
+        "memif=memif:DIR/memif?role=server",
+        "short=vhost:DIR/short",
+    ];
+    let mut running = Running::new(&options, &ports);
+    let at = |running: &Running, name: &str| running.folder.path().join(name);
+    let (mut a, mut b) = (running.plug("a", ""), running.plug("b", ""));
+    let [mut deleted, mut linked, mut other] =
+        ["deleted", "linked", "other"].map(|name| running.plug(name, ""));
+    let mut gone = ends::plug(&own.join("s"), "");
+    let mut memif = ends::open(&format!("memif:{}", at(&running, "memif").display()));
+    ends::wait_until_up(&memif);
+    let mut liar = Liar::connect(&at(&running, "short"));
+    // Protocol features and version 1.
+    liar.start(1 << 30 | 1 << 32);
+    liar.sync();
+
+    for name in ["deleted", "memif"] {
+        remove_file(at(&running, name)).unwrap();
+    }
+    for name in ["linked", "other"] {
+        remove_file(at(&running, name)).unwrap();
+    }
+    std::os::unix::fs::symlink("b", at(&running, "linked")).unwrap();
+    let _other = UnixListener::bind(at(&running, "other")).unwrap();
+    remove_dir_all(&own).unwrap();
+    // The rings, at its start, stay.
+    ftruncate(liar.memory.as_fd(), 512 << 10).unwrap();
+
+    for _ in 0..2 {
+        exchange_all((&mut a, &mut b), |_| running.take_over());
+        pass_both_ways(&mut deleted, &mut linked);
+        pass_both_ways(&mut other, &mut gone);
+    }
+    for port in [&a, &b, &deleted, &linked, &other, &gone, &memif] {
+        assert!(never_reconnected(port));
+    }
+    assert!(eventually(|| liar.is_hung_up()), "the peer that has changed its memory leaves");
+    let why = running.port("short").last_disconnect.unwrap_or_default();
+    assert!(why.contains("do not fit the file of 524288 bytes"), "{why}");
+    // Its place is free for the next driver.
+    let mut next = running.plug("short", "");
+    pass_both_ways(&mut next, &mut memif);
 }
 
 pub(crate) fn memory_of_fixed_size() -> OwnedFd {

@@ -58,6 +58,10 @@ pub struct Attachment {
     /// meaning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_moved: bool,
+    /// True if the network lets the port take its address from a station that the switch has learned
+    /// behind another port.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) moves_mac: bool,
 }
 
 /// Default directory of the directories for sockets of containers. Only root can enter it, so that
@@ -174,7 +178,11 @@ impl Attachment {
     /// Passes the port to the switch.
     pub(crate) fn add_port(&self, descriptors: &[OwnedFd]) -> Result<(), CniError> {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        let added = self.client().add_port_with(&self.port, &descriptors);
+        let client = self.client();
+        let added = match self.moves_mac {
+            true => client.force_port_with(&self.port, &descriptors),
+            false => client.add_port_with(&self.port, &descriptors),
+        };
         added.map(drop).map_err(|error| switch_error(&error))
     }
 

@@ -153,6 +153,7 @@ fn plan(
         directory: Some(directory.clone()),
         device_info: None,
         is_moved: false,
+        moves_mac: network.move_mac,
     };
     let port = ClaimPort {
         name,

@@ -28,6 +28,8 @@ pub(crate) struct Network {
     pub(crate) native: Option<VlanId>,
     pub(crate) group: Option<Name>,
     pub(crate) mac: Option<MacAddr>,
+    /// True if a container takes its address from a station that the switch has learned elsewhere.
+    pub(crate) move_mac: bool,
     pub(crate) spoof_check: bool,
     pub(crate) mtu: usize,
     pub(crate) queues: u16,
@@ -64,11 +66,12 @@ const STANDARD: [&str; 14] = [
 ];
 
 /// The plugin's own keys.
-pub(crate) const OWN: [&str; 12] = [
+pub(crate) const OWN: [&str; 13] = [
     "control",
     "group",
     "kind",
     "mac",
+    "moveMac",
     "mtu",
     "native",
     "port",
@@ -80,8 +83,19 @@ pub(crate) const OWN: [&str; 12] = [
 ];
 
 /// Those of the plugin's keys that parameters of a claim may have.
-const CLAIM: [&str; 10] =
-    ["group", "kind", "mac", "mtu", "native", "queues", "rate", "spoofCheck", "trunk", "vlan"];
+const CLAIM: [&str; 11] = [
+    "group",
+    "kind",
+    "mac",
+    "moveMac",
+    "mtu",
+    "native",
+    "queues",
+    "rate",
+    "spoofCheck",
+    "trunk",
+    "vlan",
+];
 
 impl Network {
     /// Parses and checks a configuration.
@@ -125,6 +139,7 @@ impl Network {
             native: vlan(keys, "native")?,
             group: parsed(keys, "group")?,
             mac: mac(keys, runtime)?,
+            move_mac: flag(keys, "moveMac", false)?,
             spoof_check: flag(keys, "spoofCheck", true)?,
             mtu: number(keys, "mtu", 68, 9000)?.map_or(MTU_USUAL, |mtu| mtu as usize),
             queues: number(keys, "queues", 1, 16)?.map_or(1, |queues| queues as u16),

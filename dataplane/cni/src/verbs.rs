@@ -330,6 +330,7 @@ pub(crate) fn describe(
         directory,
         device_info: network.device_info.clone().filter(|path| !exists(path)),
         is_moved: false,
+        moves_mac: network.move_mac,
     };
     Ok((attachment, socket))
 }

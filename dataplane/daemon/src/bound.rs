@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, FileType, Mode, chownat, fchmod, fstat};
+use rustix::fs::{AtFlags, FileType, Mode, Stat, chownat, fchmod, fstat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
@@ -115,9 +115,12 @@ impl AsFd for BoundSocket {
 }
 
 impl SocketFile {
-    /// Takes the file of a socket that another process has bound, and hands over.
+    /// Takes the file of a socket that another process has bound, and hands over. A peer that may write
+    /// in the directory can have put a socket of its own there, which is then removed on drop.
     pub fn inherit(place: &Place) -> io::Result<Self> {
-        let own = Own::note(Identity::from(&place.stat()?));
+        let stat = place.stat()?;
+        check_socket(&stat)?;
+        let own = Own::note(Identity::from(&stat));
         Ok(Self { path: place.path().to_owned(), own })
     }
 
@@ -132,13 +135,25 @@ impl SocketFile {
         let address = SocketAddrUnix::new(place.address())?;
         bind_with(socket, &address, rights.map(|rights| rights.mode))?;
         let file = place.open_path()?;
-        let own = Own::note(Identity::from(&fstat(&file)?));
+        let stat = fstat(&file)?;
+        // A peer that may write in the directory can have put another file there meanwhile. A socket of
+        // its own harms that peer alone: it gets the owner and the group, and is removed on drop.
+        check_socket(&stat)?;
+        let own = Own::note(Identity::from(&stat));
         let bound = Self { path: place.path().to_owned(), own };
-        // Nobody connects before the socket listens.
+        // The socket does not listen yet, so no peer connects before its file has its owner.
         if let Some(rights) = rights {
             rights.give(&file, access)?;
         }
         Ok(bound)
+    }
+}
+
+/// Checks that a file is that of a socket.
+fn check_socket(file: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(file.st_mode) {
+        FileType::Socket => Ok(()),
+        _ => Err(io::Error::other("another program has replaced the socket's file")),
     }
 }
 

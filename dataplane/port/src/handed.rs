@@ -98,18 +98,19 @@ impl Handed {
     }
 
     /// Makes the file of a socket that listens at `name` this process's, if it was that of the process
-    /// that hands over.
-    pub(crate) fn with_file(mut self, name: &SocketName, is_own: bool) -> Result<Self, Failed> {
+    /// that hands over. The peer may have removed the file, or put another one in its place: that one is
+    /// not taken, and the port goes on with the peers that it has, as it did before.
+    pub(crate) fn with_file(mut self, name: &SocketName, is_own: bool) -> Self {
         if let (Self::Listener(listener), true) = (&mut self, is_own) {
             match name {
                 SocketName::File(path) => {
                     let file = Place::shared(path).and_then(|place| SocketFile::inherit(&place));
-                    listener.file = Some(file.map_err(|error| ("socket", error))?);
+                    listener.file = file.ok();
                 }
                 SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),
             }
         }
-        Ok(self)
+        self
     }
 }
 

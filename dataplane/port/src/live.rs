@@ -306,26 +306,50 @@ impl Resumption {
     }
 }
 
+/// Why a message of a peer is not taken again.
+#[derive(Debug)]
+pub(crate) enum Unsaid {
+    /// The peer has changed what it refers to: a file of memory may be shorter now.
+    Peer(String),
+    /// The message is not the one that the peer has said, or this process lacks something.
+    Here(String),
+}
+
+impl From<String> for Unsaid {
+    fn from(why: String) -> Self {
+        Self::Here(why)
+    }
+}
+
 impl Resumed {
     /// Has everything said by `say`: at once what leads to where the peer stood, and when the other
     /// process has let go what starts the queues, after `stand` was told where they stand. Returns
-    /// false if that never happens.
+    /// false if that never happens. A peer that is not taken again keeps no other port from being
+    /// handed over: the port is ready, and the error comes once the other process has let go.
     pub(crate) fn restate(
         self,
         stand: impl FnOnce(&PastMarks),
-        mut say: impl FnMut(&Said) -> Result<(), String>,
+        mut say: impl FnMut(&Said) -> Result<(), Unsaid>,
     ) -> Result<bool, String> {
         let Self { conversation: Conversation { said, starts }, marks, ready, go } = self;
-        let result = said.iter().try_for_each(&mut say);
+        let (result, is_ready) = match said.iter().try_for_each(&mut say) {
+            Ok(()) => (Ok(()), Ok(())),
+            Err(Unsaid::Peer(why)) => (Err(why), Ok(())),
+            Err(Unsaid::Here(why)) => (Err(why.clone()), Err(why)),
+        };
+        let is_over = is_ready.is_err();
         // The port may have been closed meanwhile.
-        let _ = ready.send(result.clone());
-        result?;
-        if go.recv().is_err() {
+        let _ = ready.send(is_ready);
+        if !is_over && go.recv().is_err() {
             return Ok(false);
         }
+        result?;
         let started = marks.take().and_then(|()| {
             stand(&marks);
-            starts.iter().try_for_each(&mut say)
+            starts
+                .iter()
+                .try_for_each(&mut say)
+                .map_err(|(Unsaid::Peer(why) | Unsaid::Here(why))| why)
         });
         let _ = ready.send(started.clone());
         started?;
@@ -396,6 +420,25 @@ mod tests {
                 }
                 drop(port);
             }
+        }
+    }
+
+    #[test]
+    fn error_of_a_peer_comes_after_the_others_are_ready() {
+        let said = || Said { words: vec![1], descriptors: Vec::new() };
+        for (fault, expected) in
+            [(Unsaid::Peer as fn(String) -> Unsaid, Ok(())), (Unsaid::Here, Err("why".to_owned()))]
+        {
+            let marks = Marks::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
+            let conversation = Conversation { said: vec![said()], starts: vec![said()] };
+            let (resumption, resumed) =
+                Resumption::new(conversation, PastMarks::new(marks, 0).unwrap());
+            let control = std::thread::spawn(move || {
+                resumed.restate(|_| (), |_| Err(fault("why".to_owned())))
+            });
+            assert_eq!(resumption.wait_ready(Duration::from_secs(10)), expected);
+            resumption.go();
+            assert_eq!(control.join().unwrap(), Err("why".to_owned()));
         }
     }
 }

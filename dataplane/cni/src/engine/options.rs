@@ -16,8 +16,19 @@ pub(super) struct Options {
 }
 
 /// Keys that the options have in common with the plugin for CNI.
-const KEYS: [&str; 10] =
-    ["control", "group", "kind", "mtu", "native", "queues", "rate", "spoofCheck", "trunk", "vlan"];
+const KEYS: [&str; 11] = [
+    "control",
+    "group",
+    "kind",
+    "moveMac",
+    "mtu",
+    "native",
+    "queues",
+    "rate",
+    "spoofCheck",
+    "trunk",
+    "vlan",
+];
 const DEFAULT_ROUTE: &str = "defaultRoute";
 
 impl Options {
@@ -80,7 +91,7 @@ fn typed(key: &str, text: &str) -> Value {
     let number = |text: &str| text.parse::<u64>().ok().map(|number| json!(number));
     let typed = match key {
         "mtu" | "native" | "queues" | "vlan" => number(text),
-        "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
+        "moveMac" | "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
         "trunk" => text
             .split(',')
             .map(|vlan| number(vlan.trim()))

@@ -158,7 +158,7 @@ impl Scheme for MemifUri {
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
         let origin = Handed::origin(origin, SocketType::SEQPACKET, false)?;
-        let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
+        let origin = origin.map(|origin| origin.with_file(&self.socket, own));
         let peer = Handed::peer(peer, SocketType::SEQPACKET)?;
         let terms = Terms { queues: self.queues, regions: memory.regions };
         let (protocol, socket, id) = (&server::PROTOCOL, &self.socket, self.id);

@@ -16,7 +16,7 @@ use super::early;
 use super::message::{self, Header, Look};
 use crate::connection::{Control, End, Woken};
 use crate::limits::Rates;
-use crate::live::Resumed;
+use crate::live::{Resumed, Unsaid};
 use crate::pairs::Pairs;
 
 /// Time within which a driver must send its first message.
@@ -158,11 +158,13 @@ fn resume(
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
         let header = match message::look(socket)? {
             Look::Whole(header) => header,
-            Look::Later(what) => return Err(what),
-            Look::Nothing | Look::HungUp => return Err("an empty message".to_owned()),
+            Look::Later(what) => return Err(what.into()),
+            Look::Nothing | Look::HungUp => return Err("an empty message".to_owned().into()),
         };
-        handle(&mut handler, backend)
-            .map_err(|error| lock(backend).refusal.take().unwrap_or_else(|| why(&header, &error)))
+        handle(&mut handler, backend).map_err(|error| match lock(backend).refusal.take() {
+            Some(refusal) => Unsaid::Peer(refusal),
+            None => why(&header, &error).into(),
+        })
     })?;
     if !goes_on {
         return Ok(None);

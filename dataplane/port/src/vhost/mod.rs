@@ -167,7 +167,7 @@ impl Scheme for VhostUri {
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
         let origin = Handed::origin(origin, SocketType::STREAM, self.client)?;
-        let origin = origin.map(|origin| origin.with_file(&self.socket, own)).transpose()?;
+        let origin = origin.map(|origin| origin.with_file(&self.socket, own));
         let peer = Handed::peer(peer, SocketType::STREAM)?;
         let (resumption, resumed) = resumption.unzip();
         let peer = peer.zip(resumed);

@@ -81,7 +81,7 @@ fn of_directions(metrics: &mut Metrics, stats: &Stats) {
         ("dray_upf_control_messages", "Control messages received and processed.", |c| c.control),
         (
             "dray_upf_buffering_packets",
-            "Packets that had to wait for their session; each is forwarded or dropped later.",
+            "Packets that had to wait for their session or next hop; each is forwarded or dropped later.",
             |c| c.buffering,
         ),
         ("dray_upf_delayed_packets", "Packets that waited for a maximum bit rate.", |c| c.delayed),

@@ -13,7 +13,9 @@ use super::sys;
 const GROUP: &str = "bpf";
 
 pub(super) fn examine() -> Vec<Finding> {
-    vec![maps(), jit(), btf(), af_xdp()]
+    let af_xdp = af_xdp();
+    let checksums = (af_xdp.state == State::Ok).then(af_xdp_checksums);
+    [maps(), jit(), btf(), af_xdp].into_iter().chain(checksums).collect()
 }
 
 fn maps() -> Finding {
@@ -74,4 +76,15 @@ fn af_xdp() -> Finding {
             .advise("afxdp: ports cannot be opened; boot a kernel with CONFIG_XDP_SOCKETS"),
         Err(error) => finding(State::Warning, &error.to_string()),
     }
+}
+
+/// Tells what `afxdp:` ports make of packets whose checksums a local kernel leaves to hardware. The kernel
+/// does not say which these are.
+fn af_xdp_checksums() -> Finding {
+    let detail =
+        "of TCP and UDP completed on veth pairs and in generic mode; not of SCTP, nor in tunnels";
+    Finding::new(GROUP, "AF_XDP checksums", State::Ok, detail).advise(
+        "packets of a local kernel with other checksums leave `afxdp:` ports unfinished; run `ethtool -K \
+         IF tx off` where they are sent, or use raw: ports",
+    )
 }

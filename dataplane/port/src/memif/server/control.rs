@@ -16,7 +16,7 @@ use super::queue::{ReceiveQueue, TransmitQueue, address};
 use crate::connection::{Control, End};
 use crate::event::PeerEvent;
 use crate::limits::{MemoryLimits, Rates};
-use crate::live::{Conversation, Resumed, Said, Words};
+use crate::live::{Conversation, Resumed, Said, Unsaid, Words};
 use crate::marks::PastMarks;
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
@@ -133,8 +133,8 @@ impl Setup<'_> {
                     self.record(said.copy().map_err(|error| error.to_string())?);
                     Ok(())
                 }
-                Err(End::Refused(why)) => Err(why),
-                Err(End::Left | End::Stop) => Err("it ended".to_owned()),
+                Err(End::Refused(why)) => Err(Unsaid::Peer(why)),
+                Err(End::Left | End::Stop) => Err("it ended".to_owned().into()),
             }
         });
         self.gate = Some(self.session.control.gate());

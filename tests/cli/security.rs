@@ -10,6 +10,20 @@ fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
+/// Returns the attributes at the end of the text before a function, without its comments.
+fn attributes(before: &str) -> String {
+    let lines = before.lines().rev().skip_while(|line| line.trim().is_empty());
+    let is_own = |line: &&str| line.trim().starts_with(['#', '/']) || line.trim().ends_with(']');
+    lines.take_while(is_own).filter(|line| !line.trim().starts_with("//")).collect()
+}
+
+#[test]
+fn ignored_test_is_told_apart() {
+    let code = "    }\n}\n\n/// Does not ignore it.\n#[test]\n#[ignore = \"slow\"]\n";
+    assert_eq!(attributes(code), "#[ignore = \"slow\"]#[test]");
+    assert_eq!(attributes("#[ignore]\nfn other() {}\n\n/// One #[ignore].\n#[test]\n"), "#[test]");
+}
+
 #[test]
 fn each_promise_has_tests_that_exist() {
     let page = fs::read_to_string(format!("{TOP}/SECURITY.md")).unwrap();
@@ -27,8 +41,10 @@ fn each_promise_has_tests_that_exist() {
                 let name = format!("fn {word}(");
                 let (before, _) =
                     text.split_once(&name).unwrap_or_else(|| panic!("{file}: {word}"));
-                let attributes = before.rsplit('}').next().unwrap_or_default();
+                let attributes = attributes(before);
                 assert!(attributes.contains("#[test]"), "{file}: {word} is not a test");
+                // Neither `#[ignore]` nor `#[ignore = "why"]`, also not for some targets alone.
+                assert!(!attributes.contains("ignore"), "{file}: {word} does not run by default");
                 found += 1;
             }
         }

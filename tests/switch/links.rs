@@ -198,29 +198,36 @@ fn mode_of_socket_is_given_to_no_other_file() {
     fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let attack = scope.spawn(|| {
+            let mut replaced = 0;
             while !is_done.load(Ordering::Relaxed) {
                 let _ = symlink(&secret, &link);
                 if fs::symlink_metadata(&socket).is_ok() {
-                    let _ = fs::rename(&link, &socket);
+                    replaced += usize::from(fs::rename(&link, &socket).is_ok());
                     std::thread::sleep(Duration::from_millis(1));
                     let _ = fs::remove_file(&socket);
                 }
             }
+            replaced
         });
         let client = node.client();
         let uri = format!("r=vhost:{}?mode=0666", socket.display());
         let port = uri.parse().unwrap();
-        let until = Instant::now() + Duration::from_secs(20);
-        let mut rounds = 0;
-        while rounds < 1000 && Instant::now() < until && mode_of(&secret) == 0o600 {
+        let until = Instant::now() + Duration::from_secs(60);
+        // Rounds in which the switch has made the socket and given it its mode.
+        let (mut rounds, mut made) = (0, 0);
+        while made < 1000 && Instant::now() < until && mode_of(&secret) == 0o600 {
             if client.add_port(&port).is_ok() {
                 client.remove_port(&"r".parse().unwrap()).unwrap();
+                made += 1;
             }
             rounds += 1;
         }
         is_done.store(true, Ordering::Relaxed);
+        let replaced = attack.join().unwrap();
+        println!("{rounds} rounds, {made} sockets made, {replaced} replaced");
         assert_eq!(mode_of(&secret), 0o600, "after {rounds} rounds");
+        assert!(made >= 200 && replaced >= 50, "{made} sockets made, {replaced} replaced: no race");
     });
 }
 

@@ -13,7 +13,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Stat, fcntl_getfl, fcntl_setfl, fstat, mkdirat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -120,12 +121,15 @@ impl Place {
         Ok(openat(&self.directory, &self.name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// Opens a file for writing from its start, which is created with `mode`. In a directory that
+    /// Creates a file with `mode` for writing. An existing one is replaced, so that no other process has
+    /// it open, but for pipes, devices and files that a link of `/proc` leads to. In a directory that
     /// others may write to, a file of another user, or with a second name, is refused.
     pub fn create(&self, mode: u32) -> io::Result<File> {
-        let file = match self.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode) {
+        let create = || self.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode);
+        let file = match create() {
+            // Opening a pipe must not wait for a reader.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.open(OFlags::WRONLY, 0)?
+                self.open(OFlags::WRONLY | OFlags::NONBLOCK, 0).map_err(without_reader)?
             }
             created => return created,
         };
@@ -136,11 +140,17 @@ impl Place {
                         give another name";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
         }
-        // A pipe or a device has no length.
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-            file.set_len(0)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            let flags = fcntl_getfl(&file)?;
+            fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+            return Ok(file);
         }
-        Ok(file)
+        if self.is_magic {
+            file.set_len(0)?;
+            return Ok(file);
+        }
+        self.unlink(&self.name)?;
+        create()
     }
 
     /// Writes a file at once: a reader finds the old content or the new one. The caller takes care that
@@ -214,6 +224,14 @@ impl Place {
     }
 }
 
+/// Names the error of a pipe that no process reads.
+fn without_reader(error: io::Error) -> io::Error {
+    match error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+        true => io::Error::other("no process reads this pipe; start the reader first"),
+        false => error,
+    }
+}
+
 /// A path that leads to an open file, whatever happens to its name.
 pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
@@ -253,7 +271,9 @@ mod tests {
         set_mode(folder.path(), 0o1777);
         Place::of(&file).unwrap();
         set_mode(folder.path(), 0o777);
-        assert!(why(Place::of(&file)).contains("/chain: a symbolic link of user"));
+        let told = why(Place::of(&file));
+        assert!(told.contains("/chain: a symbolic link in a directory of owner"), "{told}");
+        assert!(told.contains("mode 0777, where another user can replace it"), "{told}");
         if geteuid().is_root() {
             set_mode(folder.path(), 0o1777);
             lchown(at("chain"), Some(STRANGER), None).unwrap();
@@ -279,6 +299,38 @@ mod tests {
         assert_eq!(fs::read(at("open")).unwrap(), b"x");
         symlink("loop", at("loop")).unwrap();
         assert!(Place::target(&at("loop")).is_err());
+    }
+
+    #[test]
+    fn existing_file_is_replaced_and_gets_the_mode() {
+        use std::io::Read;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "old").unwrap();
+        set_mode(&path, 0o644);
+        // A process that has opened the file before sees nothing of the new one.
+        let mut reader = File::open(&path).unwrap();
+        Place::target(&path).unwrap().create(0o600).unwrap().write_all(b"new").unwrap();
+        let mut read = String::new();
+        reader.read_to_string(&mut read).unwrap();
+        assert_eq!((read.as_str(), fs::read(&path).unwrap()), ("old", b"new".to_vec()));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn pipe_without_reader_is_an_error_at_once() {
+        use rustix::fs::{CWD, mknodat};
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let place = Place::target(&pipe).unwrap();
+        std::thread::spawn(move || done.send(why(place.create(0o600))));
+        let told = is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("no wait");
+        assert_eq!(told, "no process reads this pipe; start the reader first");
+        let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
+        let file = Place::target(&pipe).unwrap().create(0o600).unwrap();
+        assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK), "a write waits for room");
     }
 
     #[test]

@@ -180,11 +180,17 @@ impl Walk {
         let directory = fstat(&self.directory)?;
         let named =
             |what: String| io::Error::other(format!("{}: {what}", self.done.join(part).display()));
-        if !is_ours(link) || !is_safe(&directory) {
+        if !is_ours(link) {
             let owner = link.st_uid;
             return Err(named(format!(
-                "a symbolic link of user {owner}, or one that another user could have made, is not \
-                 followed; give the path without it"
+                "a symbolic link of user {owner} is not followed; give the path without it"
+            )));
+        }
+        if !is_safe(&directory) {
+            let (owner, mode) = (directory.st_uid, directory.st_mode & 0o7777);
+            return Err(named(format!(
+                "a symbolic link in a directory of owner {owner}, mode {mode:04o}, where another user \
+                 can replace it, is not followed; give the path without it, or take away that right"
             )));
         }
         if self.way.links == Links::Top && self.depth.is_none_or(|depth| depth > 1) {

@@ -55,6 +55,14 @@ pub struct PortConfig {
     pub burst: Option<Burst>,
 }
 
+impl PortConfig {
+    /// Returns the addresses to be pinned to the port, each with the VLANs in which they are; 0 stands for
+    /// ports without VLANs.
+    pub(crate) fn pinned(&self) -> impl Iterator<Item = (MacAddr, u16)> {
+        self.macs.iter().flat_map(|mac| self.vlan.ids().map(|vlan| (*mac, vlan)))
+    }
+}
+
 /// Maximum number of addresses pinned to one port.
 pub const MACS_MAX: usize = 256;
 

@@ -90,14 +90,16 @@ impl View {
     /// Returns the port that an address is pinned to in a VLAN; 0 stands for ports without VLANs.
     #[inline]
     fn owner(&self, vlan: u16, mac: MacAddr) -> Option<&Arc<OpenPort>> {
-        let mut owners = self.pins.as_ref()?.owners(mac).filter_map(|port| self.port(port));
-        owners.find(|port| port.vlans.egress(vlan).is_some())
+        self.port(self.pins.as_ref()?.owner(vlan, mac)?)
     }
 
     /// Recomputes which addresses are pinned to which ports.
     fn pin(&mut self) {
-        let pinned = self.all().map(|port| (port.index, &port.config.macs[..]));
-        self.pins = Pins::new(pinned).map(Arc::new);
+        let of = |port: &Arc<OpenPort>| {
+            let index = port.index;
+            port.config.pinned().map(move |(mac, vlan)| (vlan, mac, index)).collect::<Vec<_>>()
+        };
+        self.pins = Pins::new(self.all().flat_map(of)).map(Arc::new);
     }
 
     /// Recomputes which ports mirror which.

@@ -1,58 +1,79 @@
 //! Addresses pinned to ports.
 
+use std::hash::{BuildHasher, RandomState};
+
 use dray_wire::MacAddr;
 
-/// Map from pinned address to ports, which are in different VLANs. Immutable; replaced when ports are
-/// added or removed.
+/// Map from VLAN and pinned address to the port. Immutable; replaced when ports are added or removed.
 ///
-/// Uses open addressing, at most half full. Peers choose the addresses that are looked up; only the
-/// operator's configuration chooses those in the map.
+/// Uses open addressing, at most half full. Peers choose the addresses that are looked up, and may choose
+/// their own in the map, but each address of a VLAN is in it once: a lookup takes as long if many VLANs
+/// have the address.
 #[derive(Debug)]
 pub(super) struct Pins {
-    /// Address in the upper bits, port + 1 in the low 16 bits; 0: free.
-    slots: Box<[u64]>,
+    slots: Box<[Slot]>,
+    /// Odd factor that peers do not know, so that they find no addresses that share a slot.
+    factor: u64,
+    /// Number of bits to shift a product by, for the index of a slot.
+    shift: u32,
 }
 
-const PORT_BITS: u32 = 16;
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Address in the upper bits, VLAN in the low 16 bits; [`FREE`] if nothing is pinned here.
+    key: u64,
+    port: u16,
+}
+
+/// No VLAN has this number.
+const FREE: u64 = u64::MAX;
 
 impl Pins {
-    /// Returns `None` if no address is pinned, so that lookups can be skipped.
-    pub(super) fn new<'m>(pinned: impl Iterator<Item = (u16, &'m [MacAddr])>) -> Option<Self> {
-        let words: Vec<u64> =
-            pinned.flat_map(|(port, macs)| macs.iter().map(move |mac| word(*mac, port))).collect();
-        if words.is_empty() {
+    /// Creates the map of `pinned` addresses: VLAN, or 0 for ports without VLANs, address, and port.
+    /// Returns `None` if there are none, so that lookups can be skipped.
+    pub(super) fn new(pinned: impl Iterator<Item = (u16, MacAddr, u16)>) -> Option<Self> {
+        let pinned: Vec<_> =
+            pinned.map(|(vlan, mac, port)| Slot { key: key(vlan, mac), port }).collect();
+        if pinned.is_empty() {
             return None;
         }
-        let mut pins = Self { slots: vec![0; (2 * words.len()).next_power_of_two()].into() };
-        for word in words {
-            let mut at = pins.home(word >> PORT_BITS);
-            while pins.slots[at] != 0 {
+        let free = Slot { key: FREE, port: 0 };
+        let len = (2 * pinned.len()).next_power_of_two();
+        let factor = RandomState::new().hash_one(()) | 1;
+        let shift = u64::BITS - len.trailing_zeros();
+        let mut pins = Self { slots: vec![free; len].into(), factor, shift };
+        for slot in pinned {
+            let mut at = pins.home(slot.key);
+            while pins.slots[at].key != FREE {
                 at = pins.after(at);
             }
-            pins.slots[at] = word;
+            pins.slots[at] = slot;
         }
         Some(pins)
     }
 
-    /// Returns the ports that `mac` is pinned to: at most one in each VLAN.
+    /// Returns the port that `mac` is pinned to in a VLAN; 0 stands for ports without VLANs.
     #[inline]
-    pub(super) fn owners(&self, mac: MacAddr) -> impl Iterator<Item = u16> {
-        let key = word(mac, 0) >> PORT_BITS;
+    pub(super) fn owner(&self, vlan: u16, mac: MacAddr) -> Option<u16> {
+        let key = key(vlan, mac);
         let mut at = self.home(key);
-        let words = std::iter::from_fn(move || {
-            let word = self.slots[at];
+        loop {
+            let slot = self.slots[at];
+            if slot.key == key {
+                return Some(slot.port);
+            }
+            if slot.key == FREE {
+                return None;
+            }
             at = self.after(at);
-            (word != 0).then_some(word)
-        });
-        let own = words.filter(move |word| word >> PORT_BITS == key);
-        own.filter_map(|word| (word as u16).checked_sub(1))
+        }
     }
 
     /// Returns the first slot in which an address can be.
     #[inline]
     fn home(&self, key: u64) -> usize {
-        // Fibonacci hashing: the high bits depend on all bits of the key.
-        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.slots.len() - 1)
+        // The high bits depend on all bits of the key.
+        (key.wrapping_mul(self.factor) >> self.shift) as usize & (self.slots.len() - 1)
     }
 
     #[inline]
@@ -62,8 +83,8 @@ impl Pins {
 }
 
 #[inline]
-fn word(MacAddr([a, b, c, d, e, f]): MacAddr, port: u16) -> u64 {
-    u64::from_be_bytes([0, 0, a, b, c, d, e, f]) << PORT_BITS | (u64::from(port) + 1)
+fn key(vlan: u16, MacAddr([a, b, c, d, e, f]): MacAddr) -> u64 {
+    u64::from_be_bytes([a, b, c, d, e, f, 0, 0]) | u64::from(vlan)
 }
 
 #[cfg(test)]
@@ -72,22 +93,40 @@ mod tests {
 
     #[test]
     fn pinned_addresses_have_their_owners() {
-        assert!(Pins::new([(3, &[][..])].into_iter()).is_none());
+        assert!(Pins::new(std::iter::empty()).is_none());
         for count in [1, 2, 3, 100, 5000] {
             let macs: Vec<_> = (0..count).map(|id| MacAddr::local(id * 256)).collect();
-            let ports = macs.chunks(7).enumerate().map(|(port, macs)| (port as u16, macs));
-            // All of them once more, at a port in other VLANs.
-            let ports = ports.chain([(4000, &macs[..])]);
-            let pins = Pins::new(ports).unwrap();
-            let owners = |mac| pins.owners(mac).collect::<Vec<_>>();
+            // All of them once more, at a port in another VLAN.
+            let pinned = macs
+                .iter()
+                .enumerate()
+                .flat_map(|(at, mac)| [(0, *mac, (at / 7) as u16), (4094, *mac, 4000)]);
+            let pins = Pins::new(pinned).unwrap();
             for (at, mac) in macs.iter().enumerate() {
-                assert_eq!(owners(*mac), [(at / 7) as u16, 4000]);
+                assert_eq!(pins.owner(0, *mac), Some((at / 7) as u16));
+                assert_eq!(pins.owner(4094, *mac), Some(4000));
+                assert_eq!(pins.owner(1, *mac), None);
             }
             for id in 0..5000 {
-                assert_eq!(owners(MacAddr::local(id * 256 + 1)), [0; 0]);
+                assert_eq!(pins.owner(0, MacAddr::local(id * 256 + 1)), None);
             }
-            assert_eq!(owners(MacAddr([0; 6])), [0; 0]);
-            assert_eq!(owners(MacAddr([0xff; 6])), [0; 0]);
+            assert_eq!(pins.owner(0, MacAddr([0; 6])), None);
+            assert_eq!(pins.owner(0, MacAddr([0xff; 6])), None);
         }
+    }
+
+    /// The owner is found among the neighbours of one slot, not among those of all VLANs.
+    #[test]
+    fn address_of_all_vlans_is_found_at_once() {
+        let mac = MacAddr::local(1);
+        let pins = Pins::new((1..=4094).map(|vlan| (vlan, mac, vlan))).unwrap();
+        let steps = |vlan: u16| {
+            let (home, key) = (pins.home(key(vlan, mac)), key(vlan, mac));
+            let at = pins.slots.iter().position(|slot| slot.key == key).unwrap();
+            (at + pins.slots.len() - home) % pins.slots.len()
+        };
+        assert!((1..=4094).all(|vlan| pins.owner(vlan, mac) == Some(vlan)));
+        let longest = (1..=4094).map(steps).max().unwrap();
+        assert!(longest < 64, "{longest} slots further");
     }
 }

@@ -40,7 +40,9 @@ impl Setting {
 
     /// Forgets the stations of ports whose links are down.
     pub(super) fn forget_gone(&self) {
-        for (port, link) in &*lock(&self.links) {
+        // Looking at a link may take a system call, and ports are added and removed meanwhile.
+        let links = lock(&self.links).clone();
+        for (port, link) in &links {
             // A datagram socket only accepts a new peer once it has looked for it.
             if link.is_down() && self.table.learned_on(*port) > 0 {
                 self.table.forget_port(*port);

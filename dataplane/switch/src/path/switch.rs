@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use dray_capture::Captures;
 use dray_port::{LinkState, LinkStatus, OpenError};
 use dray_sandbox::SandboxError;
-use dray_wire::MacAddr;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bypass::{self, Bypasses};
@@ -339,7 +338,7 @@ impl Switch {
             return Err(EngineError::NameTaken(name));
         }
         let owner = |(mac, vlan)| Some((mac, ports.view.owner(vlan, mac)?));
-        if let Some((mac, owner)) = addresses(config).find_map(owner) {
+        if let Some((mac, owner)) = config.pinned().find_map(owner) {
             let owner = owner.config.name.as_str().to_owned();
             return Err(EngineError::AddressTaken(name, mac, owner));
         }
@@ -464,11 +463,6 @@ impl Switch {
     }
 }
 
-/// Returns the addresses to be pinned to a port, each with the VLANs in which they are.
-fn addresses(config: &PortConfig) -> impl Iterator<Item = (MacAddr, u16)> {
-    config.macs.iter().flat_map(|mac| config.vlan.ids().map(|vlan| (*mac, vlan)))
-}
-
 /// Checks that a port can be opened, and is no tool for tests, if this process is in a sandbox.
 pub(super) fn check_sandbox(config: &PortConfig) -> Result<(), EngineError> {
     let uri = || config.uri.to_string();
@@ -496,7 +490,7 @@ impl Engine for Switch {
 
     fn check_addresses(&self, config: &PortConfig) -> Result<(), EngineError> {
         let ports = lock(&self.ports);
-        for (mac, vlan) in addresses(config) {
+        for (mac, vlan) in config.pinned() {
             let learned = self.setting.table.lookup(vlan, mac);
             let other = learned.and_then(|port| ports.view.port(port));
             if let Some(other) = other.filter(|other| other.config.name != config.name) {
@@ -590,9 +584,9 @@ impl Engine for Switch {
             })
         });
         let pinned = ports.in_order().flat_map(|port| {
-            port.config.macs.iter().map(|mac| TableEntry {
-                vlan: port.vlans.only(),
-                mac: *mac,
+            port.config.pinned().map(|(mac, vlan)| TableEntry {
+                vlan,
+                mac,
                 port: port.config.name.clone(),
                 age_s: 0,
                 pinned: true,

@@ -44,12 +44,6 @@ impl Vlans {
         self.is_aware
     }
 
-    /// Returns the VLAN of an access port; 0 for ports without VLANs, and for trunks, which have
-    /// several.
-    pub(super) fn only(&self) -> u16 {
-        if self.tagged.is_some() { 0 } else { self.untagged }
-    }
-
     /// Returns the VLAN of a frame that arrives with the VLAN identifier `tag`, which is 0 if the
     /// frame has no tag or only a priority tag; `None` if the port does not belong to the VLAN.
     #[inline]

@@ -231,7 +231,7 @@ impl Attachment {
                 .map_err(|error| CniError::io(&directory.display(), &error))?;
         }
         if let Some(path) = &self.device_info {
-            // Where it cannot be reached any more, or never was, it is not ours.
+            // A file that cannot be reached any more, or never could be, is not this process's.
             if let Ok(place) = Place::of(path) {
                 place.remove().map_err(|error| CniError::io(&path.display(), &error))?;
             }
@@ -331,7 +331,7 @@ fn access_list(owner: u16, users: &[(u32, u16)], others: u16) -> Vec<u8> {
 }
 
 fn remove_directory(directory: &Path) -> io::Result<()> {
-    // What another user has put in its place is left alone.
+    // A directory that another user has put in its place is left alone.
     if !matches!(
         dray_daemon::find_own_directory(directory.parent().unwrap_or(directory)),
         Ok(Some(_))

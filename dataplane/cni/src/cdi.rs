@@ -104,7 +104,7 @@ impl Specification {
     /// Writes the file in `folder`, which is created if it does not exist: at once, so that a runtime
     /// reads the old one or the new one. Without devices the file is removed.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
-        // Runtimes mount what the files say.
+        // Runtimes mount the directories that the files name.
         dray_daemon::own_directory(folder, 0o755)?;
         let place = Place::of(&folder.join(&self.file))?;
         // Runtimes read only files with the suffixes .json and .yaml.

@@ -109,7 +109,7 @@ fn wrong_uid(uid: &str, what: &str) -> CniError {
     CniError::new(code::INVALID_ENVIRONMENT, format!("UID {uid:?} of a claim: {what}"))
 }
 
-/// Returns an address that nobody knows beforehand: whoever does could give it to another port first.
+/// Returns an address that no program knows beforehand: one that does could give it to another port first.
 fn random_mac() -> MacAddr {
     MacAddr::local(RandomState::new().hash_one(()))
 }

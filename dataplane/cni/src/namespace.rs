@@ -66,7 +66,7 @@ fn cookie(path: &Path) -> io::Result<Option<Cookie>> {
 /// Returns the identity of the network namespace at `path`.
 pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     let file = file(path)?;
-    // Another kind of file is refused by who enters it, with a better reason.
+    // The code that enters the namespace refuses another kind of file, with a better reason.
     Ok(Identity { cookie: cookie(path).ok().flatten(), ..file })
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
 pub(crate) fn is_gone(path: &Path, known: &Identity) -> bool {
     match file(path) {
         Ok(found) if !found.has_file_of(known) => true,
-        // One that cannot be entered is not known to be another.
+        // A namespace that cannot be entered is not known to be another one.
         Ok(_) => {
             known.cookie.is_some() && matches!(cookie(path), Ok(found) if found != known.cookie)
         }
@@ -117,7 +117,7 @@ mod tests {
         let path = Path::new("/proc/self/ns/net");
         let own = identity(path).unwrap();
         assert!(!is_gone(path, &own));
-        // As an earlier version has recorded it.
+        // An earlier version has recorded it like this.
         assert!(!is_gone(path, &Identity { cookie: None, ..own.clone() }));
         assert!(is_gone(path, &Identity { inode: own.inode + 1, ..own.clone() }));
         let Some(cookie) = own.cookie.clone() else { return };

@@ -53,12 +53,12 @@ pub struct BoundSocket {
 pub struct SocketFile {
     /// An open directory would outlive the sandbox's change of the root directory, and lead out of it.
     path: PathBuf,
-    /// So that no other program's file is ever removed.
+    /// Identity of the file, so that no other program's file is ever removed.
     own: Own,
 }
 
 impl BoundSocket {
-    /// Binds a port's socket to `name`. That of a file has the rights of `access` before a peer can
+    /// Binds a port's socket to `name`. A socket's file has the rights of `access` before a peer can
     /// connect, replaces the socket of a dead program, and gets missing directories below [`FOLDER`].
     pub fn bind(name: &SocketName, kind: SocketType, access: &Access) -> io::Result<Self> {
         match name {
@@ -240,7 +240,7 @@ impl Place {
                 own::check(&Identity::from(&stat), stat.st_nlink)?;
                 return Ok(file);
             }
-            // A peer can make one at any time.
+            // A peer can make a link at any time.
             FileType::Symlink => {
                 let what = "is a symbolic link, which is not followed";
                 return Err(io::Error::other(format!("{} {what}", self.path().display())));

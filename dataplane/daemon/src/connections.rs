@@ -77,15 +77,15 @@ struct Connection {
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Its request has not arrived.
+    /// The request has not arrived.
     Waiting,
     /// The answer is being made.
     Answering,
     /// The client has not read the response.
     Reading,
-    /// It stays open until its client closes it.
+    /// The connection stays open until its client closes it.
     Kept,
-    /// It was closed to make room; its thread ends.
+    /// The connection was closed to make room; its thread ends.
     Closed,
 }
 

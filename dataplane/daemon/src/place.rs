@@ -98,7 +98,7 @@ impl Place {
         path_of(&self.directory).join(&self.name)
     }
 
-    /// Returns what is there.
+    /// Returns the state of the file of this name.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -108,7 +108,7 @@ impl Place {
         fstat(&self.directory).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Opens what is there, without access to its content; a link is not followed.
+    /// Opens the file of this name, without access to its content; a link is not followed.
     pub(crate) fn open_path(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.directory, &self.name, flags, Mode::empty())?)
@@ -157,7 +157,7 @@ impl Place {
     /// no other process does so meanwhile.
     pub fn replace(&self, bytes: &[u8], mode: u32) -> io::Result<()> {
         let new = self.unfinished();
-        // A process that was killed may have left it; if others may write here, it may be a link.
+        // A process that was killed may have left this file; if others may write here, it may be a link.
         self.unlink(&new)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.directory, &new, flags, Mode::from_raw_mode(mode))?;
@@ -165,7 +165,7 @@ impl Place {
         Ok(renameat(&self.directory, &new, &self.directory, &self.name)?)
     }
 
-    /// Removes a file, and what [`replace`](Self::replace) may have left, as far as they exist.
+    /// Removes the file, and the unfinished one that [`replace`](Self::replace) may have left, if they exist.
     pub fn remove(&self) -> io::Result<()> {
         self.unlink(&self.name)?;
         self.unlink(&self.unfinished())
@@ -232,7 +232,7 @@ fn without_reader(error: io::Error) -> io::Error {
     }
 }
 
-/// A path that leads to an open file, whatever happens to its name.
+/// Returns a path that leads to an open file, even if the file's name changes.
 pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
 }
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    /// Some user who is neither root nor the one of this process.
+    /// A user who is neither root nor the one of this process.
     const STRANGER: u32 = 5555;
 
     fn set_mode(path: &Path, mode: u32) {
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(fs::read(at("real/file")).unwrap(), b"1");
         // A peer may be root in a container that has the directory mounted.
         assert!(why(Place::shared(&file)).contains("/chain: a symbolic link on the way"));
-        // Where all may write, each may make links; the sticky bit keeps ours.
+        // In a directory that all users may write to, the sticky bit keeps our link.
         set_mode(folder.path(), 0o1777);
         Place::of(&file).unwrap();
         set_mode(folder.path(), 0o777);
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(fs::read(at("file")).unwrap(), b"new");
         Place::of(&at("link")).unwrap().replace(b"own", 0o600).unwrap();
         assert!(!at("link").is_symlink() && fs::read(at("file")).unwrap() == b"new");
-        // What a process has open, as /dev/stdout is.
+        // A link of /proc leads to a file that a process has open, as /dev/stdout does.
         let file = File::create(at("open")).unwrap();
         let open = path_of(&file);
         Place::target(&open).unwrap().create(0o600).unwrap().write_all(b"x").unwrap();

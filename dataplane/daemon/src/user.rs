@@ -78,7 +78,7 @@ fn find_in(text: &str, users: &[Vec<&str>], groups: &[Vec<&str>]) -> Result<Opti
 /// Members cannot replace files of others. Makes the directory if it is missing.
 pub fn share_folder(gid: u32) -> io::Result<()> {
     own_directory(FOLDER.as_ref(), 0o755)?;
-    // Root's, before another user can make one of the same name.
+    // Root makes the directory before another user can make one of the same name.
     for name in ["cni", "vhost", "claims"] {
         own_directory(format!("{FOLDER}/{name}").as_ref(), 0o700)?;
     }

@@ -17,11 +17,11 @@ const PROC: i64 = 0x9fa0;
 /// Mode of directories that are created on the way.
 const MODE_ABOVE: u32 = 0o755;
 
-/// Links that are followed, of those that no other user can have made.
+/// Links that are followed, unless another user can have made them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
     All,
-    /// Those in `/` and in directories of `/`, such as `/var/run`: no container has these mounted.
+    /// Links in `/` and in directories of `/`, such as `/var/run`: no container has these mounted.
     Top,
 }
 
@@ -127,7 +127,7 @@ impl Walk {
 
     fn make(&self, part: &OsStr) -> io::Result<OwnedFd> {
         match mkdirat(&self.directory, part, Mode::from_raw_mode(MODE_ABOVE)) {
-            // Another process makes the same one.
+            // Another process makes the same directory.
             Err(Errno::EXIST) => {}
             made => made?,
         }
@@ -162,7 +162,7 @@ impl Walk {
             return Err(Errno::LOOP.into());
         }
         if self.is_in_proc() {
-            // What its text says need not be where it leads.
+            // A link of /proc need not lead where its text says.
             let directory = open_directory_at(&self.directory, part, OFlags::empty())?;
             return self.enter(directory, part);
         }

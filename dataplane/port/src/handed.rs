@@ -141,8 +141,8 @@ pub(crate) fn prepare(
     Ok(vec![descriptor])
 }
 
-/// Returns the same directory without a way up: `..` would lead whoever gets it to all that is above, in
-/// the mount namespace of this process. Without the right to copy a mount, returns it as it is.
+/// Returns the same directory without a way up: by `..`, a process that gets it would reach all that is
+/// above, in the mount namespace of this process. Without the right to copy a mount, returns it as it is.
 fn alone(directory: OwnedFd) -> OwnedFd {
     let flags = OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::OPEN_TREE_CLONE

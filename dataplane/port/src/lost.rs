@@ -7,7 +7,7 @@ use crate::batch::BATCH_MAX;
 /// Why a frame that a port has taken can never be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// It is longer than the peer accepts.
+    /// The frame is longer than the peer accepts.
     TooLong,
     /// The kernel refused it, or the peer does not take over its offload.
     Undeliverable,
@@ -32,7 +32,7 @@ impl Lost {
         &NONE
     }
 
-    /// Returns those of the last call of [`transmit`](crate::Transmit::transmit), in order: the index of
+    /// Returns the lost frames of the last call of [`transmit`](crate::Transmit::transmit), in order: the index of
     /// each among the call's frames, and why it is lost.
     #[inline]
     pub fn of_call(&self) -> &[(u16, Loss)] {
@@ -78,7 +78,7 @@ impl Lost {
         let _ = self.of_call.try_push((index as u16, why));
     }
 
-    /// Takes back what was added of a call that has taken only so many frames.
+    /// Takes back the frames that were added of a call that has taken only so many.
     pub(crate) fn keep(&mut self, taken: usize) {
         while self.of_call.last().is_some_and(|(index, _)| usize::from(*index) >= taken) {
             self.of_call.pop();

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::io;
 
-/// Growth of a counter of the kernel since this was created, whatever happens to it: it may be
-/// narrow, begin anew, or vanish with its interface.
+/// Growth of a counter of the kernel since this was created. The counter may be narrow, begin anew, or
+/// vanish with its interface.
 #[derive(Debug)]
 pub(crate) struct Total {
     last: Cell<u64>,
@@ -26,7 +26,7 @@ impl Total {
             let last = self.last.replace(now);
             let more = match now.checked_sub(last) {
                 Some(more) => more,
-                // It has wrapped if it was near its end, or else begun anew.
+                // The counter has wrapped if it was near its end; otherwise it has begun anew.
                 None if last > self.most / 2 => self.most - last + now + 1,
                 None => now,
             };

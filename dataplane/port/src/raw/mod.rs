@@ -109,7 +109,7 @@ impl RawUri {
 
     /// Returns the port of sockets, one for each queue, each with the longest frame that it sends.
     fn port(&self, sockets: Vec<(OwnedFd, usize)>, offloads: bool) -> Result<Port, Failed> {
-        // The interface may have another name since another process has opened the sockets.
+        // The interface may have got another name since another process opened the sockets.
         let interface = dray_netdev::Interface::find(&self.interface).ok();
         let link = interface.map(|interface| Arc::new(RawLink { interface }) as Arc<dyn Link>);
         let mut port = Port { rx: Vec::new(), tx: Vec::new(), link };

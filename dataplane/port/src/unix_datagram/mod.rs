@@ -117,10 +117,10 @@ struct Peer {
     socket: Arc<OwnedFd>,
     _bound: (Option<SocketFile>, Option<Own>),
     name: Option<SocketName>,
-    /// Where its file is, once the directory has been found.
+    /// Place of the peer's file, once its directory has been found.
     place: Mutex<Option<Place>>,
     is_connected: AtomicBool,
-    /// True if the peer has gone since this was last looked at.
+    /// True if the peer has gone since a thread last looked at this.
     has_left: AtomicBool,
 }
 

@@ -173,7 +173,7 @@ impl VxlanTransmit {
             }
             let size = if end - first > 1 { size as u16 } else { 0 };
             if !self.address(*route, start..at, size, first..end) {
-                // No host is known yet.
+                // The port knows no host yet.
                 self.fail_all(&routes[first..end]);
             }
             first = end;

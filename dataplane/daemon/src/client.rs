@@ -29,6 +29,8 @@ const HEADERS_MAX: usize = 32;
 pub struct Client {
     socket: PathBuf,
     program: &'static str,
+    /// The user whose program must listen there, if not any.
+    user: Option<u32>,
 }
 
 /// There is no valid reply, or the request was refused.
@@ -66,7 +68,12 @@ impl Client {
     /// Creates a client for the program at `socket`; `program` is its command line, such as `dray
     /// switch`.
     pub fn new(socket: &Path, program: &'static str) -> Self {
-        Self { socket: socket.to_owned(), program }
+        Self { socket: socket.to_owned(), program, user: None }
+    }
+
+    /// Refuses, from now on, a program of another user than `user`.
+    pub(crate) fn of_user(self, user: u32) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     /// Returns the number of the user that the program runs as.
@@ -77,6 +84,12 @@ impl Client {
     fn connect(&self) -> Result<UnixStream, ClientError> {
         let file = Place::target(&self.socket).and_then(|place| place.socket());
         let stream = file.and_then(|file| UnixStream::connect(path_of(&file)));
+        let stream = stream.and_then(|stream| match (self.user, peer_user(&stream)?) {
+            (Some(expected), user) if user != expected => {
+                Err(io::Error::other(format!("user {user} listens there, not user {expected}")))
+            }
+            _ => Ok(stream),
+        });
         stream.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound
             | io::ErrorKind::ConnectionRefused

@@ -1,5 +1,6 @@
 //! The control socket as a file: creating, protecting and removing it.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,10 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::net::{SocketAddrUnix, SocketType, getsockname};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, socket_with,
+};
 
 use crate::access::Access;
-use crate::bound::{BoundSocket, SocketFile, folder_of, may_make_folder, missing};
+use crate::bound::{BoundSocket, SocketFile, address_of, folder_of, may_make_folder, missing};
 use crate::lock::Lock;
 use crate::name::SocketName;
 use crate::place::Place;
@@ -123,11 +127,7 @@ impl ControlSocket {
         address: &ControlAddress,
         left: Option<OwnedFd>,
     ) -> Result<Self, SocketError> {
-        let is_same = |socket: &OwnedFd| {
-            let name = getsockname(socket).and_then(SocketAddrUnix::try_from);
-            name.is_ok_and(|name| name.path_bytes() == Some(address.path.as_os_str().as_bytes()))
-        };
-        let left = left.filter(is_same);
+        let left = left.filter(|socket| is_bound_to(socket, &address.path));
         let inherited = left.and_then(|socket| Self::inherit(&address.path, socket).ok());
         inherited.map_or_else(|| Self::bind(address), Ok)
     }
@@ -137,6 +137,33 @@ impl AsFd for ControlSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Returns true if `socket`, which listens, is the one at `path`.
+fn is_bound_to(socket: &OwnedFd, path: &Path) -> bool {
+    let name = getsockname(socket).and_then(SocketAddrUnix::try_from);
+    let name =
+        name.ok().and_then(|name| Some(PathBuf::from(OsStr::from_bytes(name.path_bytes()?))));
+    match name {
+        Some(name) if name == path => true,
+        // A socket that was bound relative to an open directory has that in its name. If a socket at the
+        // path accepts, it is this one: otherwise another program uses the path.
+        Some(name) if name.starts_with("/proc/self/fd") && name.file_name() == path.file_name() => {
+            Place::of(path).is_ok_and(|place| accepts(&place))
+        }
+        _ => false,
+    }
+}
+
+/// Returns true if a stream socket listens at `place`.
+fn accepts(place: &Place) -> bool {
+    let Ok(address) = place.socket().and_then(|file| Ok((address_of(&file)?, file))) else {
+        return false;
+    };
+    // Clients may have filled the backlog while no process accepted them.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let probe = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    probe.is_ok_and(|probe| matches!(connect(&probe, &address.0), Ok(()) | Err(Errno::AGAIN)))
 }
 
 fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
@@ -195,7 +222,7 @@ pub fn default_control(usual: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, bind, listen, socket_with};
+    use rustix::net::{bind, listen};
     use std::fs;
 
     use super::*;
@@ -254,6 +281,29 @@ mod tests {
         // A socket without a file cannot be reached.
         let again = ControlSocket::inherit_or_bind(&address(&old), copy()).unwrap();
         assert!(inode(&again) != own && old.exists());
+    }
+
+    /// The name of such a socket is that of an open directory.
+    #[test]
+    fn socket_that_was_left_where_others_may_write_is_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let below = dir.path().join("shared/below");
+        fs::create_dir_all(&below).unwrap();
+        fs::set_permissions(below.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        let address = ControlAddress::from(below.join("control"));
+        let ControlSocket(BoundSocket { socket: left, file, .. }) =
+            ControlSocket::bind(&address).unwrap();
+        std::mem::forget(file);
+        let inode = |socket: &dyn AsFd| rustix::fs::fstat(socket.as_fd()).unwrap().st_ino;
+        let own = inode(&left);
+        let copy = left.try_clone().unwrap();
+        let taken = ControlSocket::inherit_or_bind(&address, Some(copy)).unwrap();
+        assert_eq!(inode(&taken), own);
+        drop(taken);
+        assert!(!address.path.exists(), "its file is taken with it");
+        let again = ControlSocket::inherit_or_bind(&address, Some(left)).unwrap();
+        assert_ne!(inode(&again), own);
     }
 
     #[test]

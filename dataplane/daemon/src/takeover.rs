@@ -199,6 +199,8 @@ impl Takeover {
             );
             return Err(TakeoverError(what));
         }
+        // Another program may listen there a moment later.
+        let client = client.of_user(own);
         let (channel, theirs) = Channel::pair().map_err(failed)?;
         let body = serde_json::to_vec(&program.hello()).expect("plain data");
         let running: Hello =

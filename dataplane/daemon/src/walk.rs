@@ -140,6 +140,9 @@ impl Walk {
             self.check_directory()?;
         }
         self.is_fixed &= is_safe(&fstat(&self.directory)?);
+        // A peer that is root in a container may have a directory further down mounted.
+        let is_top = self.depth.is_some_and(|depth| depth <= 1);
+        self.is_fixed &= self.way.links == Links::All || is_top;
         self.directory = directory;
         self.done.push(part);
         self.depth = match part == ".." {

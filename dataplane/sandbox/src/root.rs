@@ -214,7 +214,7 @@ impl Plan {
                 Some(Component::Normal(_)) => at.push(&part),
                 _ => {}
             }
-            // What is mounted has its own directories and links.
+            // A mounted file system has its own directories and links.
             let is_there = self.contains(&at);
             if fs::symlink_metadata(&at)?.is_symlink() {
                 links += 1;

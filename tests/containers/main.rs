@@ -10,6 +10,7 @@ mod node;
 #[macro_use]
 mod machine;
 
+mod bandwidth;
 mod bypass;
 mod cri;
 mod docker;

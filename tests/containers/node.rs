@@ -50,7 +50,7 @@ pub(crate) struct Node {
 
 /// A network namespace that stands for a container.
 pub(crate) struct Pod {
-    namespace: NetworkNamespace,
+    pub(crate) namespace: NetworkNamespace,
 }
 
 impl Pod {

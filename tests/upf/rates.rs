@@ -1,7 +1,8 @@
 //! Maximum bit rates of a session, as TCP between two kernels sees them.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use dray_lab::NetworkNamespace;
@@ -31,52 +32,74 @@ fn config(own: u8, other: u8, qer: &str) -> String {
     )
 }
 
-/// One connection gets nine tenths of the rate in either direction, and never more than 1.05 of it
-/// in a second.
+/// Two user plane functions between a user and a server.
+struct Path {
+    veths: Veths,
+    hosts: [NetworkNamespace; 2],
+}
+
+impl Path {
+    fn new() -> Self {
+        let veths = Veths::new(1, &[["n3x1", "n3x2"]]);
+        let hosts = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
+        for (number, host) in (1..).zip(&hosts) {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), host.as_fd().as_raw_fd());
+            veths.ip(&format!("link add n6x{number} type veth peer name eth0 netns {path}"));
+            veths.ip(&format!("link set n6x{number} addrgenmode none up"));
+            for arguments in [
+                "link set eth0 mtu 1400 up".to_owned(),
+                format!("address add 10.{number}.0.2/24 dev eth0"),
+                format!("route add default via 10.{number}.0.1"),
+            ] {
+                let mut ip = Command::new("ip");
+                ip.args(arguments.split(' '));
+                assert!(host.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
+            }
+        }
+        Self { veths, hosts }
+    }
+
+    /// Calls `measured` while packets pass, of which the second user plane function limits the rate.
+    fn with<T>(&self, qer: &str, measured: impl FnOnce([&NetworkNamespace; 2]) -> T) -> T {
+        let start = |(number, files): (u8, &Upf)| {
+            let (n3, n6) = (format!("raw:n3x{number}"), format!("raw:n6x{number}"));
+            self.veths.0.enter(|| files.start("upf", &n3, &n6, &[])).unwrap()
+        };
+        let files = [Upf::told(&config(1, 2, "")), Upf::told(&config(2, 1, qer))];
+        let _upfs = (1..).zip(&files).map(start).collect::<Vec<_>>();
+        assert!(files.iter().all(|files| eventually(|| listens(files.at("upf.sock")))));
+        let [user, server] = &self.hosts;
+        let reaches = || {
+            let mut ping = Command::new("ping");
+            ping.args(["-q", "-c", "1", "-W", "1", "10.2.0.2"]).stdout(Stdio::null());
+            user.enter(|| ping.status()).unwrap().success()
+        };
+        assert!(eventually(reaches));
+        measured([user, server])
+    }
+}
+
+/// Connections get nine tenths of the rate in either direction, or of half of what passes without a
+/// limit, and never more than 1.05 of it in a second.
 #[test]
 fn tcp_gets_the_rate_of_a_session() {
     let _alone = alone();
     require_root!();
-    let veths = Veths::new(1, &[["n3x1", "n3x2"]]);
-    let hosts = [(); 2].map(|()| NetworkNamespace::scratch().unwrap());
-    for (number, host) in (1..).zip(&hosts) {
-        let path = format!("/proc/{}/fd/{}", std::process::id(), host.as_fd().as_raw_fd());
-        veths.ip(&format!("link add n6x{number} type veth peer name eth0 netns {path}"));
-        veths.ip(&format!("link set n6x{number} addrgenmode none up"));
-        for arguments in [
-            "link set eth0 mtu 1400 up".to_owned(),
-            format!("address add 10.{number}.0.2/24 dev eth0"),
-            format!("route add default via 10.{number}.0.1"),
-        ] {
-            let mut ip = Command::new("ip");
-            ip.args(arguments.split(' '));
-            assert!(host.enter(|| ip.status()).unwrap().success(), "ip {arguments}");
-        }
-    }
-    let [user, server] = &hosts;
-    for mbps in [10, 20] {
+    let path = Path::new();
+    let to_server: SocketAddr = "10.2.0.2:9000".parse().unwrap();
+    let time = Duration::from_secs(4);
+    // A build for tests is slow, and other programs run beside it.
+    let can = path.with("", |ends| measure(ends, to_server, 1, time).mean) / 2.0;
+    for (mbps, connections) in [(10, 1), (20, 8), (100, 1), (100, 8), (1000, 1)] {
         let limit = format!(", mbr_uplink_kbps = {mbps}000, mbr_downlink_kbps = {mbps}000");
-        // The second one limits.
-        let start = |(number, files): (u8, &Upf)| {
-            let (n3, n6) = (format!("raw:n3x{number}"), format!("raw:n6x{number}"));
-            veths.0.enter(|| files.start("upf", &n3, &n6, &[])).unwrap()
-        };
-        let files = [Upf::told(&config(1, 2, "")), Upf::told(&config(2, 1, &limit))];
-        let upfs = (1..).zip(&files).map(start).collect::<Vec<_>>();
-        assert!(files.iter().all(|files| eventually(|| listens(files.at("upf.sock")))));
-        let reaches = || {
-            let mut ping = Command::new("ping");
-            ping.args(["-q", "-c", "1", "-W", "1", "10.2.0.2"]).stdout(std::process::Stdio::null());
-            user.enter(|| ping.status()).unwrap().success()
-        };
-        assert!(eventually(reaches));
-        for (ends, address) in
-            [([user, server], "10.2.0.2:9000"), ([server, user], "10.1.0.2:9000")]
-        {
-            assert_rate(&format!("{mbps} Mb/s to {address}"), f64::from(mbps) * 1e6, || {
-                measure(ends, address.parse().unwrap(), Duration::from_secs(5))
-            });
-        }
-        drop(upfs);
+        path.with(&limit, |[user, server]| {
+            let to_user: SocketAddr = "10.1.0.2:9000".parse().unwrap();
+            for (ends, address) in [([user, server], to_server), ([server, user], to_user)] {
+                let what = format!("{mbps} Mb/s to {address}, {connections} connections");
+                assert_rate(&what, f64::from(mbps) * 1e6, can, || {
+                    measure(ends, address, connections, time)
+                });
+            }
+        });
     }
 }

@@ -1,41 +1,33 @@
 //! The user plane function as seen by control threads.
 
+mod creation;
+
 use std::collections::HashMap;
-use std::io;
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
-use dray_port::{LinkState, LinkStatus, Port, Receive, clock};
+use dray_port::{LinkState, LinkStatus, Port};
 use dray_wire::MacAddr;
-use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
+use dray_wire::ethernet::ethertype;
 use dray_wire::gtpu;
 use dray_wire::gtpu::Direction;
 
 use crate::account::Accounts;
 use crate::compile::Context;
-use crate::config::{ConfigError, Detector, SessionConfig, UpfConfig};
-use crate::counters::{self, Counters, DropReason, Ledger};
+use crate::config::{ConfigError, Detector, UpfConfig};
+use crate::counters::{self, Counters, Ledger};
 use crate::course::Course;
 use crate::end::PortEnd;
-use crate::event::{Event, Events, EventsLost, Teller, events};
+use crate::event::{Event, Events, EventsLost, Teller};
 use crate::interface::Interface;
-use crate::model::{Draft, KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, SessionStatus, Wire};
+use crate::model::{Draft, Model, Operation, SessionStatus, Wire};
 use crate::packet;
-use crate::path::{
-    Change, Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Unresolved, Uplink, Waiting,
-};
+use crate::path::{Change, Waiting};
 use crate::recorder::{Pages, PortRecorder};
 use crate::session::{Peer, Report};
 use crate::succession::Succession;
-use crate::tunnels::Tunnels;
 use crate::worker::Worker;
-use dray_datapath::{Activity, Sharing, lock};
-use tracing::warn;
-
-/// Maximum time that packets may be buffered, in milliseconds: an hour.
-const BUFFER_MS_MAX: u32 = 3_600_000;
+use dray_datapath::{Activity, lock};
 
 /// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
 /// wherever they are polled.
@@ -112,186 +104,6 @@ impl Upf {
         workers: usize,
     ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
         Self::create(config, past, [n3, n6], workers, &|| ())
-    }
-
-    fn create(
-        config: &UpfConfig,
-        past: Option<&mut Succession>,
-        [n3, n6]: [Port; 2],
-        workers: usize,
-        progress: &dyn Fn(),
-    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
-        let wrong = |field: &str, what: String| Err(ConfigError::new(what).in_field(field));
-        let count = config.session_count();
-        let most = 1 << 24;
-        if config.sessions_max == 0 || config.sessions_max > most {
-            return wrong("sessions_max", format!("{}: give 1 to {most}", config.sessions_max));
-        }
-        if count > config.sessions_max {
-            let what = format!("{}: too few for {count} configured sessions", config.sessions_max);
-            return wrong("sessions_max", what);
-        }
-        if config.buffer_packets > 1 << 20 {
-            let what = format!("{}: give 0 to 1048576", config.buffer_packets);
-            return wrong("buffer_packets", what);
-        }
-        if !(1..=BUFFER_MS_MAX).contains(&config.buffer_ms) {
-            let what = format!("{}: give 1 to {BUFFER_MS_MAX}", config.buffer_ms);
-            return wrong("buffer_ms", what);
-        }
-        if let Some(generator) = &config.generate {
-            generator.check()?;
-        }
-        for (name, port) in [("n3", &n3), ("n6", &n6)] {
-            let queues = port.rx.len();
-            if workers == 0 || workers > queues {
-                let what =
-                    format!("{workers} workers: the port has {queues} queues; give 1 to {queues}");
-                return wrong(name, what);
-            }
-        }
-        let mut applications = HashMap::new();
-        for (number, application) in config.applications.iter().enumerate() {
-            let known = applications
-                .insert(application.name.clone(), Arc::new(Detector::from(application)));
-            if known.is_some() {
-                let what = format!("{:?} is given twice", application.name);
-                return wrong(&format!("applications[{number}].name"), what);
-            }
-            if application.servers.is_empty() {
-                return wrong(
-                    &format!("applications[{number}].servers"),
-                    "give at least one".to_owned(),
-                );
-            }
-        }
-        let end = |port: &Port| {
-            PortEnd::new(port).map_err(|error| ConfigError::new(format!("port: {error}")))
-        };
-        let ends = [end(&n3)?, end(&n6)?];
-        let Port { rx: n3_rx, tx: n3_tx, .. } = n3;
-        let Port { rx: n6_rx, tx: n6_tx, .. } = n6;
-        let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
-        // One tap for each worker of both directions, and one for control threads.
-        let taps: Vec<Arc<Tap>> = (0..=2 * workers).map(|_| Arc::default()).collect();
-        let reasons = DropReason::ALL.iter().map(|reason| reason.name());
-        let captures = Arc::new(Captures::new(taps.clone(), reasons));
-        let n3 = Arc::new(Interface::new(
-            ("n3", captures.add_port("n3")),
-            &config.n3,
-            ours.clone(),
-            n3_tx,
-        )?);
-        let n6 =
-            Arc::new(Interface::new(("n6", captures.add_port("n6")), &config.n6, ours, n6_tx)?);
-        if !config.n6.gnbs.is_empty() {
-            return wrong("n6.gnbs", "gNBs are only on N3: leave gnbs out".to_owned());
-        }
-        let (teller, events) = events();
-        let tunnels = Arc::<Tunnels>::default();
-        let keys = KEYS_PER_SESSION * config.sessions_max;
-        let numbers = config.sessions_max + LEAVING_MAX;
-        let memory = |error: io::Error| ConfigError::new(format!("memory: {error}"));
-        let accounts = Accounts::new(numbers).map_err(memory)?;
-        let ledger = || Ledger::new(counters::account(workers)).map(Arc::new).map_err(memory);
-        let counters = [ledger()?, ledger()?];
-        let lifetime = clock::to_ticks(Duration::from_millis(config.buffer_ms.into()));
-        let waiting =
-            Waiting::new(config.buffer_packets, config.buffer_per_session, lifetime, numbers);
-        let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
-        let sharing = if workers == 1 { Sharing::Alone } else { Sharing::Shared };
-        let model = Model::new(
-            config.sessions_max,
-            workers,
-            accounts.clone(),
-            n3.clone(),
-            tunnels.clone(),
-            waiting.clone(),
-        );
-        let mut wires = [Vec::new(), Vec::new()];
-        let mut lane = |direction: Direction, worker: usize| {
-            let (wire, changes) = Wire::new();
-            let ends = match direction {
-                Direction::Uplink => (n3.clone(), n6.clone()),
-                Direction::Downlink => (n6.clone(), n3.clone()),
-            };
-            let sessions = Sessions::new(numbers, keys, accounts.clone());
-            let published = counters[direction as usize].clone();
-            let of = (worker, sharing);
-            let (sessions, teller) = ((sessions, changes), teller.clone());
-            let frame_max = ETHERNET_LEN + ends.1.mtu;
-            let unresolved = Unresolved::new(config.buffer_packets, frame_max);
-            let mut lane = Lane::new(direction, of, ends, sessions, published, teller, unresolved);
-            lane.tap = taps[direction as usize * workers + worker].clone();
-            wires[direction as usize].push(wire);
-            lane
-        };
-        // Messages for users, from uplink to downlink.
-        let messages = (0..workers).map(|_| sync_channel(MESSAGES_MAX));
-        let (to_downlink, of_uplink): (Vec<_>, Vec<_>) = messages.unzip();
-        let uplink = deal(n3_rx, workers).into_iter().zip(to_downlink).enumerate();
-        let uplink = uplink.map(|(worker, (rx, to_downlink))| {
-            let uplink = Uplink::new(to_downlink, tunnels.clone());
-            let lane = lane(Direction::Uplink, worker);
-            Worker::new(rx, lane, State::Uplink(Box::new(uplink)))
-        });
-        let uplink = uplink.collect();
-        let downlink = deal(n6_rx, workers).into_iter().zip(of_uplink).enumerate();
-        let downlink = downlink.map(|(worker, (rx, of_uplink))| {
-            let store = Store::new(config.buffer_packets, frame_max, lifetime);
-            let waiting = waiting.clone();
-            let downlink = Downlink { store, waiting, of_uplink };
-            let lane = lane(Direction::Downlink, worker);
-            Worker::new(rx, lane, State::Downlink(Box::new(downlink)))
-        });
-        let mut directions: [Vec<Worker>; 2] = [uplink, downlink.collect()];
-        let upf = Self {
-            n3,
-            n6,
-            applications,
-            sessions_max: config.sessions_max,
-            model: Mutex::new(model),
-            wires: Mutex::new(wires),
-            workers,
-            counters,
-            accounts,
-            events,
-            teller,
-            waiting,
-            ends,
-            course: Course::of_successor(past.is_some()),
-            transmits: Mutex::default(),
-            pages: OnceLock::new(),
-            port_recorder: Mutex::default(),
-            threads: Vec::new(),
-            tap: taps[taps.len() - 1].clone(),
-            captures,
-        };
-        let mut added = 0usize;
-        let mut add = |session: SessionConfig| {
-            let nothing_leaves = || 0;
-            upf.transact(&[Operation::Add(session)], nothing_leaves, |changes| {
-                for (workers, change) in directions.iter_mut().zip(changes) {
-                    each(workers, change, |worker, mut change| worker.change(&mut change));
-                }
-            })?;
-            added += 1;
-            if added.is_multiple_of(1000) {
-                progress();
-            }
-            Ok(())
-        };
-        match past {
-            None => config.all_sessions().try_for_each(add)?,
-            Some(past) => {
-                for session in past.sessions(config) {
-                    if let Err(error) = add(session) {
-                        warn!(%error, "a session does not continue");
-                    }
-                }
-            }
-        }
-        Ok((upf, directions))
     }
 
     /// Continues with what `past` has used and counted, and its neighbours.
@@ -504,13 +316,6 @@ impl Upf {
         let made = wires.iter().flatten().map(Wire::made).min().unwrap_or_default();
         self.n3.neighbours.forget(made);
     }
-}
-
-/// Divides `queues` among `workers` workers.
-fn deal(queues: Vec<Box<dyn Receive>>, workers: usize) -> Vec<Vec<Box<dyn Receive>>> {
-    let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-    queues.into_iter().enumerate().for_each(|(index, rx)| dealt[index % workers].push(rx));
-    dealt
 }
 
 /// Hands each worker a copy of the change, and the last worker the change itself.

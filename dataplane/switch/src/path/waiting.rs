@@ -86,10 +86,10 @@ mod tests {
     use super::super::pool::Pool;
     use super::*;
 
-    /// Creates a queue with so many blocks.
+    /// Creates a queue with so many blocks, at least two.
     fn waiting(blocks: usize) -> (Waiting, Arc<Pool>) {
         let pool = Arc::new(Pool::default());
-        let share = Share::new(pool.clone(), (blocks * BLOCK) as u64);
+        let share = Share::new(pool.clone(), ((blocks - 1) * BLOCK) as u64);
         (Waiting::new(Arc::new(share)), pool)
     }
 
@@ -130,12 +130,12 @@ mod tests {
     #[test]
     fn frames_not_taken_stay_with_their_offload() {
         let offload = Offload::Tcp(NonZeroU16::new(1448).unwrap());
-        let (mut waiting, _) = waiting(1);
+        let (mut waiting, _) = waiting(2);
         let long = vec![3; 65_226];
-        for at in 0..2 {
+        for at in 0..4 {
             assert!(waiting.push(&Frame::with_offload(&long, offload), at));
         }
-        assert!(!waiting.push(&Frame::with_offload(&long, offload), 2));
+        assert!(!waiting.push(&Frame::with_offload(&long, offload), 4));
         assert_eq!(waiting.release(1, |frames| frames.len().min(1)), (1, false));
         assert_eq!(waiting.next(), Some(1));
         let mut seen = 0;
@@ -143,7 +143,7 @@ mod tests {
             seen += frames.iter().filter(|frame| frame.offload() == offload).count();
             frames.len()
         });
-        assert_eq!((released, seen, waiting.is_empty()), ((1, true), 1, true));
+        assert_eq!((released, seen, waiting.is_empty()), ((3, true), 3, true));
     }
 
     #[test]
@@ -151,6 +151,18 @@ mod tests {
         let (mut waiting, _) = waiting(2);
         let count = (0..10_000).take_while(|_| waiting.push(&Frame::from(&[0; 14][..]), 0)).count();
         assert_eq!(count, 2 * BLOCK / 64);
+    }
+
+    /// A queue with few frames uses the rest of its memory again while frames wait in it.
+    #[test]
+    fn queue_that_is_never_empty_takes_all() {
+        let (mut waiting, _) = waiting(2);
+        for number in 0..5000 {
+            assert!(waiting.push(&Frame::from(&[0; 1514][..]), number), "frame {number}");
+            if number >= 80 {
+                assert_eq!(waiting.release(number - 80, |frames| frames.len()), (1, true));
+            }
+        }
     }
 
     #[test]

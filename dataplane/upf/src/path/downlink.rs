@@ -15,8 +15,9 @@ use dray_wire::router;
 
 use self::tunnel::{Flow, Tunnel};
 use super::head::{CHUNK, LOOK, PACKET, ROOM};
-use super::lane::{self, DIVIDED_MAX, Lane, Leaving, Unread};
+use super::lane::{DIVIDED_MAX, Lane, Leaving};
 use super::passes::{self, Passes, Stop};
+use super::reading::{self, Unread};
 use super::sessions::Change;
 use super::store::{Store, Waiting};
 use crate::compile::address_key;
@@ -159,7 +160,7 @@ impl Passes for Downlink {
         ip::decrement_ttl(&mut head[PACKET..], packet.version);
         // Length of the parsed beginning of the packet, as in `packet`.
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
-        let checked = lane::checked_len(&packet, there);
+        let checked = reading::checked_len(&packet, there);
         let tunnel =
             Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet, item.key) };
         tunnel.write(&mut head[ROOM - outer_len..PACKET], packet.len);
@@ -198,7 +199,7 @@ impl Passes for Downlink {
         let mac = lane.mac_of(peer.hop);
         lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let there = frame.len().min(LOOK) - ETHERNET_LEN;
-        let checked = lane::checked_len(&packet, there);
+        let checked = reading::checked_len(&packet, there);
         let is_own = lane.is_own;
         let head = &mut lane.heads[usize::from(item.frame)].0;
         let dst = mac.unwrap_or_else(|| asker(head, is_own));
@@ -385,9 +386,9 @@ impl Downlink {
         let Lane { heads, scratch, .. } = lane;
         let bytes = heads[usize::from(index)].bytes(frame);
         let len = frame.len() - ETHERNET_LEN;
-        let packet = lane::parse(&bytes[ETHERNET_LEN..], len, frame, ETHERNET_LEN, scratch)?;
+        let packet = reading::parse(&bytes[ETHERNET_LEN..], len, frame, ETHERNET_LEN, scratch)?;
         let kind = [bytes[ETHERNET_LEN - 2], bytes[ETHERNET_LEN - 1]];
-        match kind == lane::ethertype(packet.version).to_be_bytes() {
+        match kind == reading::ethertype(packet.version).to_be_bytes() {
             true => Ok(packet),
             false => Err(Unread::Invalid),
         }
@@ -456,13 +457,13 @@ impl Downlink {
     /// Tells a sender what became of its packet.
     #[cold]
     fn tell(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
-        lane.tell(problem, || lane::copy_of(frame));
+        lane.tell(problem, || reading::copy_of(frame));
     }
 
     /// Processes a frame that is for us or for a group.
     #[cold]
     fn other(&mut self, lane: &mut Lane, frame: &Frame<'_>) {
-        lane.hear(&lane::copy_of(frame));
+        lane.hear(&reading::copy_of(frame));
     }
 }
 

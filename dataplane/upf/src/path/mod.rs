@@ -7,6 +7,7 @@ mod held;
 mod lane;
 mod later;
 mod passes;
+mod reading;
 mod reassembly;
 mod sessions;
 mod store;

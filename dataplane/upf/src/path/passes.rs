@@ -7,7 +7,8 @@ use dray_port::{Frame, clock};
 use dray_wire::icmp::Problem;
 
 use super::head::CHUNK;
-use super::lane::{self, Departures, Lane, Leaving, Unread};
+use super::lane::{Departures, Lane, Leaving};
+use super::reading::{self, Unread};
 use super::sessions::Change;
 use crate::counters::DropReason;
 
@@ -213,7 +214,7 @@ pub(crate) trait Passes {
         frame: &Frame<'_>,
         departures: &mut Departures,
     ) {
-        let whole = lane::copy_of(frame);
+        let whole = reading::copy_of(frame);
         lane.transmit(frames, departures);
         departures.clear();
         // The copy uses the first head, whose own packet has been transmitted or dropped.

@@ -21,7 +21,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 use dray_wire::fragment::FragmentHeader;
 use dray_wire::ip::{self, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
 
-use super::lane;
+use super::reading;
 use crate::counters::{DropReason, Drops};
 
 /// Maximum number of incomplete packets, in total and per source (more exactly: per bucket of
@@ -368,7 +368,7 @@ fn finish(entry: &Entry, room: &mut [u8]) -> Result<Range<usize>, DropReason> {
         }
         _ => return Err(wrong),
     };
-    let header = Ethernet { ethertype: lane::ethertype(packet.version), ..*ethernet };
+    let header = Ethernet { ethertype: reading::ethertype(packet.version), ..*ethernet };
     header.write(head[start..].first_chunk_mut::<ETHERNET_LEN>().ok_or(wrong)?);
     Ok(start..PAYLOAD + len)
 }

@@ -17,8 +17,9 @@ use self::headers::{Item, Odd, Outer, outer, user_packet, usual_packet};
 use self::strangers::Strangers;
 use super::downlink::ForUser;
 use super::head::{CHUNK, LOOK, PACKET, ROOM};
-use super::lane::{self, DIVIDED_MAX, Lane, Leaving};
+use super::lane::{DIVIDED_MAX, Lane, Leaving};
 use super::passes::{self, Passes, Stop};
+use super::reading;
 use super::reassembly::{Part, Reassembly};
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
@@ -129,7 +130,7 @@ impl Passes for Uplink {
         let head = &mut heads[usize::from(item.frame)].0;
         let (at, len) = (usize::from(item.at), usize::from(item.len));
         let there = (head.len() - look).min(len);
-        let packet = lane::parse(&head[look..look + there], len, frame, at, scratch)?;
+        let packet = reading::parse(&head[look..look + there], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
         if !session.is_from_user(packet.version, packet.src) {
             return Err(foreign(&packet).into());
@@ -159,7 +160,7 @@ impl Passes for Uplink {
         let mac = unresolved.mac_of(to, hop);
         // Any address tells a user's packet that waits from a message of our own.
         let dst = mac.unwrap_or(to.mac);
-        let header = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
+        let header = Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) };
         if item.ecn & ecn::ECT_1 != 0 {
             mark(&mut head[look..], &packet, item.ecn)?;
         }
@@ -167,7 +168,7 @@ impl Passes for Uplink {
         // This header overwrites the tunnel's headers.
         let start = look - ETHERNET_LEN;
         header.write((&mut head[start..look]).try_into().expect("14 bytes"));
-        let checked = lane::checked_len(&packet, there);
+        let checked = reading::checked_len(&packet, there);
         lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
         let leaving = Leaving {
             frame: item.frame,
@@ -193,7 +194,7 @@ impl Passes for Uplink {
         let (at, len) = (usize::from(item.at), usize::from(item.len));
         let bytes = &mut heads[usize::from(item.frame)].0[usize::from(item.look)..];
         let there = bytes.len().min(len);
-        let packet = lane::parse(&bytes[..there], len, frame, at, scratch);
+        let packet = reading::parse(&bytes[..there], len, frame, at, scratch);
         let packet = packet.map_err(|_| DropReason::InnerIp)?;
         let session = &sessions.slots[item.slot as usize];
         let rule = *find(session, item, &packet).ok_or(DropReason::NoRule)?;
@@ -202,11 +203,11 @@ impl Passes for Uplink {
         let dst = mac.unwrap_or(to.mac);
         mark(bytes, &packet, item.ecn)?;
         ip::decrement_ttl(bytes, packet.version);
-        let checked = lane::checked_len(&packet, there);
+        let checked = reading::checked_len(&packet, there);
         let mut copy = [0; DIVIDED_MAX];
         copy[..checked].copy_from_slice(&bytes[..checked]);
         lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
-        let ethernet = Ethernet { dst, src: to.mac, ethertype: lane::ethertype(packet.version) };
+        let ethernet = Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) };
         let front = |head: &mut [u8], _: &[u8]| {
             ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));
             ROOM
@@ -224,7 +225,7 @@ impl Passes for Uplink {
         lane.dropped(DropReason::UnknownTeid, frame);
         let from = lane.from.clone();
         lane.complain(|| {
-            let whole = lane::copy_of(frame);
+            let whole = reading::copy_of(frame);
             let outer = outer(&whole, whole.len(), &from).ok()?;
             let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
             let own = outer.packet.destination();
@@ -247,7 +248,7 @@ impl Passes for Uplink {
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, Problem::Unreachable)?;
-            Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
+            Some(to.frame(to.mac, reading::ethertype(packet.version), &message))
         });
         self.send_to_user(lane, message);
     }
@@ -304,14 +305,14 @@ impl Uplink {
         };
         let user = lane.sessions.slots[item.slot as usize].user();
         let message = lane.complaint(|| {
-            let whole = lane::copy_of(frame);
+            let whole = reading::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             // The frame may have changed since it was checked: only the user itself is told.
             user.has(packet.version, packet.src).then_some(())?;
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;
-            Some(to.frame(to.mac, lane::ethertype(packet.version), &message))
+            Some(to.frame(to.mac, reading::ethertype(packet.version), &message))
         });
         self.send_to_user(lane, message);
     }
@@ -398,7 +399,7 @@ impl Uplink {
     /// usual.
     #[cold]
     fn other(&mut self, lane: &mut Lane, index: usize, frame: &Frame<'_>) -> Option<Item> {
-        let whole = lane::copy_of(frame);
+        let whole = reading::copy_of(frame);
         match user_packet(&whole, whole.len(), &lane.from) {
             Ok((item, source)) => {
                 self.sources[index] = source;
@@ -526,6 +527,6 @@ fn reply(own: &Interface, outer: &Outer, port: u16, message: &[u8]) -> Option<Ve
     let is_right = own.is_other_host(dst) && own.is_other_station(outer.ethernet.src);
     is_right.then_some(())?;
     let datagram = packet::datagram(src, dst, port, message)?;
-    let kind = lane::ethertype(outer.packet.version);
+    let kind = reading::ethertype(outer.packet.version);
     Some(own.frame(outer.ethernet.src, kind, &datagram))
 }

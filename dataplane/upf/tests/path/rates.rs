@@ -12,9 +12,9 @@ use crate::{down_packet, waiting};
 const LEN: usize = 28 + 972;
 /// Rate, in bytes per second.
 const RATE: f64 = 125_000.0;
-/// Maximum bytes that are ahead of the rate: 3000, after a pause of the thread 5 ms more, and 3000 when
+/// Maximum bytes that are ahead of the rate: 3000, after a pause of the thread 20 ms more, and 3000 when
 /// nothing waits any more.
-const BURST: f64 = 6000.0 + 0.005 * RATE;
+const BURST: f64 = 6000.0 + 0.020 * RATE;
 
 fn limited(session: &str) -> String {
     session.replace("qfi = 9", "qfi = 9, mbr_downlink_kbps = 1000")

@@ -185,11 +185,11 @@ fn every_rate_of_a_rule_applies() {
     slow += waited(&mut ends);
     assert!((19..22 + most).contains(&slow), "{slow}");
     let began = Instant::now();
-    // 15 ms of 10 Mb/s pass, and 75 ms wait; the bucket is full again.
+    // 10 ms of 10 Mb/s pass, and 75 ms wait; the bucket is full again.
     let mut fast = ends.down(packets(81)).len();
     let most = refilled(10_000, began);
     fast += waited(&mut ends);
-    assert!((111..115 + most).contains(&fast), "{fast}");
+    assert!((105..109 + most).contains(&fast), "{fast}");
     let policed = 400 - (slow + fast) as u64;
     ends.assert_drops(&ends.upf.downlink(), &[(DropReason::Policed, policed)]);
 }

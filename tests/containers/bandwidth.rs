@@ -40,7 +40,7 @@ fn pods_get_their_bandwidth_and_burst() {
             ([other, limited_pod], 0, rate as f64, 1),
             ([limited_pod, other], 1, 2.0 * rate as f64, 8),
         ] {
-            let mut measured =
+            let measured =
                 || measure(ends, address(&results[to]), connections, Duration::from_secs(4));
             match burst {
                 20_000_000 => {

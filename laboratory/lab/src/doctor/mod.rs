@@ -64,6 +64,10 @@ mod tests {
             assert!(!advice.contains('\n') && !finding.detail.contains('\n'), "{finding:?}");
             assert!(finding.state != State::Ok || advice.is_empty(), "{finding:?}");
         }
+        let has = |item: &str, part: &str| {
+            findings.iter().any(|it| it.item == item && it.detail.contains(part))
+        };
+        assert_eq!(has("AF_XDP", "socket opened"), has("AF_XDP checksums", "in generic mode"));
         let text = render(&findings);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(serde_json::to_string(&findings).unwrap().contains("\"state\":\"ok\""));

@@ -301,7 +301,7 @@ fn address_moves_only_if_the_network_allows_it() {
     node.call("ADD", "c2", &pod.path(), &json!({"mac": mac, "moveMac": true, "port": "vm"}))
         .unwrap();
     assert_eq!(behind(), Some(("vm".to_owned(), true)));
-    // What is pinned stays so.
+    // Pinned addresses stay pinned.
     let other = Pod::new();
     let keys = json!({"mac": mac, "moveMac": true});
     let error = node.call("ADD", "c3", &other.path(), &keys).unwrap_err();

@@ -95,7 +95,7 @@ fn root_and_its_user_take_over_from_each_other() {
     pass_both_ways(&mut a, &mut b);
     assert!(never_reconnected(&a) && never_reconnected(&b));
     assert_is_user(&running.process, USER, GROUP);
-    // Nobody else takes over from it.
+    // No process of another user takes over from it.
     let why = fails(PROGRAM.takes_over(&running.control()).args(["--user", "root"]));
     assert!(why.contains("user 4242's, and this is user 0") && why.contains("--user"), "{why}");
     let why = fails(PROGRAM.takes_over(&running.control()).uid(65534));

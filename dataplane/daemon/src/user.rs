@@ -29,7 +29,7 @@ impl User {
     /// `None` if there is no such user.
     ///
     /// # Errors
-    /// A text that is none of these, or an unknown group.
+    /// A text of another form, or a group that is not in `/etc/group`.
     pub fn find(text: &str) -> Result<Option<Self>, String> {
         let [passwd, group] = accounts();
         find_in(text, &passwd.entries(), &group.entries())

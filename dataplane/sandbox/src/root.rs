@@ -41,7 +41,7 @@ struct Plan {
 
 /// Makes the root directory of the calling thread, and of threads that it starts later, one in which
 /// only `directories` exist, at their paths, and the process itself in `/proc/self`. Returns why it
-/// could not, if the process may not, or its present root directory is none of a file system (chroot,
+/// could not, if the process may not, or its present root directory is not that of a mount (chroot,
 /// initramfs): then all directories stay where they were.
 pub(crate) fn confine(directories: &[&Path]) -> io::Result<Option<String>> {
     let current = env::current_dir()?;

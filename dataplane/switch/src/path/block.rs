@@ -16,7 +16,7 @@ pub(super) struct Block {
     copies: Vec<Copy>,
     /// Number of copies that have gone, the first ones.
     gone: usize,
-    /// Where the next copy goes.
+    /// Place of the next copy.
     end: usize,
 }
 

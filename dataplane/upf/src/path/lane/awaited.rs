@@ -55,7 +55,7 @@ impl Lane {
                 let message = message.with_head(&mac, mac.len()..message.len());
                 send(&[message], |_| Sort::Own, (to, *worker, tap), held, counters, moved);
             }
-            // Nobody is told of a packet that had to make room.
+            // The sender of the packet that makes room is not told.
             None => {
                 wait((&message, Sort::Own), (hop, None), (to, *worker, tap), unresolved, counters);
             }
@@ -120,7 +120,7 @@ impl Lane {
         });
     }
 
-    /// Drops a packet that has waited for its next hop for too long; `None` if there is none. Returns its
+    /// Drops a packet that has waited for its next hop for too long; `None` if no packet has. Returns its
     /// frame if its sender has to be told.
     pub(crate) fn expire(&mut self, now: u64) -> Option<Option<Vec<u8>>> {
         let Self { to, tap, unresolved, counters, .. } = self;

@@ -214,14 +214,13 @@ impl OpenPort {
     /// Transmits those of the worker's frames that have waited for their time by the tick `now`.
     #[cold]
     pub(super) fn release(&self, worker: usize, now: u64, tally: &mut Tally) -> Released {
-        self.release_as(self.flow(), worker, now, tally)
+        self.release_as(self.flow(worker), worker, now, tally)
     }
 
     /// Transmits all of the worker's frames that wait; those that the peer does not take are dropped.
     #[cold]
     pub(super) fn flush(&self, worker: usize, tally: &mut Tally) {
         self.release_as(Flow::Drop, worker, u64::MAX, tally);
-        lock(&self.finishing[worker]).forget_rest(|frames| self.refused(worker, frames, tally));
     }
 
     fn release_as(&self, flow: Flow, worker: usize, now: u64, tally: &mut Tally) -> Released {
@@ -237,15 +236,21 @@ impl OpenPort {
                 taken
             });
         }
-        let has_rest = lock(&self.finishing[worker]).has_rest();
+        let mut finishing = lock(&self.finishing[worker]);
+        if flow == Flow::Drop {
+            finishing.forget_rest(|frames| self.refused(worker, frames, tally));
+        }
+        let has_rest = finishing.has_rest();
         released.is_blocked |= has_rest;
         released.is_empty &= !has_rest;
         released
     }
 
-    /// Returns the treatment of frames that its peer does not take: a mirror holds up no others.
-    fn flow(&self) -> Flow {
-        if self.config.mirror.is_empty() { self.flow } else { Flow::Drop }
+    /// Returns the treatment of frames that its peer does not take: a mirror holds up no others, and
+    /// frames for a peer that has left are not for the next one.
+    fn flow(&self, worker: usize) -> Flow {
+        let may_wait = self.config.mirror.is_empty() && self.tx.of(worker).is_ready();
+        if may_wait { self.flow } else { Flow::Drop }
     }
 
     /// Returns true if frames of the worker wait.
@@ -363,7 +368,9 @@ impl OpenPort {
             let take = |segments: &[Frame<'_>]| self.transmit_all(worker, segments, tally);
             match finishing.finish(frame, self.frame_max, take) {
                 Finished::All => {}
-                Finished::Some { taken, .. } if taken > 0 && self.flow() == Flow::Backpressure => {
+                Finished::Some { taken, .. }
+                    if taken > 0 && self.flow(worker) == Flow::Backpressure =>
+                {
                     finishing.keep(frame, taken);
                     tally.wait_at(self.index);
                     return done + 1;
@@ -706,6 +713,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Narrow {
         room: Arc<Mutex<usize>>,
+        has_left: Arc<AtomicBool>,
         /// Numbers of the segments taken, over all packets.
         seen: Arc<Mutex<Vec<usize>>>,
     }
@@ -726,6 +734,43 @@ mod tests {
 
         fn frame_max(&self) -> usize {
             1514
+        }
+
+        fn is_ready(&self) -> bool {
+            !self.has_left.load(Relaxed)
+        }
+    }
+
+    /// Frames wait for the port's rate, and segments for room, when its peer leaves.
+    #[test]
+    fn next_peer_gets_nothing_that_waited_for_the_one_before() {
+        let offload = Offload::Tcp(NonZeroU16::new(SEGMENT as u16).unwrap());
+        for limit in ["", ",rate_out=100Mbit/6ms"] {
+            let narrow = Narrow::default();
+            let tx: Vec<Box<dyn Transmit>> = vec![Box::new(narrow.clone())];
+            let port = dray_port::Port { rx: Vec::new(), tx, link: None };
+            let config = format!("a=null:{limit}").parse().unwrap();
+            let setting = setting(Flow::Backpressure);
+            let port = OpenPort::new(0, config, port, &[], (1, &setting)).unwrap();
+            let mut tally = Tally::new(1, 0, Arc::default());
+            *lock(&narrow.room) = 5;
+            let done = (0..3)
+                .map(|number| {
+                    let bytes = packet(number);
+                    port.transmit(0, &[Frame::with_offload(&bytes, offload)], &mut tally)
+                })
+                .sum::<usize>();
+            assert!(done > 0 && port.is_waiting(0), "{limit}");
+            narrow.has_left.store(true, Relaxed);
+            *lock(&narrow.room) = 0;
+            let released = port.release(0, u64::MAX, &mut tally);
+            assert!(released.is_empty && !released.is_blocked && !port.is_waiting(0), "{limit}");
+            let drops = tally.of(0).drops;
+            assert!(drops.get(DropReason::ReceiverNotReady) > 0, "{limit}: {drops:?}");
+            narrow.has_left.store(false, Relaxed);
+            *lock(&narrow.room) = usize::MAX;
+            port.release(0, u64::MAX, &mut tally);
+            assert_eq!(lock(&narrow.seen).len(), 5, "{limit}");
         }
     }
 

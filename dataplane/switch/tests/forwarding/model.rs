@@ -165,6 +165,15 @@ impl Model<'_> {
         (0..self.config.ports.len()).filter(is_its).find(|port| self.is_member(*port, vlan))
     }
 
+    /// Returns true if an address is pinned in some VLAN; a trunk may be in none.
+    fn has_pins(&self) -> bool {
+        (0..self.config.ports.len()).any(|port| {
+            let (untagged, tagged) = self.vlans(port);
+            let is_in_any = !self.is_aware(port) || untagged.is_some() || !tagged.is_empty();
+            is_in_any && !self.config.ports[port].macs.is_empty()
+        })
+    }
+
     fn isolated(&self, a: usize, b: usize) -> bool {
         let group = |port: usize| self.config.ports[port].group.as_ref();
         group(a).is_some() && group(a) == group(b)
@@ -233,8 +242,7 @@ impl Model<'_> {
         if ways.is_empty() {
             return self.drop();
         }
-        let as_it_is =
-            !self.is_aware(from) && self.config.ports.iter().all(|port| port.macs.is_empty());
+        let as_it_is = !self.is_aware(from) && !self.has_pins();
         let mut leaving = Vec::new();
         for to in ways {
             let kind = &before[rest - 2..rest];
@@ -283,7 +291,7 @@ impl Model<'_> {
             assert!(self.is_member(from, vlan), "{from} to {to} in {vlan}: {frame:x?}");
             within = vlan;
         }
-        if self.config.ports.iter().any(|port| !port.macs.is_empty()) {
+        if self.has_pins() {
             let owner = self.owner(within, frame[6..12].try_into().unwrap());
             let is_right = match owner {
                 Some(owner) => owner == from,

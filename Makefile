@@ -91,6 +91,7 @@ ns-3: $(if $(filter target/release/%,$(LIBDRAY)),build-lib) ## Build ns3::DrayNe
 check: ## Checks to run before every commit: format, lints, fast tests
 	@scripts/setup.sh build
 	cargo fmt --all --check
+	cargo fmt --manifest-path k8s/Cargo.toml --check
 	scripts/import-cycles.py
 	scripts/plain-comments.sh
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings

@@ -7,7 +7,7 @@ dir=$(mktemp -d)
 built=$dir/built
 log=$dir/log
 lints_log=$dir/lints
-touch "$log" "$lints_log" "$dir/skipped"
+touch "$log" "$lints_log" "$dir/skipped" "$dir/failed"
 export DRAY_SKIPPED=$dir/skipped
 lints=
 # The builds end with this script.
@@ -17,7 +17,9 @@ status=0
 step() {
     local TIMEFORMAT="   %0R s, %0U s of CPU time and %0S s in the kernel"
     echo "== $*"
-    { time "$@" 2>&1; } 2>&1 || status=1
+    { time "$@" 2>&1; } 2>&1 && return
+    status=1
+    echo "$*" >>"$dir/failed"
 }
 
 # Builds tests, the programs that they start, and libdray, and adds them to the list of what was built. All
@@ -94,6 +96,10 @@ fi
 if grep -q '^passed only alone: ' "$log"; then
     echo "Passed only when run again with nothing beside:"
     sed -n 's/^passed only alone: /  /p' "$log"
+fi
+if [ "$status" != 0 ]; then
+    echo "Failed steps:"
+    sed 's/^/  /' "$dir/failed"
 fi
 # cargo counts a skipped test as passed, because it returns early.
 echo "$((passed - skips)) passed, $failed failed, $skips skipped"

@@ -175,7 +175,9 @@ fn claim_keys(value: &Value) -> Result<Vec<String>, String> {
         format!("parameters: {CLAIM_KEYS}: {value}: give a list, for example [\"vlan\"]")
     })?;
     match names.iter().any(|name| name == CLASS_KEY) {
-        true => Err(format!("parameters: {CLAIM_KEYS}: {CLASS_KEY} is for classes; give it in the class")),
+        true => Err(format!(
+            "parameters: {CLAIM_KEYS}: {CLASS_KEY} is for classes; give it in the class"
+        )),
         false => Ok(names),
     }
 }

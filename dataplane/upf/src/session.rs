@@ -144,7 +144,8 @@ impl Default for Session {
     }
 }
 
-/// A packet as the limits of its session see it.
+/// A packet as the limits of its session see it. Functions that are not inlined take it by value: a
+/// reference would have it written to memory for each packet.
 #[derive(Clone, Copy)]
 pub(crate) struct Counting<'a> {
     pub(crate) accounts: &'a Accounts,
@@ -201,7 +202,7 @@ impl Session {
 
     /// Returns the account `number` of one of its rules.
     #[inline(always)]
-    fn account<'a>(&self, packet: Counting<'a>, number: u8) -> Option<Account<'a>> {
+    fn account<'a>(&self, packet: &Counting<'a>, number: u8) -> Option<Account<'a>> {
         let number = match number {
             0 => packet.slot,
             1 => self.spare,
@@ -217,8 +218,8 @@ impl Session {
     }
 
     /// Returns the counters of both directions of an account.
-    fn counters<'a>(&self, packet: Counting<'a>, number: u8) -> Option<Counters<'a>> {
-        let of = |direction| self.account(Counting { direction, ..packet }, number);
+    fn counters<'a>(&self, packet: &Counting<'a>, number: u8) -> Option<Counters<'a>> {
+        let of = |direction| self.account(&Counting { direction, ..*packet }, number);
         Some([of(Direction::Uplink)?.counter, of(Direction::Downlink)?.counter])
     }
 
@@ -306,23 +307,23 @@ impl Session {
         if rule.usages[0] == END && rule.meters[0] == END {
             return Ok(());
         }
-        self.count(rule, packet(), report)
+        self.count(rule, &packet(), report)
     }
 
     #[inline(always)]
     fn count(
         &self,
         rule: &Rule,
-        packet: Counting<'_>,
+        packet: &Counting<'_>,
         report: impl FnMut(Report),
     ) -> Result<(), DropReason> {
-        let Counting { len, now, sharing, .. } = packet;
+        let Counting { len, now, sharing, .. } = *packet;
         self.check_quotas(rule, packet)?;
         // The packet must pass all limits; otherwise none of them counts it.
         for (before, number) in listed(rule.meters).enumerate() {
             let account = self.account(packet, number);
             if !account.is_none_or(|account| account.meter.pass(now, len, sharing)) {
-                self.give_back(&rule.meters[..before], packet);
+                self.give_back(&rule.meters[..before], *packet);
                 return Err(DropReason::Policed);
             }
         }
@@ -336,7 +337,7 @@ impl Session {
     pub(crate) fn admit_later(
         &self,
         rule: &Rule,
-        packet: Counting<'_>,
+        packet: &Counting<'_>,
         patience: Patience,
         report: impl FnMut(Report),
     ) -> Result<u64, DropReason> {
@@ -352,17 +353,17 @@ impl Session {
     pub(crate) fn reserve(
         &self,
         meters: [u8; LISTED],
-        packet: Counting<'_>,
+        packet: &Counting<'_>,
         patience: Patience,
     ) -> Option<u64> {
-        let Counting { len, now, sharing, .. } = packet;
+        let Counting { len, now, sharing, .. } = *packet;
         let mut from = now;
         for (before, number) in listed(meters).enumerate() {
             let Some(account) = self.account(packet, number) else { continue };
             match account.meter.reserve(now, len, sharing, patience) {
                 Some(tick) => from = tick.max(from),
                 None => {
-                    self.give_back(&meters[..before], packet);
+                    self.give_back(&meters[..before], *packet);
                     return None;
                 }
             }
@@ -371,11 +372,11 @@ impl Session {
     }
 
     #[inline(always)]
-    fn check_quotas(&self, rule: &Rule, packet: Counting<'_>) -> Result<(), DropReason> {
+    fn check_quotas(&self, rule: &Rule, packet: &Counting<'_>) -> Result<(), DropReason> {
         for number in listed(rule.usages) {
             let account = self.account(packet, number);
             let is_free = account.is_none_or(|account| account.counter.is_free());
-            if !is_free && !self.allow(number, packet) {
+            if !is_free && !self.allow(number, *packet) {
                 return Err(DropReason::Quota);
             }
         }
@@ -383,12 +384,12 @@ impl Session {
     }
 
     #[inline(always)]
-    fn count_usage(&self, rule: &Rule, packet: Counting<'_>, mut report: impl FnMut(Report)) {
+    fn count_usage(&self, rule: &Rule, packet: &Counting<'_>, mut report: impl FnMut(Report)) {
         for number in listed(rule.usages) {
             let account = self.account(packet, number);
             let count = |account: Account<'_>| account.counter.count(packet.len, packet.sharing);
             if !account.is_none_or(count)
-                && let Some(due) = self.due(number, packet)
+                && let Some(due) = self.due(number, *packet)
             {
                 report(due);
             }
@@ -398,7 +399,7 @@ impl Session {
     /// Undoes the counting of a packet, which exceeds another rate, by `meters`.
     #[cold]
     fn give_back(&self, meters: &[u8], packet: Counting<'_>) {
-        let passed = meters.iter().filter_map(|number| self.account(packet, *number));
+        let passed = meters.iter().filter_map(|number| self.account(&packet, *number));
         passed.for_each(|account| account.meter.give_back(packet.len));
     }
 
@@ -408,14 +409,14 @@ impl Session {
 
     #[cold]
     fn allow(&self, account: u8, packet: Counting<'_>) -> bool {
-        let counters = self.counters(packet, account);
+        let counters = self.counters(&packet, account);
         let limited = self.limited(account).zip(counters);
         limited.is_none_or(|(limited, counters)| limited.limits.allow(packet.direction, counters))
     }
 
     #[cold]
     fn due(&self, account: u8, packet: Counting<'_>) -> Option<Report> {
-        let counters = self.counters(packet, account)?;
+        let counters = self.counters(&packet, account)?;
         let Limited { urr, limits, .. } = self.limited(account)?;
         Report::new(*urr, limits.due(packet.direction, counters), counters)
     }

@@ -233,7 +233,7 @@ impl Lane {
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = Counting { accounts, slot, direction, len, now, sharing };
         let tell = |report: Report| tell(teller, session.seid, &report);
-        let from = session.admit_later(rule, packet, *patience, tell)?;
+        let from = session.admit_later(rule, &packet, *patience, tell)?;
         if from > now {
             waits.push((frame, (slot, from)));
         }

@@ -47,6 +47,6 @@ impl Toll {
         }
         let (accounts, len) = (&*sessions.accounts, len.into());
         let packet = Counting { accounts, slot, direction, len, now, sharing };
-        session.reserve(meters, packet, Patience::Endless)
+        session.reserve(meters, &packet, Patience::Endless)
     }
 }

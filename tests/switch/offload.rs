@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dray_lab::NetworkNamespace;
+use dray_lab::peer::find_ns3;
 use dray_switch::{DropReason, Switch};
 use dray_testvm::{RunningVm, VhostUser, Vm};
 use dray_wire::MacAddr;
@@ -183,6 +184,20 @@ fn libdray_program_gets_finished_frames_of_packet_sockets() {
     let mut forward = Command::new(program);
     forward.args(["raw:v1?batch=64", "raw:v2?batch=64"]);
     exchange(forward, "libdray");
+}
+
+/// The same for a simulation of ns-3, in which a bridge joins two of our devices.
+#[test]
+fn simulation_gets_finished_frames_of_packet_sockets() {
+    let _alone = alone();
+    require_root!();
+    let Some(program) = find_ns3() else {
+        common::skip("no ns-3 program: make ns-3, see docs/ns-3.md");
+        return;
+    };
+    let mut bridge = Command::new(program.with_file_name("dray-ns3-bridge"));
+    bridge.args(["raw:v1", "raw:v2"]).stdout(Stdio::null());
+    exchange(bridge, "ns-3");
 }
 
 /// Returns the library's file, which `make test` has built and names; otherwise cargo builds it.

@@ -244,12 +244,12 @@ fn rates_hold_in_both_directions_and_modes() {
         assert_eq!((counters.rx_frames, counters.delayed_in), (200, 16), "{mode}");
         assert_eq!(switch.counters("b").tx_frames, 1, "{mode}");
 
-        let mut switch = pair(mode, "", "rate_out = '160kbit'");
-        // 16 KiB wait.
+        let mut switch = pair(mode, "", "rate_out = '800kbit'");
+        // 72 KiB wait.
         assert_eq!(switch.pass(0, sent(1024))[1].len(), 1, "{mode}");
         let counters = switch.counters("b");
-        assert_eq!(counters.drops.get(DropReason::PolicedOut), 200 - 17, "{mode}");
-        assert_eq!((counters.drops.total(), counters.delayed_out), (200 - 17, 16), "{mode}");
+        assert_eq!(counters.drops.get(DropReason::PolicedOut), 200 - 73, "{mode}");
+        assert_eq!((counters.drops.total(), counters.delayed_out), (200 - 73, 72), "{mode}");
         assert_eq!((counters.tx_frames, counters.tx_bytes), (1, 1024), "{mode}");
         assert_eq!(switch.counters("a").drops.total(), 0, "{mode}");
         // The opposite direction has no limit.
@@ -260,6 +260,24 @@ fn rates_hold_in_both_directions_and_modes() {
         assert_eq!(switch.pass(0, sent(1024))[1].len(), 1, "{mode}");
         let counters = switch.counters("b");
         assert_eq!((counters.drops.get(DropReason::PolicedOut), counters.delayed_out), (199, 0));
+    }
+}
+
+/// Datagrams that a kernel sends at once (`UDP_SEGMENT`) wait for a low rate, all of them.
+#[test]
+fn datagrams_of_64_kib_pass_low_rates() {
+    for rate in ["1Mbit", "10Mbit", "100pps", "1kpps"] {
+        let [of_a, of_b] = ["in", "out"].map(|way| format!("rate_{way} = '{rate}'"));
+        for (a, b) in [(&*of_a, ""), ("", &*of_b)] {
+            let mut switch = pair("mode = 'patch'", a, b);
+            let frame = [frame(station(1), station(2)), vec![0; 1514 - 64]].concat();
+            let began = Instant::now();
+            let mut arrived = switch.pass(0, vec![frame.into(); 45]).remove(1).len();
+            while arrived < 45 && began.elapsed() < Duration::from_secs(5) {
+                arrived += switch.step()[1].len();
+            }
+            assert_eq!(arrived, 45, "{a}{b}");
+        }
     }
 }
 

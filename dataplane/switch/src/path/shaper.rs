@@ -15,12 +15,13 @@ use super::pool::{Pool, Share};
 use super::waiting::Waiting;
 use crate::config::{Burst, Rate};
 
-/// Maximum time that a frame waits. With the default burst it is less than 50 ms, so that any second
-/// has less than 1.05 times the rate even after a worker was held up.
+/// Maximum time that a frame waits at usual rates. With the default burst it is less than 50 ms, so that
+/// any second has less than 1.05 times the rate even after a worker was held up.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// Frames, and bytes, that may wait longer at low rates: what a new TCP connection sends at once.
-const FRAMES_LEAST: u64 = 16;
-const BYTES_LEAST: u64 = 16_384;
+/// Frames, and bytes, that may wait longer at low rates: what a kernel hands over at once, 64 KiB that
+/// become up to 64 datagrams, each with headers of its own.
+const FRAMES_LEAST: u64 = 64;
+const BYTES_LEAST: u64 = 72 * 1024;
 /// Maximum time that a frame waits at any rate: from then on its sender takes it for lost (RFC 6298,
 /// section 2.1).
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
@@ -320,10 +321,12 @@ mod tests {
         let frame = Frame::with_offload(&bytes, offload);
         assert_eq!(count(&shaper("100Mbit"), frame), [1, 0, 0]);
         assert_eq!(count(&shaper("1kpps"), frame), [1, 0, 0]);
-        let [passed, waits, dropped] = count(&shaper("10Mbit"), frame);
-        // 40 ms at the rate.
+        let low = shaper("10Mbit");
+        assert_eq!(count(&low, frame), [0, 45, 0]);
+        let [passed, waits, dropped] = count(&low, frame);
+        // 72 KiB in all, and 10 ms at the rate.
         assert_eq!((passed, waits + dropped), (0, 45));
-        assert!((33..40).contains(&waits), "{waits}");
+        assert!((8..20).contains(&waits), "{waits}");
         // One whose headers are wrong is left to the receiver.
         let wrong = vec![0; bytes.len()];
         assert_eq!(count(&shaper("10Mbit"), Frame::with_offload(&wrong, offload)), [0, 1, 0]);

@@ -144,8 +144,8 @@ impl Default for Session {
     }
 }
 
-/// A packet as the limits of its session see it. Functions that are not inlined take it by value: a
-/// reference would have it written to memory for each packet.
+/// A packet as the limits of its session see it. Inlined functions pass it to cold ones by value: a
+/// reference would have each packet's written to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Counting<'a> {
     pub(crate) accounts: &'a Accounts,

@@ -3,6 +3,13 @@
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
+# Tests start programs as other users, and in user namespaces.
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null &&
+    ! setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$PWD/scripts/test.sh"; then
+    echo "test.sh: users other than root cannot enter $PWD, and tests start programs as such users:" \
+        "clone to another directory, such as one below /var/tmp" >&2
+    exit 1
+fi
 dir=$(mktemp -d)
 built=$dir/built
 log=$dir/log

@@ -215,8 +215,9 @@ fn docker_plugin_keeps_three_capabilities() {
     command.args(["docker-plugin", "--socket", &socket, "--state", &at(&folder, "state")]);
     let child = start(&mut command);
     assert!(eventually(|| common::listens(&socket)));
+    // It accepts connections once it has its threads, which have what is kept.
+    assert!(eventually(|| privileges(child.0.id()).len() > 1));
     let threads = privileges(child.0.id());
-    assert!(threads.len() > 1, "{threads:?}");
     for (name, status) in threads {
         // CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_BPF, of those that the test has.
         let kept = 1_u64 << 12 | 1 << 21 | 1 << 39;

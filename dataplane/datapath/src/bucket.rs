@@ -26,7 +26,7 @@ pub enum Sharing {
 /// A rate in units, bytes or frames, per second, and how far what has passed may be ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Ticks per unit, with [`PLACES`] fractional bits.
+    /// Ticks per unit, with `PLACES` fractional bits.
     pub cost: u64,
     /// Maximum time that the passed units may be ahead of the rate, in ticks.
     pub depth: u64,

@@ -7,9 +7,10 @@ use std::thread;
 
 use clap::Subcommand;
 use dray_cni::{Docker, Netavark, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Place, Server};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
 use dray_datapath::Cancel;
 use dray_sandbox::CapabilitySet;
+use dray_socket::Place;
 use tracing::info;
 
 use crate::common::{Failure, cancel_on_signals};

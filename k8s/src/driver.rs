@@ -11,7 +11,7 @@ use anyhow::{Context, anyhow, ensure};
 use dray_cni::Store;
 use dray_cni::cdi::{Device, Mount, Specification};
 use dray_cni::claim::{self, Claim, ClaimPort};
-use dray_daemon::{Place, find_own_directory, own_directory};
+use dray_socket::{Place, find_own_directory, own_directory};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::task::spawn_blocking;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use dray_daemon::{Access, BoundSocket, Place, SocketFile};
+use dray_socket::{Access, BoundSocket, Place, SocketFile};
 use rustix::net::SocketType;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;

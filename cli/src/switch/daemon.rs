@@ -12,11 +12,11 @@ use dray_cni::{Opened, Store};
 use dray_daemon::{
     ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress, Store as FdStore, Supervisor,
 };
-use dray_datapath::{Cancel, Placement, placement};
+use dray_datapath::{Cancel, Idle, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::apply::{Configuration, Kind};
-use dray_switch::config::{FILE_MAX, Idle, Name, PortError, read_file};
+use dray_switch::config::{FILE_MAX, Name, PortError, read_file};
 use dray_switch::{
     Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Recorder,
     Succession, Switch, SwitchConfig,
@@ -195,7 +195,7 @@ fn run_daemon(
     dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
-    dray_daemon::refuse_own_sockets();
+    dray_socket::refuse_own_sockets();
     let path = file.as_ref().map(|file| file.path.as_path());
     let Started { engine, socket, monitors, again, problems, mut log } = match succession {
         Some(succession) => take_over(config, path, confined, succession)?,

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use dray_daemon::{
     ControlAddress, ControlSocket, FAREWELL, MetricsAddress, Store, Supervisor, default_control,
 };
-use dray_datapath::{Cancel, Placement};
+use dray_datapath::{Cancel, Idle, Placement};
 use dray_port::{LinkState, LinkStatus, PortUri};
-use dray_switch::config::Idle;
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Offer, RunningUpf, Succession, Upf};
 use serde::{Deserialize, Serialize};
@@ -85,10 +84,6 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let options = arguments.options(ports, before.as_ref())?;
     let Options { metrics, workers, idle, ref cpus, .. } = options;
     let threads = 2 * usize::from(workers);
-    let idle = match idle {
-        Idle::After(time) => Some(time),
-        Idle::Never => None,
-    };
     if let Some(uri) =
         [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
     {
@@ -105,7 +100,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     dray_port::survive_truncation()?;
     dray_daemon::watch_threads();
     dray_daemon::announce_failures();
-    dray_daemon::refuse_own_sockets();
+    dray_socket::refuse_own_sockets();
     let mut supervisor = Supervisor::from_environment();
     let store = supervisor.store();
     past = past.or_else(|| left(store.as_ref()?));

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dray_daemon::Place;
 use dray_netdev::Interface;
 use dray_port::PortUri;
+use dray_socket::Place;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
@@ -273,7 +273,7 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
 /// to it, so it is a file system of its own: what a container puts there is bounded, and disappears as a
 /// whole.
 fn create_directory(directory: &Path, is_read_only: bool, user: u32) -> io::Result<()> {
-    let parent = dray_daemon::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
+    let parent = dray_socket::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
     let name = directory.file_name().unwrap_or_default();
     match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => {}
@@ -333,7 +333,7 @@ fn access_list(owner: u16, users: &[(u32, u16)], others: u16) -> Vec<u8> {
 fn remove_directory(directory: &Path) -> io::Result<()> {
     // A directory that another user has put in its place is left alone.
     if !matches!(
-        dray_daemon::find_own_directory(directory.parent().unwrap_or(directory)),
+        dray_socket::find_own_directory(directory.parent().unwrap_or(directory)),
         Ok(Some(_))
     ) {
         return Ok(());
@@ -383,7 +383,7 @@ mod tests {
             assert!(!may(5555, "touch") && !may(5555, "ls"));
             assert_eq!(may(4242, "rm"), user == 4242);
             // Root still finds it private.
-            dray_daemon::own_directory(&folder.path().join("vhost"), 0o700).unwrap();
+            dray_socket::own_directory(&folder.path().join("vhost"), 0o700).unwrap();
             remove_directory(&directory).unwrap();
         }
     }

@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use dray_bpf::{Bypass, BypassEntry, CONTAINERS_MAX};
-use dray_daemon::{Lock, Place};
 use dray_netdev::{Interface, NetworkNamespace, TapFormat, create_tap};
+use dray_socket::{Lock, Place};
 use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;

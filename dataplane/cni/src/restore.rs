@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use dray_daemon::Lock;
+use dray_socket::Lock;
 use dray_switch::PortConfig;
 
 use crate::attachment::{Attachment, end_id, switch_error};

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dray_daemon::{Lock, Place};
+use dray_socket::{Lock, Place};
 
 use crate::attachment::Attachment;
 use crate::ends::Ends;
@@ -59,12 +59,12 @@ impl Store {
 
     /// Makes the directory, or checks that no other user can write there: root acts on what records say.
     fn create(&self) -> io::Result<()> {
-        dray_daemon::own_directory(&self.0, 0o700).map(drop)
+        dray_socket::own_directory(&self.0, 0o700).map(drop)
     }
 
     /// Returns true if there is a directory, in which no other user can write.
     fn exists(&self) -> io::Result<bool> {
-        dray_daemon::find_own_directory(&self.0).map(|found| found.is_some())
+        dray_socket::find_own_directory(&self.0).map(|found| found.is_some())
     }
 
     fn path(&self, key: &str) -> PathBuf {

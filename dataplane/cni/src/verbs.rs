@@ -2,8 +2,8 @@
 
 use std::io;
 
-use dray_daemon::Place;
 use dray_netdev::Interface;
+use dray_socket::Place;
 use dray_switch::client::Client;
 use dray_switch::config::Name;
 use dray_wire::MacAddr;

@@ -11,6 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dray_socket::SocketName;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
@@ -20,7 +21,6 @@ use rustix::net::{
 use rustix::process::getpid;
 use tracing::warn;
 
-use crate::SocketName;
 use crate::http::DESCRIPTORS_MAX;
 use crate::store::Store;
 

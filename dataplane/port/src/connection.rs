@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mps
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{BoundSocket, Place, SocketName};
+use dray_socket::{BoundSocket, Place, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, SocketType, shutdown};
 use rustix::process::Pid;
@@ -419,7 +419,7 @@ impl Control {
             self.forget.get().into_iter().for_each(|forget| forget());
         }
         if let (Some(peer), End::Left | End::Refused(_), false) =
-            (&peer, &end, dray_daemon::borrows_files())
+            (&peer, &end, dray_socket::borrows_files())
         {
             // Another process may have duplicates of the connection.
             let _ = shutdown(peer, Shutdown::Both);

@@ -96,7 +96,6 @@ use dray_wire::offload::Offloads;
 pub use batch::BATCH_MAX;
 pub use bytes::{Bytes, BytesError};
 pub use dray_bpf::{BypassEntry, Bypassed};
-pub use dray_daemon::{Access, Account, SocketName};
 pub use dray_shm::guard::{
     GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded, survive_truncation,
 };

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{Access, BoundSocket, SocketName};
+use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
 use rustix::process::Pid;

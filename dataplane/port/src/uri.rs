@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
-use dray_daemon::SocketName;
+use dray_socket::SocketName;
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;

@@ -269,7 +269,7 @@ impl Succession {
         let failed = |error: &dyn std::fmt::Display| TakeoverError(error.to_string());
         // The running switch still needs them if anything fails; and ports that share a socket have
         // several duplicates of it.
-        dray_daemon::borrow_files(true);
+        dray_socket::borrow_files(true);
         let control = match &running {
             Some(_) => ControlSocket::inherit(&config.control.path, control),
             None => ControlSocket::inherit_or_bind(&config.control, Some(control)),
@@ -280,7 +280,7 @@ impl Succession {
         let taken = Switch::take_over(config, offer, running.is_none(), confine);
         let (switch, heir) = taken.map_err(|error| failed(&error))?;
         running.map_or(Ok(()), |running| running.complete())?;
-        dray_daemon::borrow_files(false);
+        dray_socket::borrow_files(false);
         switch.resume(heir);
         Ok((switch, control, metrics))
     }

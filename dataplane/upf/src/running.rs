@@ -9,7 +9,7 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use crate::neighbours::ROUND;
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
-use dray_datapath::{Activity, lock};
+use dray_datapath::{Activity, Idle, lock};
 
 /// Interval between looks for a peer that has connected; every second one is a round of questions to
 /// neighbours.
@@ -35,7 +35,7 @@ impl RunningUpf {
         upf: Upf,
         workers: [Vec<Worker>; 2],
         cpus: &[usize],
-        idle: Option<Duration>,
+        idle: Idle,
     ) -> std::io::Result<Self> {
         Self::prepare(upf, workers, cpus, idle).inspect(Self::go)
     }
@@ -46,7 +46,7 @@ impl RunningUpf {
         upf: Upf,
         workers: [Vec<Worker>; 2],
         cpus: &[usize],
-        idle: Option<Duration>,
+        idle: Idle,
     ) -> std::io::Result<Self> {
         let mut threads: Vec<(usize, Vec<(Direction, Worker)>)> = Vec::new();
         let [uplink, downlink] = workers;
@@ -102,7 +102,7 @@ impl RunningUpf {
         name: &str,
         cpu: usize,
         mut workers: Vec<Worker>,
-        idle: Option<Duration>,
+        idle: Idle,
         activity: Arc<Activity>,
     ) -> std::io::Result<()> {
         let (upf, failure) = (self.upf.clone(), self.failure.clone());

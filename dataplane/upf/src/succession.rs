@@ -128,7 +128,7 @@ impl Succession {
         }
         drop(numbers);
         // They are the other process's until this one continues.
-        dray_daemon::borrow_files(true);
+        dray_socket::borrow_files(true);
         Ok(Self {
             running,
             config,
@@ -258,7 +258,7 @@ impl Succession {
     /// rest.
     pub fn go_on(self, upf: &Upf) -> Result<(), TakeoverError> {
         self.running.as_ref().map_or(Ok(()), Takeover::complete)?;
-        dray_daemon::borrow_files(false);
+        dray_socket::borrow_files(false);
         upf.inherit(&self);
         self.resumptions.iter().for_each(Resumption::go);
         self.resumptions.into_iter().for_each(|resumption| resumption.wait_started(STARTING));

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use dray_datapath::{Activity, Moved, Pace};
+use dray_datapath::{Activity, Idle, Moved, Pace};
 use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 
 use crate::counters::{Counters, DropReason};
@@ -146,7 +146,7 @@ impl Worker {
 /// `idle` without work the thread sleeps, at most [`PATIENCE`] at a time.
 pub(crate) fn run(
     workers: &mut [Worker],
-    idle: Option<Duration>,
+    idle: Idle,
     course: &Course,
     activity: &Activity,
 ) -> io::Result<()> {

@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use dray_datapath::lock;
+use dray_datapath::{Idle, lock};
 use dray_port::Link;
 
 use super::pool::Pool;
-use crate::config::{Flow, Idle, Mode, SwitchConfig};
+use crate::config::{Flow, Mode, SwitchConfig};
 use crate::table::Table;
 
 /// Settings that never change while a switch runs, and state that all workers share.

@@ -17,7 +17,7 @@ use super::ready::{Mine, ReadySet};
 use super::shaper::Released;
 use super::tally::Tally;
 use super::{Setting, View, patch};
-use crate::config::{Flow, Idle, Mode};
+use crate::config::{Flow, Mode};
 use crate::counters::Counters;
 
 /// Time over which the load is measured.
@@ -162,11 +162,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     }
 
     fn run(&mut self) {
-        let idle = match self.shared.setting.idle {
-            Idle::After(time) => Some(time),
-            Idle::Never => None,
-        };
-        let mut pace = Pace::new(idle);
+        let mut pace = Pace::new(self.shared.setting.idle);
         let load = clock::to_ticks(LOAD);
         // Ticks with frames to move: in all, and when the present load measurement began.
         let (mut work, mut work_before, mut load_from) = (0, 0, clock::ticks());

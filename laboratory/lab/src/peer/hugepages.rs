@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::Lock;
+use dray_socket::Lock;
 
 use crate::LabError;
 use crate::process::PARENT;

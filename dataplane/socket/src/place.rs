@@ -233,7 +233,7 @@ fn without_reader(error: io::Error) -> io::Error {
 }
 
 /// Returns a path that leads to an open file, even if the file's name changes.
-pub(crate) fn path_of(file: impl AsFd) -> PathBuf {
+pub fn path_of(file: impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()))
 }
 

@@ -1,10 +1,10 @@
-//! When an idle worker goes to sleep.
+//! Idle time after which a data thread sleeps.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Time that a worker polls without any work before it sleeps until an event descriptor wakes it.
+/// Time that a data thread polls without any work before it sleeps until an event descriptor wakes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Sleeps after this time without work.

@@ -4,9 +4,9 @@ use std::io;
 
 use rustix::fs::{Gid, Mode, OFlags, chownat, fchmod, fstat, openat};
 
+use crate::FOLDER;
 use crate::access::{Account, accounts};
 use crate::place::{find_own_directory, own_directory};
-use crate::socket::FOLDER;
 
 /// A user, with the groups of its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use rustix::net::{
 };
 use rustix::process::umask;
 
+use crate::FOLDER;
 use crate::access::{Access, Rights};
 use crate::name::SocketName;
 use crate::own::{self, Identity, Own};
 use crate::place::{Place, path_of};
-use crate::socket::FOLDER;
 
 const BACKLOG: i32 = 128;
 
@@ -67,7 +67,7 @@ impl BoundSocket {
                     true => Place::shared_making(path),
                     false => Place::shared(path),
                 };
-                Self::bind_at(&place.map_err(|error| missing(path, error))?, kind, access)
+                Self::bind_at(&place.map_err(|error| missing_folder(path, error))?, kind, access)
             }
             SocketName::Abstract(text) => {
                 let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
@@ -205,7 +205,7 @@ impl Rights {
 }
 
 /// Returns the directory that a socket is in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -219,7 +219,7 @@ pub fn may_make_folder(path: &Path) -> bool {
 }
 
 /// Returns the error for a socket whose directory was not found.
-pub(crate) fn missing(path: &Path, error: io::Error) -> io::Error {
+pub fn missing_folder(path: &Path, error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::NotFound => {
             let what = format!("no such directory: {}", folder_of(path).display());

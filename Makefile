@@ -11,6 +11,7 @@ NS3 := $(CURDIR)/target/ns3
 PREFIX := /usr/local
 LIBDIR := $(PREFIX)/lib
 DESTDIR :=
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Containers need root; sudo is used only if the user is not root.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
@@ -64,7 +65,7 @@ install-lib: ## Install the built libdray, its header, pkg-config file and man p
 	install -D -m 644 dataplane/capi/include/dray.h $(DESTDIR)$(PREFIX)/include/dray.h
 	install -D -m 644 dataplane/capi/libdray.3 $(DESTDIR)$(PREFIX)/share/man/man3/libdray.3
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' dataplane/capi/dray.pc.in \
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' dataplane/capi/dray.pc.in \
 		>$(DESTDIR)$(LIBDIR)/pkgconfig/dray.pc
 
 image: ## Write an OCI image with the program to target/package/dray-image.tar
@@ -94,6 +95,7 @@ check: ## Checks to run before every commit: format, lints, fast tests
 	cargo fmt --manifest-path k8s/Cargo.toml --check
 	scripts/import-cycles.py
 	scripts/plain-comments.sh
+	scripts/dependencies.sh
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --lib --locked --quiet

@@ -28,7 +28,7 @@ case $purpose in
 esac
 
 if ! command -v cargo >/dev/null; then
-    echo "cargo not found: install Rust 1.88 or later from https://rustup.rs" >&2
+    echo "cargo not found: install Rust 1.95 or later from https://rustup.rs" >&2
     exit 1
 fi
 

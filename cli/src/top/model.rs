@@ -242,7 +242,7 @@ pub(crate) mod tests {
         Reading {
             at: start + Duration::from_secs(seconds),
             program: "switch",
-            version: "0.1.0".to_owned(),
+            version: "0.2.0".to_owned(),
             uptime_s: Some(100.0 + seconds as f64),
             about: "mode learning, flow drop, 3 stations".to_owned(),
             workers: vec![Worker {

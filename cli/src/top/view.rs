@@ -318,7 +318,7 @@ mod tests {
     fn eighty_columns_show_rates_rings_and_drops() {
         let lines = lines(&screen(), 80, 24);
         let expected = [
-            "dray switch 0.1.0, up 1m 43s; mode learning, flow drop, 3 stations",
+            "dray switch 0.2.0, up 1m 43s; mode learning, flow drop, 3 stations",
             "",
             " cpu   busy cycles/frame frames/batch frames/s                          receives",
         ];

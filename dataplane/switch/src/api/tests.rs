@@ -109,7 +109,7 @@ impl Engine for Fake {
     fn status(&self) -> Status {
         let state = self.0.lock().unwrap();
         Status {
-            version: "0.1.0".to_owned(),
+            version: "0.2.0".to_owned(),
             uptime_s: 1.5,
             reset_s: None,
             mode: state.mode,

@@ -26,47 +26,47 @@ impl LogArguments {
     }
 }
 
-/// A port as the log sees it.
+/// State of a port, as far as the log needs it.
 #[derive(Default)]
 pub(crate) struct LoggedPort {
     pub(crate) name: String,
     pub(crate) uri: String,
     pub(crate) is_running: bool,
-    /// Why it failed, if no frame has passed since.
+    /// Reason of its failure, if no frame has passed since.
     pub(crate) failure: Option<String>,
-    /// Why no peer could be reached.
+    /// Reason that no peer could be reached.
     pub(crate) unreachable: Option<String>,
-    /// Number of peers that were disconnected, and why the last one was.
+    /// Number of disconnected peers, and the reason of the last disconnection.
     pub(crate) disconnects: u64,
     pub(crate) last_disconnect: Option<String>,
 }
 
-/// Logs what has happened at ports, by comparing them with what they were a second ago: a line for
-/// each port and kind of event at most, however often its peer comes and goes.
+/// Logs events of ports by comparing their states with those a second ago: at most one line for each
+/// port and kind of event, however often its peer connects and disconnects.
 #[derive(Default)]
 pub(crate) struct PortLog {
-    looked: Option<Instant>,
+    checked: Option<Instant>,
     known: BTreeMap<String, LoggedPort>,
 }
 
 impl PortLog {
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Creates the log of ports that another process had before, with what it has logged: their
-    /// numbers of disconnects.
+    /// Creates the log of ports that another process had before; it has logged these numbers of
+    /// disconnects by port.
     pub(crate) fn after(disconnects: impl Iterator<Item = (String, u64)>) -> Self {
         let known = disconnects.map(|(name, disconnects)| {
             (name.clone(), LoggedPort { name, disconnects, ..LoggedPort::default() })
         });
-        Self { looked: None, known: known.collect() }
+        Self { checked: None, known: known.collect() }
     }
 
-    /// Looks at the ports, once in a second.
-    pub(crate) fn look(&mut self, ports: impl FnOnce() -> Vec<LoggedPort>) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < Self::INTERVAL) {
+    /// Logs what has changed at the ports; calls `ports` at most once a second.
+    pub(crate) fn update(&mut self, ports: impl FnOnce() -> Vec<LoggedPort>) {
+        if self.checked.is_some_and(|checked| checked.elapsed() < Self::INTERVAL) {
             return;
         }
-        let is_first = self.looked.replace(Instant::now()).is_none();
+        let is_first = self.checked.replace(Instant::now()).is_none();
         self.compare(ports(), is_first);
         dray_daemon::log::report_suppressed();
     }
@@ -112,7 +112,7 @@ impl LoggedPort {
     }
 }
 
-/// Returns the sum of the numbers of disconnects by reason.
+/// Returns the number of disconnects for all reasons.
 pub(crate) fn total(disconnects: &BTreeMap<String, u64>) -> u64 {
     disconnects.values().sum()
 }

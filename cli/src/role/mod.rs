@@ -373,9 +373,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
             ));
         }
         Ok(at) if arguments.count.is_some() => {
-            let why =
-                anyhow::anyhow!("--port {at}: byte streams have no frames: leave out --count");
-            return Err(Failure::usage(why));
+            return Err(usage!("--port {at}: byte streams have no frames: leave out --count"));
         }
         Ok(at) => {
             let job = StreamReceiveJob { at, check, interval: arguments.common.samples() };

@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use dray_cni::{Opened, Store};
-use dray_daemon::{
-    ControlAddress, ControlSocket, FAREWELL, Limits, MetricsAddress, Store as FdStore, Supervisor,
-};
-use dray_datapath::{Cancel, Idle, Placement, placement};
+use dray_daemon::{ControlSocket, FAREWELL, Limits, MetricsAddress, Store as FdStore, Supervisor};
+use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
 use dray_switch::apply::{Configuration, Kind};
@@ -29,10 +27,11 @@ use tracing::{error, info, warn};
 
 use super::{keys, show};
 use crate::common::{Failure, cancel_on_end, cancel_on_signals, print};
-use crate::log::{self, LogArguments, LoggedPort, PortLog};
+use crate::log::{self, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::{Confined, Confinement};
+use crate::sandbox::Confined;
+use crate::service::ServiceArguments;
 
 /// Options of a switch, which override those of the file.
 #[derive(clap::Args)]
@@ -49,26 +48,8 @@ pub(super) struct DaemonArguments {
     /// CPUs, one worker on each; without it, one worker.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Time without frames after which a worker sleeps, such as 50us (the default), or `never`.
-    #[arg(long, value_name = "TIME")]
-    idle: Option<Idle>,
-    /// Control socket [default: /run/dray/switch.sock; in a lab, the container's own]; may end in
-    /// `?mode=0660&group=NAME`.
-    #[arg(long, value_name = "PATH")]
-    control: Option<ControlAddress>,
-    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
-    /// whoever reaches it.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<MetricsAddress>,
     #[command(flatten)]
-    confinement: Confinement,
-    /// Take over from the switch that runs at the control socket: peers stay connected, and its ports,
-    /// stations and counters stay. Options that are not given, and without --config all settings, are
-    /// as they are there; ports that it does not have are added.
-    #[arg(long)]
-    take_over: bool,
-    #[command(flatten)]
-    log: LogArguments,
+    service: ServiceArguments,
     #[arg(long, value_name = "NAME=URI", help = keys::help())]
     port: Vec<PortConfig>,
     /// Further ports, as for --port.
@@ -104,10 +85,10 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
 }
 
 pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
-    std::mem::take(&mut arguments.log).start()?;
+    std::mem::take(&mut arguments.service.log).start()?;
     let (file, given) = (arguments.config.clone(), arguments.given());
-    let takes_over = arguments.take_over;
-    let confined = arguments.confinement.clone().begin()?;
+    let takes_over = arguments.service.take_over;
+    let confined = arguments.service.confinement.clone().begin()?;
     let supervisor = Supervisor::from_environment();
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
@@ -117,7 +98,7 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         None => {
             let mut config = SwitchConfig::default();
             if takes_over {
-                let control = arguments.control.as_ref().unwrap_or(&config.control);
+                let control = arguments.service.control.as_ref().unwrap_or(&config.control);
                 let running = Succession::request(&control.path)?;
                 config = SwitchConfig { control: control.clone(), ..running.settings()? };
                 succession = Some(running);
@@ -151,9 +132,9 @@ impl DaemonArguments {
             ("mode", self.mode.is_some()),
             ("flow", self.flow.is_some()),
             ("cpus", self.cpus.is_some()),
-            ("idle", self.idle.is_some()),
-            ("control", self.control.is_some()),
-            ("metrics", self.metrics.is_some()),
+            ("idle", self.service.idle.is_some()),
+            ("control", self.service.control.is_some()),
+            ("metrics", self.service.metrics.is_some()),
         ];
         let keys = keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key);
         let ports = self.port.iter().chain(&self.ports).map(|port| port.name.clone());
@@ -161,7 +142,8 @@ impl DaemonArguments {
     }
 
     fn apply(self, config: &mut SwitchConfig) {
-        let Self { mode, flow, cpus, idle, control, metrics, port, ports, .. } = self;
+        let Self { mode, flow, cpus, port, ports, .. } = self;
+        let ServiceArguments { idle, control, metrics, .. } = self.service;
         config.mode = mode.unwrap_or(config.mode);
         config.flow = flow.unwrap_or(config.flow);
         config.idle = idle.unwrap_or(config.idle);
@@ -248,7 +230,7 @@ fn run_daemon(
             }
             reload(&file.path, &present, &engine);
         }
-        log.look(|| engine.ports().into_iter().map(logged).collect());
+        log.update(|| engine.ports().into_iter().map(logged).collect());
         thread::sleep(Cancel::INTERVAL);
     }
     supervisor.stopping();
@@ -376,7 +358,7 @@ fn take_over(
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })
 }
 
-/// Returns a port as the log sees it.
+/// Converts a port's status for the log.
 fn logged(port: PortStatus) -> LoggedPort {
     let failure = port.last_disconnect.clone().filter(|_| port.state == PortState::Failed);
     LoggedPort {

@@ -20,10 +20,10 @@ use tracing::{error, info, warn};
 use super::ports::{Given, Ports};
 use super::show;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
-use crate::log::{self, LogArguments, LoggedPort, PortLog};
+use crate::log::{self, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::Confinement;
+use crate::service::ServiceArguments;
 
 /// Options of the daemon.
 #[derive(clap::Args)]
@@ -34,39 +34,23 @@ pub(super) struct DaemonArguments {
     /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Time without packets after which a direction sleeps, such as 50us (the default), or `never`.
-    #[arg(long, value_name = "TIME")]
-    idle: Option<Idle>,
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
-    /// Control socket [default: /run/dray/upf.sock; in a lab, the container's own]; may end in
-    /// `?mode=0660&group=NAME`.
-    #[arg(long, value_name = "PATH")]
-    control: Option<ControlAddress>,
-    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
-    /// whoever reaches it.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<MetricsAddress>,
     #[command(flatten)]
-    confinement: Confinement,
-    /// Take over from the user plane function that runs at the control socket: peers stay connected,
-    /// and sessions, usage and counters stay. Options that are not given, and without --config the
-    /// configuration, are as they are there.
-    #[arg(long)]
-    take_over: bool,
-    #[command(flatten)]
-    log: LogArguments,
+    service: ServiceArguments,
     /// Write the counters as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
-    std::mem::take(&mut arguments.log).start()?;
-    let DaemonArguments { duration, take_over, json, .. } = arguments;
-    let confined = arguments.confinement.clone().begin()?;
-    let control = arguments.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
+    std::mem::take(&mut arguments.service.log).start()?;
+    let DaemonArguments { duration, json, .. } = arguments;
+    let take_over = arguments.service.take_over;
+    let confined = arguments.service.confinement.clone().begin()?;
+    let control =
+        arguments.service.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
     let mut past = take_over.then(|| Succession::request(&control.path)).transpose()?;
     let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
     let before = before.transpose()?;
@@ -87,9 +71,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     if let Some(uri) =
         [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
     {
-        let what =
-            anyhow::anyhow!("{uri}: this path is that of the control socket; give another one");
-        return Err(Failure::usage(what));
+        return Err(usage!("{uri}: this path is that of the control socket; give another one"));
     }
     let config = match &past {
         Some(past) if !has_config => past.config().clone(),
@@ -155,7 +137,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
         if let Err(why) = supervisor.tend(|| running.upf().check_alive()) {
             error!("{why}");
         }
-        log.look(|| logged(ports, running.upf()));
+        log.update(|| logged(ports, running.upf()));
         thread::sleep(Cancel::INTERVAL);
     }
     supervisor.stopping();
@@ -198,10 +180,10 @@ impl DaemonArguments {
         };
         Ok(Options {
             config: ports.config.clone(),
-            metrics: self.metrics.or(before.and_then(|before| before.metrics)),
+            metrics: self.service.metrics.or(before.and_then(|before| before.metrics)),
             workers,
             cpus,
-            idle: self.idle.or(before.map(|before| before.idle)).unwrap_or_default(),
+            idle: self.service.idle.or(before.map(|before| before.idle)).unwrap_or_default(),
         })
     }
 }
@@ -279,7 +261,7 @@ fn left(store: &Store) -> Option<Succession> {
     }
 }
 
-/// Returns N3 and N6 as the log sees them.
+/// Converts the states of N3 and N6 for the log.
 fn logged(ports: &Ports, upf: &Upf) -> Vec<LoggedPort> {
     let named = [("n3", &ports.n3), ("n6", &ports.n6)].into_iter().zip(upf.links());
     let logged = |((name, uri), link): ((&str, &PortUri), LinkStatus)| LoggedPort {

@@ -3,6 +3,7 @@
 use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, flow};
 
+use crate::forwarder::{pass, transmit};
 use crate::intake::{Intake, Progress};
 use crate::links::{Links, OpenPort};
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
@@ -48,10 +49,7 @@ impl Echo {
         let (port, out) = (&self.job.port, &mut self.out[0]);
         let (samples, arrivals) =
             self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-                let mut failure = None;
-                let lent = intake.receive(0, &mut |frames| {
-                    report.received += frames.len() as u64;
-                    report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+                let worked = pass(intake, 0, port, &mut report, |frames| {
                     let mut batch = Batch::new();
                     let mut replies = replies.iter_mut();
                     for frame in frames {
@@ -65,19 +63,8 @@ impl Echo {
                         flow::swap_addresses(reply);
                         batch.push(Frame::from(reply.as_slice()));
                     }
-                    match out.transmit(&batch) {
-                        Ok(taken) => {
-                            let lost = out.lost().of_call().len();
-                            report.transmitted += (taken - lost) as u64;
-                        }
-                        Err(error) => failure = Some(error),
-                    }
-                    frames.len()
+                    transmit(&mut **out, &batch)
                 })?;
-                if let Some(error) = failure {
-                    return Err(RoleError::port(port)(error));
-                }
-                let worked = lent > 0;
                 Ok(Progress { frames: report.received, bytes: report.bytes, worked })
             })?;
         report.refused = report.received - report.transmitted;

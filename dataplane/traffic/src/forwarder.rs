@@ -1,6 +1,8 @@
 //! The forwarder: moves frames from one port to another, one way or both, unchanged.
 
-use dray_port::{Batch, PortUri, Transmit};
+use std::io;
+
+use dray_port::{Batch, Frame, PortUri, Transmit};
 
 use crate::intake::{Intake, Progress};
 use crate::links::{Links, OpenPort};
@@ -89,13 +91,27 @@ fn forward(
     tx: &mut dyn Transmit,
     report: &mut ForwardReport,
 ) -> Result<bool, RoleError> {
+    pass(intake, index, to, report, |frames| {
+        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
+        transmit(tx, &batch)
+    })
+}
+
+/// Lends the frames in one of the intake's queues to `send`, which returns how many it transmitted to the
+/// port `to`, and counts them; returns true if there were any.
+pub(crate) fn pass(
+    intake: &mut Intake,
+    index: usize,
+    to: &PortUri,
+    report: &mut ForwardReport,
+    mut send: impl FnMut(&[Frame<'_>]) -> io::Result<u64>,
+) -> Result<bool, RoleError> {
     let mut failure = None;
     let lent = intake.receive(index, &mut |frames| {
         report.received += frames.len() as u64;
         report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
-        match tx.transmit(&batch) {
-            Ok(taken) => report.transmitted += (taken - tx.lost().of_call().len()) as u64,
+        match send(frames) {
+            Ok(transmitted) => report.transmitted += transmitted,
             Err(error) => failure = Some(error),
         }
         frames.len()
@@ -104,4 +120,10 @@ fn forward(
         Some(error) => Err(RoleError::port(to)(error)),
         None => Ok(lent > 0),
     }
+}
+
+/// Transmits a batch; returns the number of frames that the port took and has not lost.
+pub(crate) fn transmit(tx: &mut dyn Transmit, batch: &[Frame<'_>]) -> io::Result<u64> {
+    let taken = tx.transmit(batch)?;
+    Ok((taken - tx.lost().of_call().len()) as u64)
 }

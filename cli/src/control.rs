@@ -70,7 +70,7 @@ impl Ask {
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// Also fail while a port is not open, or has failed.
+    /// Fails while a port is not open or has failed, too.
     #[arg(long)]
     pub(crate) ready: bool,
 }

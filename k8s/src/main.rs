@@ -17,7 +17,7 @@ use tracing::{error, warn};
 
 /// Time after which the published devices are looked at again; a kubelet that starts removes them.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The same after an error.
+/// Interval after an error.
 const SOON: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]

@@ -27,7 +27,7 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin.rs"));
 }
 
-/// The same services by their earlier name.
+/// Services of API version v1beta1.
 pub mod v1beta1 {
     #![allow(
         missing_docs,

@@ -38,7 +38,7 @@ pub(crate) fn has_engines() -> Result<(), String> {
 
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
-    /// Its first process. When that ends, so do all others.
+    /// First process of the machine. When it ends, so do all others.
     first: Option<Started>,
     pid: Pid,
     switch: RefCell<Option<Inside>>,

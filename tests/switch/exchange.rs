@@ -55,7 +55,7 @@ pub(crate) fn exchange(
     })
 }
 
-/// Likewise; all frames must arrive. Returns their number.
+/// Exchanges frames, all of which must arrive. Returns their number.
 pub(crate) fn exchange_all(ports: (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64)) -> u64 {
     let passed = exchange(ports, disturb);
     assert_eq!(passed.lost, 0, "{passed:?}");

@@ -24,7 +24,7 @@ pub(crate) struct Hosts {
     /// One for both, or one for each, which are joined.
     switches: Vec<Switch>,
     pub(crate) names: [NetworkNamespace; 2],
-    /// The other ends of veth pairs, `v1` and `v2`, where `raw:` ports are.
+    /// Ends of the veth pairs `v1` and `v2` at which the `raw:` ports are.
     veths: Veths,
 }
 
@@ -161,7 +161,7 @@ fn readers_of_packet_sockets_get_finished_frames() {
     }
 }
 
-/// The same for a program in C over libdray.
+/// A program in C over libdray gets finished checksums and segments, too.
 #[test]
 fn libdray_program_gets_finished_frames_of_packet_sockets() {
     let _alone = alone();
@@ -186,7 +186,8 @@ fn libdray_program_gets_finished_frames_of_packet_sockets() {
     exchange(forward, "libdray");
 }
 
-/// The same for a simulation of ns-3, in which a bridge joins two of our devices.
+/// A simulation of ns-3, in which a bridge joins two of our devices, gets finished checksums and
+/// segments, too.
 #[test]
 fn simulation_gets_finished_frames_of_packet_sockets() {
     let _alone = alone();

@@ -229,7 +229,7 @@ fn choices_of(choices: &Choices, experiment: &Experiment) -> Option<Choices> {
     Some(choices)
 }
 
-/// Says which experiments are missing from a report.
+/// Returns a note that names the experiments missing from a report.
 fn left_out(planned: &[Planned]) -> Option<String> {
     let is_planned = |name: &str| planned.iter().any(|it| it.experiment.name == name);
     let names = experiments::of_papers().map(|experiment| experiment.name);

@@ -9,7 +9,7 @@ use dray_traffic::{Job, Watch};
 /// Time without a peer, or without a frame, after which a role says so.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Tells what a role waits for, once for each reason.
+/// Prints what a role waits for, once for each reason.
 pub(super) struct Waiting {
     watch: Watch,
     /// Frames that the role should receive, and where.

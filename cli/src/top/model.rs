@@ -14,7 +14,7 @@ pub(crate) struct Reading {
     pub(crate) version: String,
     /// `None` if it is not known.
     pub(crate) uptime_s: Option<f64>,
-    /// Its settings and sizes, in words.
+    /// Settings and sizes, in words.
     pub(crate) about: String,
     pub(crate) workers: Vec<Worker>,
     pub(crate) ports: Vec<Port>,
@@ -56,7 +56,7 @@ pub(crate) struct About {
     pub(crate) uri: String,
     /// State of its connection to its peer.
     pub(crate) state: String,
-    /// Its configuration and what was negotiated, in words.
+    /// Configuration and what was negotiated, in words.
     pub(crate) settings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receive_ring: Option<Fill>,
@@ -98,7 +98,7 @@ pub(crate) struct WorkerRates {
     pub(crate) frames_per_s: f64,
     /// `None` without frames.
     pub(crate) frames_per_batch: Option<f64>,
-    /// Cycles of the time-stamp counter, in the time with frames to move.
+    /// Cycles of the time-stamp counter per frame; idle time does not count.
     pub(crate) cycles_per_frame: Option<f64>,
 }
 

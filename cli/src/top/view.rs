@@ -250,7 +250,7 @@ fn detail<'t>(screen: &Screen, port: &PortRates, style: &Look, area: Rect) -> Pa
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(block)
 }
 
-/// Says how long ago a time, in seconds of the Unix epoch, was.
+/// Describes how long ago a time, in seconds of the Unix epoch, was.
 fn ago(at: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     format!("{} ago", humantime::format_duration(Duration::from_secs(now.saturating_sub(at))))

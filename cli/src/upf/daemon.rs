@@ -233,7 +233,7 @@ fn say_last(upf: &Upf) {
     }
 }
 
-/// Says that the user plane function has ended, and what it has counted.
+/// Prints that the user plane function has ended, and its counters.
 fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
     if dray_daemon::log::is_journal() {
         info!("user plane function ended");

@@ -82,7 +82,7 @@ pub(crate) const OWN: [&str; 13] = [
     "vlan",
 ];
 
-/// Those of the plugin's keys that parameters of a claim may have.
+/// Keys of the plugin that parameters of a claim may have.
 const CLAIM: [&str; 11] = [
     "group",
     "kind",

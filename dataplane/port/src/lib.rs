@@ -226,7 +226,7 @@ pub trait Transmit: Send {
         self.lost().total()
     }
 
-    /// Returns how full the ring is that the peer empties, if the port has one and a peer.
+    /// Returns the fill of the ring that the peer empties; `None` without such a ring or a peer.
     fn fill(&self) -> Option<Fill> {
         None
     }

@@ -218,7 +218,7 @@ impl Said {
         Ok(Self { words: self.words.clone(), descriptors: descriptors.collect::<io::Result<_>>()? })
     }
 
-    /// Says it at `socket`, whose other end reads it before the next message.
+    /// Sends the message on `socket`, ahead of the peer's next one.
     pub(crate) fn send(&self, socket: impl AsFd) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -251,7 +251,7 @@ impl Frozen<'_> {
 
 /// A port that is about to be handed over.
 pub enum Held<'p> {
-    /// Its control thread stands still.
+    /// The port's control thread is paused.
     Peer(Frozen<'p>),
     /// It has no peer.
     Devices(Live),

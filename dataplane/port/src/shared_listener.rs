@@ -46,7 +46,7 @@ pub(crate) struct Protocol {
     /// Returns the id of the port that a client wants, from its first message, which is there and
     /// stays there; `None` if the message is invalid.
     pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
-    /// Tells a client why it is disconnected.
+    /// Sends a client the reason for its disconnection.
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
 }
 

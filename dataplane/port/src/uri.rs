@@ -558,7 +558,7 @@ mod tests {
         }
     }
 
-    /// The other port of a forwarder can deliver frames that no UDP socket can carry.
+    /// A forwarder's input port can deliver frames that no UDP socket can carry.
     #[test]
     fn udp_port_refuses_other_frames() {
         use crate::Frame;

@@ -42,9 +42,9 @@ pub fn borrows_files() -> bool {
 pub struct BoundSocket {
     /// The socket.
     pub socket: OwnedFd,
-    /// Its file, unless it is abstract or another program has created it.
+    /// File of the socket, unless the socket is abstract or another program has created the file.
     pub file: Option<SocketFile>,
-    /// Its abstract name, if this process has bound it.
+    /// Abstract name of the socket, if this process has bound it.
     pub name: Option<Own>,
 }
 

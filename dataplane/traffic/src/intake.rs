@@ -25,7 +25,7 @@ pub(crate) struct Intake {
 pub(crate) struct Progress {
     /// Frames counted so far.
     pub(crate) frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub(crate) bytes: u64,
     /// True if this round found a frame of any kind.
     pub(crate) worked: bool,

@@ -301,7 +301,7 @@ pub struct ReceiveReport {
     /// Rate of the intact frames.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// The same counters for each stream that was seen; empty without checks.
+    /// Counters of each stream that was seen; empty without checks.
     pub streams: Vec<StreamReport>,
     /// Latency from due time to reception, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -26,7 +26,7 @@ pub(crate) struct OpenLane {
     pub(crate) tx: Box<dyn Transmit>,
     /// First bytes of each frame, up to the end of the test header.
     heads: Heads,
-    /// The other bytes, equal in all frames: one copy of them stays in the cache.
+    /// Bytes behind the head, equal in all frames: one copy of them stays in the cache.
     tail: Vec<u8>,
     first_stream: u16,
     flows: u64,

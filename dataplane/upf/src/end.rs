@@ -9,10 +9,10 @@ use dray_port::{Held, Link, Live, Port};
 
 /// A port whose halves belong to data threads.
 pub(crate) struct PortEnd {
-    /// Its link to its peer, if it has one.
+    /// Link to the peer, if the port has one.
     pub(crate) link: Option<Arc<dyn Link>>,
-    /// Its devices or sockets otherwise, if another process can continue with them, and the longest
-    /// frame that it transmits.
+    /// Devices or sockets of a port without a link, if another process can continue with them, and
+    /// the longest frame that it transmits.
     devices: Vec<OwnedFd>,
     frame_max: usize,
 }

@@ -165,7 +165,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Those of a rule without limits.
+    /// Terms of a rule without limits.
     pub(crate) const NONE: Self = Self { step: [NEVER; 3], quota: [NEVER; 3], end: [NEVER; 3] };
 }
 

@@ -35,7 +35,7 @@ impl Kubelet {
         Self { channel }
     }
 
-    /// Tells the driver that it is refused.
+    /// Sends the driver a refusal.
     pub(crate) async fn refuse(registry: &Path) {
         let socket = registry.join("dray.dev-reg.sock");
         let mut client = RegistrationClient::new(connect(&socket).await);

@@ -57,7 +57,7 @@ impl Hop {
         &self.link.ends[self.side]
     }
 
-    /// The other end.
+    /// Returns the opposite end.
     pub fn there(&self) -> &End {
         &self.link.ends[1 - self.side]
     }

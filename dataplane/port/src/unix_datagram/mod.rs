@@ -112,7 +112,8 @@ impl fmt::Display for UnixUri {
     }
 }
 
-/// The other socket, and the file or name of our own, which is removed when the port closes.
+/// Socket of the peer, and the file or name of our own socket, which is removed when the port
+/// closes.
 struct Peer {
     socket: Arc<OwnedFd>,
     _bound: (Option<SocketFile>, Option<Own>),

@@ -65,7 +65,7 @@ const _: () = assert!(BATCH_MAX <= 256, "an index of 8 bits");
 /// Contents of a message.
 struct Loaded {
     flow: usize,
-    /// Its frames in the sorted batch.
+    /// Range of the host's frames in the sorted batch.
     frames: Range<usize>,
 }
 

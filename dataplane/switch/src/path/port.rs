@@ -28,7 +28,7 @@ const STORM_LEAST: u64 = 32;
 /// locked for the duration of a batch.
 pub(super) struct OpenPort {
     pub(super) index: u16,
-    /// Its number in captures.
+    /// Number of the port in captures.
     pub(super) number: u16,
     pub(super) config: PortConfig,
     pub(super) vlans: Vlans,

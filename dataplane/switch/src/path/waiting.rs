@@ -10,7 +10,7 @@ use super::pool::Share;
 
 /// Copies of frames, in order, each with the tick from which it may go.
 pub(super) struct Waiting {
-    /// None of them is empty.
+    /// Blocks of frames; no block is empty.
     blocks: VecDeque<Block>,
     share: Arc<Share>,
 }

@@ -82,7 +82,7 @@ pub struct WorkerStatus {
 pub struct PortStatus {
     /// Name of the port: `n3` or `n6`.
     pub name: String,
-    /// Its link to its peer; the keys are at the top level of the object.
+    /// Link to the peer; its keys are at the top level of the object.
     #[serde(flatten)]
     pub link: LinkStatus,
 }

@@ -454,7 +454,7 @@ impl Downlink {
             && rule.is_some_and(|rule| rule.action == Action::Buffer)
     }
 
-    /// Tells a sender what became of its packet.
+    /// Reports the fate of a packet to its sender.
     #[cold]
     fn tell(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
         lane.tell(problem, || reading::copy_of(frame));

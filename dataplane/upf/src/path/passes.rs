@@ -92,9 +92,9 @@ pub(crate) trait Passes {
     /// Counts a packet that is not forwarded, and tells its sender if a router has to.
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
 
-    /// Tells the sender of a packet that it was dropped: its next hop was asked for its Ethernet address,
-    /// and has not replied. `frame` is what was to be transmitted, with the address of the station that
-    /// the packet came from as its destination.
+    /// Notifies the sender of a packet that was dropped because its next hop has not replied.
+    /// `frame` is what was to be transmitted, with the address of the station that the packet came
+    /// from as its destination.
     fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]);
 
     /// Processes what a chunk has completed.
@@ -125,7 +125,7 @@ pub(crate) trait Passes {
         any
     }
 
-    /// Has a packet wait for the Ethernet address of its next hop.
+    /// Keeps a packet until the Ethernet address of its next hop is known.
     #[cold]
     fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
         let lost = lane.wait(frame, leaving, hop);

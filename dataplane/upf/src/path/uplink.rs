@@ -219,7 +219,7 @@ impl Passes for Uplink {
         }
     }
 
-    /// Tells a gNB that its tunnel does not exist.
+    /// Sends a gNB an error indication: its tunnel does not exist.
     #[cold]
     fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item) {
         lane.dropped(DropReason::UnknownTeid, frame);

@@ -48,7 +48,7 @@ pub(crate) struct OwnSwitch {
     pub(crate) wiring: Wiring,
     /// True if the worker sleeps while it is idle, and leaves the CPU to others.
     pub(crate) sleeps: bool,
-    /// Its first ports, in order.
+    /// First ports of the switch, in order.
     pub(crate) ports: Vec<OwnPort>,
 }
 

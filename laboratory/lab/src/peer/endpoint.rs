@@ -53,7 +53,7 @@ pub struct EndpointSettings {
     pub cpu: usize,
     /// Kind of memory it uses.
     pub memory: Memory,
-    /// Its ports.
+    /// Ports of the program.
     pub ports: Vec<EndpointPort>,
 }
 

@@ -27,8 +27,8 @@ impl Lane {
         !self.unresolved.is_empty()
     }
 
-    /// Has a packet wait for a next hop. Returns another one that was dropped for it if its sender has to
-    /// be told.
+    /// Keeps a packet until its next hop is known. Returns another one that was dropped for it, if
+    /// its sender must be notified.
     #[cold]
     pub(crate) fn wait(
         &mut self,

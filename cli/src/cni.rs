@@ -64,7 +64,7 @@ struct List {
 
 /// Name of the program as a plugin of a container runtime.
 const PLUGIN: &str = "dray-cni";
-/// Name of the program as a plugin of netavark.
+/// Name of the program as a netavark plugin.
 pub(crate) const NETAVARK: &str = "dray-netavark";
 
 /// Returns the command line, with `dray-cni` as `dray cni`, and so on; `None` if a container runtime

@@ -70,7 +70,7 @@ impl Ask {
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// Fails while a port is not open or has failed, too.
+    /// Fail also while a port is not open, or has failed.
     #[arg(long)]
     pub(crate) ready: bool,
 }

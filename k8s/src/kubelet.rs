@@ -28,7 +28,7 @@ use crate::proto::{
 /// Services by which claims are prepared, as the kubelet calls them, the newest first.
 const VERSIONS: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPlugin"];
 
-/// Serves the kubelet until it refuses the driver. `registered` is told of each registration.
+/// Serves the kubelet until it refuses the driver. `registered` is notified of each registration.
 pub async fn serve(driver: Driver, registered: Arc<Notify>) -> anyhow::Result<()> {
     let settings = driver.settings();
     let (plugin, _file) = listen(&settings.plugin_socket())?;

@@ -22,7 +22,7 @@ fn has_validator() -> bool {
     exists
 }
 
-/// Validates files against the schemas of Kubernetes 1.34. Returns the networks' configurations, or the
+/// Validates files against the Kubernetes 1.34 schemas. Returns the networks' configurations, or the
 /// first error.
 fn validate(files: &[String]) -> Result<Vec<Value>, String> {
     let output = Command::new(PYTHON).args([SCRIPT, "1.34"]).args(files).output().unwrap();

@@ -416,8 +416,8 @@ fn reset(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
 }
 
 impl Node {
-    /// Scrapes metrics from the address `source`, and tells how long it took. Waits between connection
-    /// and request if the scraper `is_slow`.
+    /// Scrapes metrics from the address `source`, and returns the time it took. Waits between
+    /// connection and request if the scraper `is_slow`.
     fn scrape(&self, source: &str, address: &str, is_slow: bool) -> Option<Duration> {
         let [source, address]: [SocketAddr; 2] =
             [&format!("{source}:0"), address].map(|address| address.parse().unwrap());

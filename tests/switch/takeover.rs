@@ -236,7 +236,7 @@ impl Remotes {
         Self { number, two: open(2), three: open(3) }
     }
 
-    /// Returns the port of the switch, which knows so many of the hosts beforehand.
+    /// Returns the port of the switch, which knows the first `known` hosts beforehand.
     pub(crate) fn port(&self, known: usize) -> String {
         let number = self.number;
         let remote = |host: usize| format!("127.0.0.{host}:{number}");

@@ -119,7 +119,7 @@ impl Node {
     }
 }
 
-/// Waits until so many frames from other hosts are counted, and no more.
+/// Waits until exactly `expected` frames from other hosts are counted.
 #[track_caller]
 fn settle(switch: &Switch, expected: u64) {
     let received = || counters(switch, "v").rx_frames;

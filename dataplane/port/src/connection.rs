@@ -341,7 +341,7 @@ impl Connection {
 
     /// Has `tell` called after each such change.
     pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        // Whoever asked first is told.
+        // The first caller is notified.
         let _ = self.control.tell.set(tell);
     }
 

@@ -53,7 +53,7 @@ impl Handed {
             return Err(wrong());
         }
         if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
-            // Another program that has the socket may accept the peer that this one was told of.
+            // Another program that has the socket may accept the peer first.
             set_nonblocking(&descriptor, true)?;
             return Ok(Self::Listener(descriptor.into()));
         }

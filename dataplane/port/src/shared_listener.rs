@@ -50,7 +50,7 @@ pub(crate) struct Protocol {
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
 }
 
-/// Limits that a client is told before it says which port it wants, so they hold for all ports.
+/// Limits that are announced to a client before it names its port, so they hold for all ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) queues: u16,

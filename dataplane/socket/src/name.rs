@@ -10,7 +10,7 @@ use rustix::net::SocketAddrUnix;
 pub enum SocketName {
     /// A socket with a file, whose permissions say who can connect.
     File(PathBuf),
-    /// A socket of Linux's abstract namespace (unix(7)): it has no file, and every process in the
+    /// A socket of the abstract namespace (unix(7)): it has no file, and every process in the
     /// same network namespace can connect. The address is a zero byte and the name, without padding,
     /// as DPDK, VPP and `socat` compute it.
     Abstract(String),

@@ -276,9 +276,10 @@ impl Interface {
         source.inspect(|source| self.neighbours.heard_of(*source)).is_some()
     }
 
-    /// Announces the interface's own addresses as soon as a peer is connected, and has it asked for all
+    /// Announces the interface's own addresses as soon as a peer is connected, and solicits all
     /// neighbours that have not replied. A learning switch would otherwise flood all frames to an
-    /// address that has only ever received. Returns true if a peer has connected since the last call.
+    /// address that has only ever received. Returns true if a peer has connected since the last
+    /// call.
     pub(crate) fn announce(&self, tap: &Tap, counters: &mut Counters) -> bool {
         let mut transmit_all = || {
             let frames = self.announcements();

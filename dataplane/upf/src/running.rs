@@ -125,8 +125,7 @@ impl RunningUpf {
         &self.upf
     }
 
-    /// Returns why a thread ended before it was told to, if one did: users' packets are no longer
-    /// forwarded.
+    /// Returns the reason if a thread ended early: users' packets are no longer forwarded.
     pub fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }

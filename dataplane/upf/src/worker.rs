@@ -128,7 +128,7 @@ impl Worker {
     /// Receives only packets that have left the kernel already (`true`), or all. Returns true if there are
     /// such packets.
     fn drain(&mut self, on: bool) -> bool {
-        // Every queue is told.
+        // Every queue drains, so `fold` does not stop at the first one.
         self.rx.iter_mut().fold(false, |any, rx| rx.drain(on) | any)
     }
 

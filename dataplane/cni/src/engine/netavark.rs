@@ -1,4 +1,4 @@
-//! Podman: a plugin of netavark (its `plugin-API.md`, version 1.0.0). Each command reads JSON and
+//! Podman: a netavark plugin (`plugin-API.md`, version 1.0.0). Each command reads JSON and
 //! writes JSON.
 
 use std::net::IpAddr;

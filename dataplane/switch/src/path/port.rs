@@ -467,7 +467,7 @@ impl OpenPort {
     /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
     /// there are such frames.
     pub(super) fn drain(&self, on: bool) -> bool {
-        // Every half is told.
+        // Every half drains, so `fold` does not stop at the first one.
         self.rx.iter().fold(false, |any, half| lock(&half.port).drain(on) | any)
     }
 

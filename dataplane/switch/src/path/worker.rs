@@ -129,7 +129,7 @@ impl Moved {
     }
 }
 
-/// Runs a worker on the calling thread until it is told to stop.
+/// Runs a worker on the calling thread until the switch stops it.
 pub(super) fn run(shared: &Shared) {
     Worker::new(shared).run();
 }

@@ -33,7 +33,7 @@ const BURST: usize = 32;
 const DRAIN: Duration = Duration::from_millis(500);
 /// Maximum time to wait until the user plane function has replied, and resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which the user is told what the load waits for.
+/// Time after which the load prints what it waits for.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Time without a question after which the user plane function has received all replies. It repeats
 /// its first question after 50 ms, and the second after 100 ms.

@@ -30,7 +30,7 @@ pub(crate) enum Stop {
     Kept,
     /// It is forwarded in fragments.
     Divide,
-    /// It is dropped, and its sender is told.
+    /// The packet is dropped, and its sender gets an ICMP error.
     Tell(DropReason, Problem),
     /// A copy of it has to be parsed.
     Copy,

@@ -308,7 +308,8 @@ impl Uplink {
             let whole = reading::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            // The frame may have changed since it was checked: only the user itself is told.
+            // The frame may have changed since it was checked: only the user itself gets the ICMP
+            // error.
             user.has(packet.version, packet.src).then_some(())?;
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;

@@ -110,8 +110,8 @@ fn gone_is_well(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Returns the entries of [`PARENT`] that belong to this process's user. Others may write there, too, and what
-/// they name like a lab's is none.
+/// Returns the entries of [`PARENT`] that belong to this process's user. Entries of other users,
+/// who may write there, too, are left out.
 pub(crate) fn own_entries() -> impl Iterator<Item = DirEntry> {
     let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
     let is_own = |entry: &DirEntry| entry.metadata().is_ok_and(|it| it.uid() == geteuid().as_raw());

@@ -14,7 +14,7 @@ pub(crate) struct Absent {
     links: Vec<LinkKind>,
     /// True if DPDK's testpmd is not installed.
     dpdk: bool,
-    /// True if the program of ns-3 is not built.
+    /// True if the ns-3 program is not built.
     ns3: bool,
     /// True if the kernel has no SMC sockets.
     smc: bool,

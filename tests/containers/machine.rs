@@ -229,7 +229,7 @@ impl Drop for Machine {
         let name = self.control_group();
         for hierarchy in hierarchies {
             let group = hierarchy.join(name.trim_start_matches('/'));
-            // Its last processes may not have ended yet.
+            // The machine's last processes may not have ended yet.
             eventually(|| !group.exists() || remove_group(&group).is_ok());
         }
     }

@@ -86,7 +86,7 @@ impl Running {
         ends::plug(&self.folder.path().join(name), keys)
     }
 
-    /// Has another process take over; returns once the one before has ended.
+    /// Starts another process, which takes over; returns once the one before has ended.
     fn take_over(&mut self) {
         let options = self.options.clone();
         self.take_over_by(|command| command.args(options));
@@ -247,7 +247,7 @@ impl Remotes {
         format!("v=vxlan:127.0.0.1:{number}?vni=7&{keys}")
     }
 
-    /// Has the switch learn that station 2 is behind the second host.
+    /// Makes the switch learn that station 2 is behind the second host.
     pub(crate) fn teach(&mut self, a: &mut Port) {
         let there = Frames::between(1, 2);
         ends::reach((&mut self.two.tx, &mut a.rx), &there.clone().swapped());
@@ -538,7 +538,7 @@ fn hostile_peers_do_not_prevent_a_takeover() {
     assert!(eventually(|| liar.is_hung_up()), "the peer that has changed its memory leaves");
     let why = running.port("short").last_disconnect.unwrap_or_default();
     assert!(why.contains("do not fit the file of 524288 bytes"), "{why}");
-    // Its place is free for the next driver.
+    // The socket is free for the next driver.
     let mut next = running.plug("short", "");
     pass_both_ways(&mut next, &mut memif);
 }

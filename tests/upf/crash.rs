@@ -221,7 +221,7 @@ fn connections_and_usage_survive_twenty_kills_under_load() {
         println!("{peers:?}: {numbers:?} sent, counted and received each way");
         for [sent, counted, received] in numbers {
             assert!(received <= counted && counted <= sent, "{report:?}");
-            // Those that a worker was moving, and those that waited for the egress port.
+            // Lost are frames that a worker was moving, and those that waited for the egress port.
             assert!(sent - received <= 20 * 2 * BATCH, "{report:?} {stats:?}");
         }
     }

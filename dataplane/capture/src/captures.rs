@@ -106,7 +106,8 @@ impl Captures {
         }
     }
 
-    /// Has `watch` called before each capture begins, with true, and after it has ended, with false.
+    /// Registers `watch`, which is called with true before each capture begins, and with false
+    /// after it has ended.
     pub fn watched(self, watch: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self { watch: Box::new(watch), ..self }
     }

@@ -90,7 +90,7 @@ impl Tap {
         *takers = others;
         self.on.0.store(!takers.is_empty(), Relaxed);
         drop(takers);
-        // Its memory is unmapped without the lock.
+        // The takers' memory is unmapped without the lock.
         drop::<Vec<Taker>>(gone);
     }
 }

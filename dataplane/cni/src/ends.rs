@@ -306,7 +306,7 @@ pub fn check_kernel() -> io::Result<()> {
     attach(&Netlink::open()?, LOOPBACK, &Bypass::load()?)
 }
 
-/// Has the program see the frames that an interface receives (tc-bpf(8)).
+/// Attaches the program to the frames that an interface receives (tc-bpf(8)).
 fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
     let change = |request, option: &str| {
         netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).map_err(|error| match error.kind() {

@@ -78,7 +78,7 @@ impl Request<'_> {
         }
     }
 
-    /// Has the IPAM plugin do its part of a request; returns its result, if there is a plugin.
+    /// Runs the IPAM plugin for a request; returns its result, if there is a plugin.
     fn ipam(&self, network: &Network, command: &str) -> Result<Option<Value>, CniError> {
         self.start_ipam(network, command)?.map(ipam::Plugin::finish).transpose()
     }
@@ -94,7 +94,7 @@ impl Request<'_> {
         ipam::Plugin::start(name, &instead, self.variables, self.input).map(Some)
     }
 
-    /// Has the IPAM plugin release the addresses of an attachment that is not the request's.
+    /// Releases, by the IPAM plugin, the addresses of an attachment that is not the request's.
     fn ipam_delete(&self, network: &Network, attachment: &Attachment) -> Result<(), CniError> {
         let Some(name) = &network.ipam else { return Ok(()) };
         let instead = [

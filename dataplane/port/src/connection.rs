@@ -333,19 +333,19 @@ impl Connection {
         Ok(Some(Frozen { live, _gate: gate }))
     }
 
-    /// Has changes of what [`freeze`](Self::freeze) describes counted from now on.
+    /// Counts changes of what [`freeze`](Self::freeze) describes from now on.
     pub(crate) fn keep_marks(&self, marks: Arc<Marks>) {
         // A connection has one port.
         let _ = self.control.marks.set(marks);
     }
 
-    /// Has `tell` called after each such change.
+    /// Registers `tell`, which is called after each such change.
     pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        // The first caller is notified.
+        // A connection has one port.
         let _ = self.control.tell.set(tell);
     }
 
-    /// Has `forget` called when a peer has left, before the next one is accepted.
+    /// Registers `forget`, which is called when a peer has left, before the next one is accepted.
     pub(crate) fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
         let _ = self.control.forget.set(forget);

@@ -322,10 +322,11 @@ impl From<String> for Unsaid {
 }
 
 impl Resumed {
-    /// Has everything said by `say`: at once what leads to where the peer stood, and when the other
-    /// process has let go what starts the queues, after `stand` was told where they stand. Returns
-    /// false if that never happens. A peer that is not taken again keeps no other port from being
-    /// handed over: the port is ready, and the error comes once the other process has let go.
+    /// Repeats the peer's messages by `say`: at once those that lead to the peer's state, and when
+    /// the other process has let go those that start the queues, after `stand` was given their
+    /// positions. Returns false if that never happens. A peer that is not taken again keeps no
+    /// other port from being handed over: the port is ready, and the error comes once the other
+    /// process has let go.
     pub(crate) fn restate(
         self,
         stand: impl FnOnce(&PastMarks),

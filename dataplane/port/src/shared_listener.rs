@@ -303,7 +303,7 @@ impl Drop for Listener {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.signal();
         let Some(thread) = self.thread.get_mut() else { return };
-        // As for the thread of a connection: the end of one that a client holds up is not awaited.
+        // A thread that a client holds up is not awaited, as in a connection.
         let ended = thread.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
         let handle = thread.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take();

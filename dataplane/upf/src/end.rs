@@ -26,7 +26,7 @@ impl PortEnd {
         Ok(Self { link: port.link.clone(), devices, frame_max })
     }
 
-    /// Has its control thread stand still, which may have to handle a message before; `None` if no
+    /// Pauses the port's control thread, which may have to handle a message before; `None` if no
     /// other process can continue such a port.
     pub(crate) fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
         if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {

@@ -114,7 +114,7 @@ impl RunningUpf {
         Ok(())
     }
 
-    /// Has threads that rest use the ports.
+    /// Starts the threads that rest: they use the ports from now on.
     pub fn go(&self) {
         self.upf.course.go();
         self.threads.iter().for_each(|thread| thread.thread().unpark());

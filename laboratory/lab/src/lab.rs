@@ -95,9 +95,9 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Has the engine join all containers by a network that it makes itself. Must be called before
-    /// the first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds
-    /// the network.
+    /// Joins all containers by a network that the engine makes itself. Must be called before the
+    /// first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds the
+    /// network.
     pub fn have_network(&mut self, kind: LinkKind, mtu: u32) {
         assert_eq!(kind.runtime(), Some(self.runtime), "{kind} belongs to another runtime");
         assert!(self.engine.is_none(), "must be called before the first container");

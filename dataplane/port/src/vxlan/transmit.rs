@@ -224,7 +224,8 @@ impl VxlanTransmit {
                         self.gso = false;
                         self.cut(sent);
                     }
-                    // Its frames are too long for the path, or there is no path at present.
+                    // The message's frames are too long for the path, or there is no path at
+                    // present.
                     _ => {
                         self.fail_all(&routes[self.loaded[sent].frames.clone()]);
                         sent += 1;

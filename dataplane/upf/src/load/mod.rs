@@ -224,7 +224,7 @@ impl Side {
         let frames = self.stations.announcements();
         for chunk in frames.chunks(BURST) {
             let batch: Batch<'_> = chunk.iter().map(|frame| Frame::from(&frame[..])).collect();
-            // Those that are not taken come the next time.
+            // Frames that the port does not take are built again the next time.
             self.tx[0].0.transmit(&batch)?;
         }
         Ok(())

@@ -158,7 +158,7 @@ pub(crate) trait Passes {
         lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
         if lane.has_later() {
-            // Those of this chunk must not overtake what has waited until now.
+            // Packets of this chunk must not overtake what has waited until now.
             lane.release_later(now);
         }
         let mut departures = Departures::new();

@@ -318,7 +318,7 @@ impl Uplink {
         self.send_to_user(lane, message);
     }
 
-    /// Has the downlink forward a message to a user, if there is one.
+    /// Passes a message for a user to the downlink, if there is one.
     fn send_to_user(&self, lane: &mut Lane, message: Option<Vec<u8>>) {
         if let Some(message) = message {
             let sent = self.to_downlink.try_send(ForUser::Frame(message));

@@ -440,7 +440,7 @@ impl LinkKind {
             Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
-            // As for ipvlan in L3 mode.
+            // No mode of XDP, as with ipvlan in L3 mode.
             Driver::IpvlanL3 => (Carries::OwnIp, &[]),
         };
         Self { about, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }

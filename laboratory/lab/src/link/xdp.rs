@@ -54,7 +54,7 @@ fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
 }
 
 impl Segment<'_> {
-    /// Has a container compute checksums in software: a veth has no hardware for offloaded
+    /// Makes a container compute checksums in software: a veth has no hardware for offloaded
     /// checksums, and they are lost when frames leave the kernel's own paths.
     pub(super) fn compute_checksums(&self, end: &End) -> Result<(), LabError> {
         let namespace = self.lab[end.container].namespace();

@@ -106,7 +106,7 @@ impl Dray {
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
         command.arg("--control").arg(&control);
-        // Its peers are root's programs, and the directory too.
+        // The switch's peers are root's programs, and the directory too.
         command.args(["--user", "root"]);
         if dray_sandbox::landlock_version().is_err() {
             // The results record the command line.
@@ -119,7 +119,7 @@ impl Dray {
         let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
-        // Its control socket replies once its ports are open.
+        // The control socket replies once the switch's ports are open.
         let answers = |_: &_| client.status().is_ok();
         dray.program.process.wait_until(cancel, "its control socket", answers)?;
         Ok(dray)

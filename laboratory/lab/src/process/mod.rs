@@ -267,7 +267,7 @@ impl Drop for Process {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
         }
-        // Its standard input has no reader once all processes that it started are gone.
+        // The standard input has no reader once all processes that it started are gone.
         if let Some(stdin) = stdin {
             let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&PARTING));
         }

@@ -28,7 +28,7 @@ pub(super) struct Testbed {
     /// Present if the case wants a neighbour.
     neighbour: Option<Present>,
     mtu: u32,
-    /// MAC address pairs that a switch has learned: cases with others get a new one.
+    /// MAC address pairs that a switch has learned: a case with other pairs gets a new testbed.
     stations: u16,
     /// Highest rates without loss found on this testbed, by frame size.
     pub(super) loss_free: BTreeMap<usize, LossFree>,

@@ -295,7 +295,7 @@ impl Setup<'_> {
         }
         for (pair, (ring, event)) in self.device.pairs.iter().zip(to_client).rev() {
             if is_resumed {
-                // Whoever used the ring before may have left that to do.
+                // The previous process may have left that to do.
                 event.signal();
             }
             let queue = TransmitQueue::new(ring, memory.clone(), event);

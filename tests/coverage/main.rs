@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
-use dray_lab::link::{Functions, LinkOptions};
+use dray_lab::link::Functions;
 use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, placement::Cpu};
 use dray_measure::topology::{Hop, Load, Station, Topology};
 use dray_measure::{Endpoint, Shape, Technique, Timing, trial};
@@ -83,7 +83,7 @@ fn groups(cases: &[Case]) -> Vec<Group> {
             let first = group.techniques[0];
             group.runtime == runtime
                 && !is_alone(first)
-                && first.endpoint.privileges() == technique.endpoint.privileges()
+                && first.endpoint.facts().privileges == technique.endpoint.facts().privileges
         };
         match groups.iter_mut().find(fits).filter(|_| !is_alone(technique)) {
             Some(group) => group.techniques.push(technique),
@@ -103,7 +103,7 @@ impl Group {
     ) -> anyhow::Result<Vec<String>> {
         let Self { runtime, ref techniques } = *self;
         let first = techniques[0];
-        let privileges = first.endpoint.privileges();
+        let privileges = first.endpoint.facts().privileges;
         let mut lab = Lab::with_runtime(DRAY.into(), runtime, privileges, Cancel::default())?;
         std::env::var(CARD).iter().for_each(|card| lab.use_card(card, &Functions::default()));
         if first.link.runtime().is_some() {
@@ -143,17 +143,9 @@ fn pass(
     if endpoint == Endpoint::TCP_SOCKMAP {
         lab.short_cut_tcp()?;
     }
-    let options = LinkOptions {
-        mtu: 1500,
-        addressed: endpoint.is_addressed(),
-        has_programs: endpoint.has_xdp_program(),
-        has_machines: endpoint.is_machine(),
-        switch_cpu,
-        switch_sleeps: false,
-    };
+    let options = endpoint.link_options(1500, switch_cpu);
     let link = lab.link(kind, &[[sender, receiver]], options)?.remove(0);
-    // For shared memory, one testpmd process is both ends.
-    let is_both_ends = endpoint.is_dpdk() && endpoint.shares_memory();
+    let is_both_ends = endpoint.is_both_ends();
     let station = |role: &str, container, side: usize| {
         let other = &cpus[1 - side];
         let cpu = if is_both_ends { &cpus[0] } else { &cpus[side] };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
+use dray_lab::link::EndKind;
 use dray_lab::peer::{SwitchKind, find_ns3};
 use dray_lab::{LinkKind, Runtime};
 use dray_measure::{Endpoint, Technique};
@@ -179,17 +180,17 @@ pub(crate) fn once_each() -> Vec<Technique> {
 
 /// Returns every endpoint but netmap's, whose module no kernel of these tests has.
 fn every_endpoint() -> impl Iterator<Item = Endpoint> {
-    Endpoint::all().into_iter().filter(|endpoint| !endpoint.is_netmap())
+    Endpoint::all().into_iter().filter(|endpoint| endpoint.facts().opens != EndKind::Netmap)
 }
 
 /// Returns every technique of [`every_endpoint`].
 pub(crate) fn every_technique() -> impl Iterator<Item = Technique> {
-    Technique::every().into_iter().filter(|technique| !technique.link.is_netmap())
+    Technique::every().into_iter().filter(|technique| technique.link.end() != EndKind::Netmap)
 }
 
 /// Returns the links of [`every_technique`].
 fn every_link() -> Vec<LinkKind> {
-    LinkKind::every().into_iter().filter(|link| !link.is_netmap()).collect()
+    LinkKind::every().into_iter().filter(|link| link.end() != EndKind::Netmap).collect()
 }
 
 /// Returns the endpoint that represents a link.
@@ -283,7 +284,7 @@ impl Tables<'_> {
             "In the embedded runtime. What is empty does not go together \
              ([why](links.md#which-endpoints-go-with-which-link)).\n",
         );
-        let is_unix = |link: &LinkKind| link.is_unix();
+        let is_unix = |link: &LinkKind| link.end() == EndKind::UnixSocket;
         let sorts: [&dyn Fn(&LinkKind) -> bool; 3] = [
             &|link| !link.shares_memory() && !is_unix(link),
             &|link| link.shares_memory(),

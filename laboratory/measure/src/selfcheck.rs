@@ -206,7 +206,7 @@ impl Bench {
     }
 
     fn look(&self, watch: &mut Watch) -> Result<Noise, LabError> {
-        watch.look(&dray_lab::placement::allowed(), &self.cancel)
+        watch.measure(&dray_lab::placement::allowed(), &self.cancel)
     }
 
     /// Checks that the search finds the rate above which frames are dropped.

@@ -1,7 +1,7 @@
 //! Links whose ends are interfaces.
 
 use super::end::{Attachment, End, Link, LinkOptions};
-use super::kind::{Carries, LinkKind};
+use super::kind::{Carries, EndKind, LinkKind};
 use super::parent;
 use super::segment::{Held, Segment};
 use crate::netlink::Interface;
@@ -42,7 +42,7 @@ impl Lab {
         if addressed {
             links.iter().try_for_each(|link| segment.set_addresses(link))?;
         }
-        if has_machines && !kind.takes_only_machines() {
+        if has_machines && kind.end() == EndKind::Interface {
             let pairs = links.iter().flat_map(|Link { ends: [a, b], .. }| [(a, b), (b, a)]);
             let taps = pairs.map(|(end, peer)| segment.create_tap(end, peer));
             let taps = taps.collect::<Result<Vec<_>, _>>()?;

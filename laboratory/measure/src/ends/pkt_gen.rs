@@ -1,4 +1,4 @@
-//! Trials whose roles are netmap's own programs. Only their counters show what passed; the payload
+//! netmap's own programs in all roles. Only their counters show what passed; the payload
 //! is not checked.
 
 use std::time::Instant;
@@ -8,9 +8,9 @@ use dray_lab::{End, Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::{ForwardReport, Report};
 
+use super::sampling::{self, QUIET, measure, sample};
 use crate::reading::KernelReading;
 use crate::run::Run;
-use crate::third_party::{self, QUIET, measure, sample};
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
 
@@ -61,14 +61,14 @@ pub(crate) fn observe(
     let counts = |frames: u64| (frames, frames * size as u64);
     let mut samples = samples.into_iter();
     let mut next = || samples.next().expect("samples of every program");
-    let mut reports = vec![third_party::sender(counts(sent), next())];
+    let mut reports = vec![sampling::sender(counts(sent), next())];
     reports.extend(forwarders.iter().map(|_| {
         let samples = next();
         // A bridge counts nothing: what it passed on is what arrived behind it.
         let transmitted = received;
         Report::Forward(ForwardReport { received, transmitted, samples, ..Default::default() })
     }));
-    reports.push(third_party::receiver(counts(received), next()));
+    reports.push(sampling::receiver(counts(received), next()));
     let kernel = [kernel_before, KernelReading::take()];
     let (agreements, reports) = (Agreements::new(), vec![reports]);
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })

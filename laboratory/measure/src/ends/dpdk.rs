@@ -1,4 +1,4 @@
-//! Trials whose ends are DPDK's testpmd.
+//! DPDK's testpmd at the ends.
 //!
 //! If ends and switch share memory, one testpmd is both ends: it sends frames into each port and
 //! passes on the frames that the other port receives, so they circulate in both directions as fast
@@ -17,10 +17,10 @@ use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::Sample;
 
+use super::sampling::{Measured, QUIET, measure, receiver, sample, sender};
 use crate::endpoint::Rings;
 use crate::reading::KernelReading;
 use crate::run::Run;
-use crate::third_party::{Measured, QUIET, measure, receiver, sample, sender};
 use crate::timing::Timing;
 use crate::topology::{Hop, Station, Topology};
 
@@ -66,10 +66,10 @@ pub(crate) fn observe_round(
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.look(&endpoint, None))?;
+    let measured = measure(lab, timing, || samples.take(&endpoint, None))?;
     endpoint.drain_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    samples.look(&endpoint, None)?;
+    samples.take(&endpoint, None)?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -107,10 +107,10 @@ pub(crate) fn observe_one_way(
     let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.look(&sender, Some(&receiver)))?;
+    let measured = measure(lab, timing, || samples.take(&sender, Some(&receiver)))?;
     sender.stop_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    samples.look(&sender, Some(&receiver))?;
+    samples.take(&sender, Some(&receiver))?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -123,7 +123,7 @@ struct Samples {
 
 impl Samples {
     /// Samples the counters of a sender and, if it is another program, of a receiver.
-    fn look(
+    fn take(
         &mut self,
         sender: &PeerEndpoint,
         receiver: Option<&PeerEndpoint>,

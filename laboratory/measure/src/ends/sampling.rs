@@ -1,5 +1,4 @@
-//! Common to trials whose roles are programs of others: these programs are sampled from
-//! outside, and their counters are the roles' reports.
+//! Samples of third-party programs, whose counters are the reports of their roles.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +16,11 @@ pub(crate) const QUIET: Duration = Duration::from_millis(60);
 /// Start of the measurement on the monotonic clock, and CPU times before and after it.
 pub(crate) type Measured = (u64, [CpuReading; 2]);
 
-/// Calls `look` after the warm-up, at the interval of `timing`.
+/// Calls `take` after the warm-up, at the interval of `timing`.
 pub(crate) fn measure(
     lab: &mut Lab,
     timing: &Timing,
-    mut look: impl FnMut() -> Result<(), LabError>,
+    mut take: impl FnMut() -> Result<(), LabError>,
 ) -> Result<Measured, LabError> {
     lab.sleep_until(Instant::now() + timing.warm_up)?;
     let (from, measure_from_ns) = (Instant::now(), monotonic_ns());
@@ -29,7 +28,7 @@ pub(crate) fn measure(
     let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
     for number in 0..=intervals {
         lab.sleep_until(from + number * timing.interval)?;
-        look()?;
+        take()?;
     }
     Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
 }

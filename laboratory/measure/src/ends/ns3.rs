@@ -1,4 +1,4 @@
-//! Trials whose ends are simulations of ns-3, with forwarders of ours in between.
+//! ns-3 simulations at the ends, with forwarders of ours in between.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use dray_traffic::agent::Request;
 use dray_traffic::sample::monotonic_ns;
 use dray_traffic::{Job, ReceiveReport, Report, Sample, SendReport, StreamReport};
 
-use crate::endpoint::Io;
+use crate::endpoint::Ns3;
+use crate::jobs;
 use crate::reading::{CpuReading, KernelReading};
 use crate::run::Run;
 use crate::timing::Timing;
@@ -26,23 +27,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn observe(
     lab: &mut Lab,
     topology: &Topology,
+    ns3: Ns3,
     load: &Load,
     timing: &Timing,
 ) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
-    let Topology { sender: from, receiver: to, technique, .. } = topology;
-    let Io::Ns3(_, layer) = technique.endpoint.io else { unreachable!("not an endpoint of ns-3") };
+    let Topology { sender: from, receiver: to, .. } = topology;
     if from.outs.len() > 1 {
         let what = "sends to one port, so forwarders cannot be side by side".to_owned();
         return Err(LabError::Peer { peer: "ns-3".to_owned(), what });
     }
     let asked = Instant::now();
     let start = |lab: &mut Lab, station: &Station, hop: &Hop, sends| {
-        let port = technique.endpoint.ns3_port(hop.here(), hop.there(), load.burst);
+        let port = ns3.uri(hop.here(), hop.there(), load.burst);
+        let port = port.expect("simulations are measured on links that they open");
         let end = Ns3End {
             sends,
             port: &port,
-            layer,
+            layer: ns3.layer,
             flow: from.outs[0].link.flow(),
             size: load.size,
             mtu: topology.mtu,
@@ -55,7 +57,7 @@ pub(crate) fn observe(
     };
     let mut receiver = start(lab, to, &to.ins[0], false)?;
     let forwarders = || topology.forwarders.iter();
-    for (station, job) in topology.jobs(load, timing) {
+    for (station, job) in jobs::of(topology, load, timing) {
         if matches!(job, Job::Forward(_)) {
             lab[station.container].request(&Request::Start(Box::new(job)))?;
         }

@@ -290,7 +290,7 @@ fn cases_without_program() -> Vec<Case> {
 }
 
 #[test]
-fn coverage_in_lab_containers() {
+fn techniques_with_dpdk() {
     let _alone = alone();
     require_root!();
     let cases = cases(Runtime::Embedded);
@@ -298,11 +298,11 @@ fn coverage_in_lab_containers() {
 }
 
 #[test]
-fn coverage_in_engine_containers() {
+fn techniques_with_engines() {
     let _alone = alone();
     require_root!();
     let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
-    // `tests/lab/runtimes.rs` shows that each engine passes frames.
+    // `tests/lab/with_engines.rs` shows that each engine passes frames.
     let engines = engines.filter(|engine| is_whole() || *engine == Runtime::Docker);
     let is_there = |runtime: &Runtime| match runtime.version() {
         Ok(_) => true,
@@ -318,7 +318,7 @@ fn coverage_in_engine_containers() {
 }
 
 #[test]
-fn coverage_in_virtual_machine() {
+fn techniques_with_vm() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         common::skip(&why.to_string());
@@ -330,7 +330,7 @@ fn coverage_in_virtual_machine() {
          /busybox ip link set $card up
          mkdir -p /sys/fs/cgroup
          /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
-         {CARD}=$card {} {} --exact coverage_inside_guest --ignored --nocapture",
+         {CARD}=$card {} {} --exact inside_guest_with_vm --ignored --nocapture",
         if is_whole() { format!("{WRITE}=1") } else { String::new() },
         std::env::current_exe().unwrap().display()
     );
@@ -350,8 +350,8 @@ fn coverage_in_virtual_machine() {
 }
 
 #[test]
-#[ignore = "run by coverage_in_virtual_machine in its virtual machine"]
-fn coverage_inside_guest() {
+#[ignore = "run by techniques_with_vm in its virtual machine"]
+fn inside_guest_with_vm() {
     if std::env::var_os(CARD).is_none() {
         return;
     }
@@ -368,7 +368,7 @@ fn cases_of_vm() -> Vec<Case> {
 }
 
 #[test]
-fn coverage_page_matches_lists() {
+fn page_matches_lists() {
     let read = |place: Place| {
         let list = folder().join(place.list());
         (place, fs::read_to_string(list).unwrap_or_default().parse().unwrap())

@@ -240,14 +240,14 @@ in `tests/coverage/main.rs`:
 
 | cells | test |
 |---|---|
-| *here*, embedded runtime | `coverage_in_lab_containers` |
-| *here*, other runtimes | `coverage_in_engine_containers` |
-| *VM* | `coverage_in_virtual_machine` |
+| *here*, embedded runtime | `techniques_with_dpdk` |
+| *here*, other runtimes | `techniques_with_engines` |
+| *VM* | `techniques_with_vm` |
 
 Links and endpoints of netmap are not in these tables: `tests/vm/netmap.rs` proves them in a virtual machine
 with its module, in the embedded runtime.
 
-`make coverage` runs them in full. Of these cells `make test` tries each link and each endpoint once, in the
+`make coverage` runs them in full. Of these cells `make test-all` tries each link and each endpoint once, in the
 embedded runtime and, where that can be here, in Docker, and fails where one is not true any more.
 ";
 

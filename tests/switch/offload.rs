@@ -113,7 +113,7 @@ impl Hosts {
 }
 
 #[test]
-fn kernel_accepts_packets_with_and_without_offloads() {
+fn kernel_accepts_packets_with_and_without_offloads_with_time() {
     let _alone = alone();
     require_root!();
     for (ports, is_long) in [
@@ -189,7 +189,7 @@ fn libdray_program_gets_finished_frames_of_packet_sockets() {
 /// A simulation of ns-3, in which a bridge joins two of our devices, gets finished checksums and
 /// segments, too.
 #[test]
-fn simulation_gets_finished_frames_of_packet_sockets() {
+fn packet_sockets_finish_frames_with_tools() {
     let _alone = alone();
     require_root!();
     let Some(program) = find_ns3() else {
@@ -384,7 +384,7 @@ fn captured(output: &str) -> Vec<u64> {
 }
 
 #[test]
-fn guests_exchange_tcp_in_long_segments() {
+fn guests_exchange_long_segments_with_vm() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         return common::skip(&why.to_string());

@@ -28,8 +28,8 @@ use crate::common::veths::Veths;
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, exchange_all, never_reconnected, pass_both_ways};
-use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::liar::Liar;
+use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
 pub(crate) const PROGRAM: Program = Program("switch", 3);
 
@@ -413,7 +413,7 @@ fn afxdp_ports_share_interface_and_umem_after_takeovers() {
 }
 
 #[test]
-fn testpmd_stays_connected() {
+fn peers_stay_connected_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {

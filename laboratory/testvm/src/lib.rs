@@ -25,9 +25,6 @@ pub use vhost_user::VhostUser;
 /// Folder where `scripts/setup-vm.sh` puts the kernel, its modules and the initial file system.
 const FILES: &str = "/var/cache/dray/vm";
 
-/// Folder of another kernel and of netmap, which `scripts/setup-netmap.sh` builds for it.
-pub const NETMAP_FILES: &str = "/var/cache/dray/vm-netmap";
-
 /// Minimum memory in MiB. With less, the kernel does not start, or ends without a message.
 const MEMORY_MIN: u32 = 128;
 
@@ -60,8 +57,7 @@ impl Vm {
         }
     }
 
-    /// Boots the kernel in `folder` instead of the usual one, for example that in
-    /// [`NETMAP_FILES`].
+    /// Boots the kernel that `scripts/setup-vm.sh` has put into `folder`.
     pub fn files(mut self, folder: &str) -> Self {
         self.files = folder.into();
         self

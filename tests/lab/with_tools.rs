@@ -11,7 +11,7 @@ use dray_results::{Outcome, Results};
 use rustix::process::Signal;
 
 use crate::common::veths::Veths;
-use crate::common::{self, DRAY, alone, eventually, listens};
+use crate::common::{self, alone, eventually, listens};
 
 /// Number of packets of a run.
 const PACKETS: u64 = 1000;
@@ -222,25 +222,4 @@ fn bench_accounts_for_every_packet_of_simulations() {
         assert!(measured.received > 500, "{row:?}");
         assert_ne!(measured.counters_agree, Some(false), "{row:?}");
     }
-}
-
-#[test]
-fn bench_reports_missing_ns3() {
-    let _alone = alone();
-    require_root!();
-    // A copy in another place does not find the program beside it.
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without-ns3/a/b/c");
-    fs::create_dir_all(&folder).unwrap();
-    let copy = folder.join("dray");
-    let _ = fs::remove_file(&copy);
-    fs::hard_link(DRAY, &copy).unwrap();
-    let output = Command::new(&copy)
-        .args(["bench", "casoni2013-ns3", "--quick", "--technique", "veth/ns3-fd"])
-        .env("PATH", "/usr/bin:/bin")
-        .output()
-        .unwrap();
-    fs::remove_file(&copy).unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let why = "no ns-3 program: make ns-3, see docs/ns-3.md";
-    assert!(!output.status.success() && stderr.contains(why), "{stderr}");
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -141,32 +140,6 @@ impl Setting {
             assert_eq!(counters.sent_frames, port.received_frames, "{counters:?} {port:?}");
         }
     }
-}
-
-/// Puts a program first in `PATH` that reports an old DPDK version, as testpmd would.
-#[test]
-fn too_old_peer_is_skipped_with_reason() {
-    let _alone = alone();
-    require_root!();
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("dpdk-testpmd");
-    fs::write(&program, "#!/bin/sh\necho \"EAL: RTE Version: 'DPDK 20.11.10'\"\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let words = ["--technique", "testpmd/pairs/virtio", "--quick", "--duration", "0.2"];
-    let output = common::command()
-        .args(["bench", "switches", "--json", "-"])
-        .args(words)
-        .env("PATH", path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect(&said);
-    let expected = format!(
-        "testpmd: {} is DPDK 20.11.10; 22.11 or later is required; apt install dpdk-dev",
-        program.display()
-    );
-    assert_eq!(json["results"][0]["skipped"], expected, "{said}");
 }
 
 #[test]

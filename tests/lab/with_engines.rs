@@ -2,7 +2,6 @@
 //! nothing left behind.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -386,38 +385,6 @@ fn interrupted_engine_start_leaves_nothing() {
             assert_eq!(Everything::now(), before, "{runtime} after {moment} ms");
         }
     }
-}
-
-#[test]
-fn missing_or_old_engine_is_an_error() {
-    let _alone = alone();
-    require_root!();
-    let folder = tempfile::tempdir().unwrap();
-    let complain = || {
-        let mut bench = bench(Runtime::Crun, "veth/udp");
-        let output = bench.env("PATH", folder.path()).output().unwrap();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let missing = "dray: runtime crun: crun is not installed; apt install crun\n";
-    assert_eq!(complain(), missing);
-    let program = folder.path().join("crun");
-    for (version, expected) in [
-        (
-            "crun version 0.19.1",
-            "crun 0.19.1 is too old; 1.0 or later is required; apt install crun",
-        ),
-        ("hello", "unexpected output of crun --version: \"hello\""),
-    ] {
-        fs::write(&program, format!("#!/bin/sh\necho '{version}'\n")).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        let message = complain();
-        assert!(message.contains(expected), "{message}");
-    }
-    let output = common::dray(&["bench", "--runtime", "rkt"]);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.contains("embedded, docker, podman, lxc, crun, runc"), "{message}");
 }
 
 #[test]

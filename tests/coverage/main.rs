@@ -107,7 +107,7 @@ impl Group {
         let mut lab = Lab::with_runtime(DRAY.into(), runtime, privileges, Cancel::default())?;
         std::env::var(CARD).iter().for_each(|card| lab.use_card(card, &Functions::default()));
         if first.link.runtime().is_some() {
-            lab.have_network(first.link, 1500);
+            lab.join_by_network(first.link, 1500);
         }
         let placement = Placement::of_this_process();
         let (switch, cpus) = match first.link.switch() {

@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod inside;
 pub(crate) mod lab;
+mod measuring;
 mod output;
 mod papers;
 mod report;

@@ -210,6 +210,11 @@ fn rate(many: u64, time: f64) -> f64 {
     if time > 0.0 { many as f64 / time } else { 0.0 }
 }
 
+/// Returns the share of a ring that is used, 0 to 1.
+pub(super) fn share(fill: Fill) -> f64 {
+    f64::from(fill.used) / f64::from(fill.size.max(1))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Duration;

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, TableState, Wrap};
 
-use super::model::{PortRates, Rates, WorkerRates};
+use super::model::{PortRates, Rates, WorkerRates, share};
 use super::screen::{History, Screen, Sort, worker_key};
 use crate::common::scaled;
 
@@ -25,11 +25,6 @@ const WIDER: [(&str, u16); 3] = [("last minutes", 24), ("drop reasons", 30), ("w
 
 /// A ring from this share on is about to be full.
 const NEARLY_FULL: f64 = 0.9;
-
-/// Returns the share of a ring that is used, 0 to 1.
-pub(super) fn share(fill: Fill) -> f64 {
-    f64::from(fill.used) / f64::from(fill.size.max(1))
-}
 
 /// Formats the fill of a ring.
 pub(super) fn fill(fill: Option<Fill>) -> String {
@@ -308,7 +303,7 @@ mod tests {
     /// Returns the lines of a screen of this size.
     fn lines(screen: &Screen, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        terminal.draw(|frame| draw(screen, frame)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(|y| line(y).trim_end().to_owned()).collect()

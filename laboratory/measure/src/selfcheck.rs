@@ -169,7 +169,7 @@ impl Bench {
         let mut watch = Watch::default();
         let mut checks = Vec::new();
         for _ in 0..TRIES {
-            let before = self.look(&mut watch)?;
+            let before = self.measure_noise(&mut watch)?;
             let echo = EchoJob { port: self.port("echo", "ping", ""), yielding: true, interval };
             let ping = PingJob {
                 lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
@@ -187,7 +187,7 @@ impl Bench {
                     (_, Report::Ping(report)) => report,
                     other => unreachable!("reports do not match the jobs: {other:?}"),
                 };
-            let noise = Noise::of_trial(before, self.look(&mut watch)?);
+            let noise = Noise::of_trial(before, self.measure_noise(&mut watch)?);
             let times = report.latency.percentiles().ok_or_else(|| LabError::Container {
                 container: "ping".to_owned(),
                 what: "no frame came back".to_owned(),
@@ -205,7 +205,7 @@ impl Bench {
         Ok(checks)
     }
 
-    fn look(&self, watch: &mut Watch) -> Result<Noise, LabError> {
+    fn measure_noise(&self, watch: &mut Watch) -> Result<Noise, LabError> {
         watch.measure(&dray_lab::placement::allowed(), &self.cancel)
     }
 

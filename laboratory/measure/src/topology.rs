@@ -116,7 +116,7 @@ impl Topology {
         let roles = roles(shape);
         let cpus = Cpus::assign(technique, shape, roles.len() * shape.pairs(), placement);
         if link.runtime().is_some() {
-            lab.have_network(link, mtu);
+            lab.join_by_network(link, mtu);
         }
         let mut stations = start(lab, &roles, &cpus)?;
         if let Programs::Streams(Stream { short_cut: true, .. }) = endpoint.programs {

@@ -3,7 +3,7 @@
 use super::end::{Attachment, End, Link, LinkOptions};
 use super::kind::{Carries, EndKind, LinkKind};
 use super::parent;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::netlink::Interface;
 use crate::peer::{PeerDir, PeerSwitch};
 use crate::{ContainerId, Lab, LabError};
@@ -15,7 +15,7 @@ impl Lab {
         kind: LinkKind,
         pairs: &[[ContainerId; 2]],
         LinkOptions { mtu, addressed, has_machines, .. }: LinkOptions,
-        wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
+        wire: impl FnOnce(&Segment<'_>) -> Result<KeepAlive, LabError>,
     ) -> Result<Vec<Link>, LabError> {
         let addressed = addressed || kind.carries == Carries::OwnIp;
         let link = |&containers: &[ContainerId; 2]| {
@@ -49,7 +49,7 @@ impl Lab {
             let ends = links.iter_mut().flat_map(|link| &mut link.ends);
             ends.zip(taps).for_each(|(end, tap)| end.attachment = Attachment::Tap(tap));
         }
-        self.hold(held);
+        self.keep_alive(held);
         Ok(links)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dray_bpf::{Mode, Pass, Redirect, XdpError};
 
 use super::end::End;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 use crate::peer::Wiring;
 
@@ -26,7 +26,7 @@ pub(super) fn wire(
     segment: &Segment<'_>,
     wiring: Wiring,
     has_programs: bool,
-) -> Result<Held, LabError> {
+) -> Result<KeepAlive, LabError> {
     let host = segment.host();
     let ports = segment.ends().map(|end| segment.create_port(host, end));
     let ports = ports.collect::<Result<Vec<_>, _>>()?;

@@ -118,14 +118,14 @@ pub(crate) fn own_entries() -> impl Iterator<Item = DirEntry> {
     entries.filter(is_own)
 }
 
-/// Removes the directories whose owner is gone, each after `give_back` has returned the resources
+/// Removes the directories whose owner is gone, each after `restore` has returned the resources
 /// that it records. Returns the names of the directories.
-pub(crate) fn remove_stale(give_back: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<String>> {
+pub(crate) fn remove_stale(restore: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in own_entries() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if cgroup::is_stale(&name) {
-            give_back(&entry.path())?;
+            restore(&entry.path())?;
             fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
             removed.push(name);
         }

@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// Writes a line to the program's standard input.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), LabError> {
+    pub(crate) fn write_line(&mut self, line: &str) -> Result<(), LabError> {
         let stdin = self.child.stdin.as_mut().expect("piped");
         let result = stdin.write_all(format!("{line}\n").as_bytes());
         result.map_err(|error| self.failed(&format!("command '{line}': {error}")))

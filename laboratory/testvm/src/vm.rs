@@ -1,4 +1,4 @@
-//! What a virtual machine consists of.
+//! Builder of virtual machines: guest, devices and files.
 
 use std::path::PathBuf;
 

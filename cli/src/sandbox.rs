@@ -107,7 +107,7 @@ impl Confined {
             tracing::warn!(
                 "sandbox: off: the process keeps its capabilities, files and system calls"
             );
-            return dray_sandbox::settle().map_err(SandboxError::User);
+            return dray_sandbox::become_user().map_err(SandboxError::User);
         }
         // Names of groups in requests are looked up later, and memory is looked at.
         dray_socket::read_accounts();

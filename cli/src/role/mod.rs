@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::{
-    Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
+    Check, EchoJob, ForwardJob, Job, Output, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
     StreamSendJob, StreamUri,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
@@ -289,7 +289,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     }
     let flow = addresses.flow();
     let job = Job::Send(SendJob {
-        lanes: port.into_iter().map(|port| Lane { port, flow }).collect(),
+        outputs: port.into_iter().map(|port| Output { port, flow }).collect(),
         flows,
         stations,
         size,
@@ -322,7 +322,7 @@ pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
     let PingArguments { port, size, rate, count, addresses, common } = arguments;
     check_size(size)?;
     let job = PingJob {
-        lane: Lane { port, flow: addresses.flow() },
+        output: Output { port, flow: addresses.flow() },
         size,
         rate: rate.map(|rate| rate.frames_per_second(size)),
         burst: 1,

@@ -64,7 +64,7 @@ pub(super) fn frames_of(job: &Job) -> Option<String> {
         }
         Job::Forward(job) => format!("a frame at {}", job.ports.0),
         Job::Echo(job) => format!("a frame at {}", job.port),
-        Job::Ping(job) => format!("a reply at {}", job.lane.port),
+        Job::Ping(job) => format!("a reply at {}", job.output.port),
         _ => return None,
     })
 }

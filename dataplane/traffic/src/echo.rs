@@ -4,14 +4,14 @@ use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, flow};
 
 use crate::forwarder::{pass, transmit};
-use crate::intake::{Intake, Progress};
 use crate::links::{Links, OpenPort};
+use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// An echo with its port open.
 pub struct Echo {
     job: EchoJob,
-    intake: Intake,
+    rx_queues: ReceiveQueues,
     out: Vec<Box<dyn Transmit>>,
     pub(crate) links: Links,
 }
@@ -23,7 +23,7 @@ impl Echo {
         let mut links = Links::default();
         let port = links.open(&job.port, open)?;
         Ok(Self {
-            intake: Intake::new(vec![(job.port.clone(), port.rx)], job.yielding),
+            rx_queues: ReceiveQueues::new(vec![(job.port.clone(), port.rx)], job.yielding),
             out: port.tx,
             links,
             job,
@@ -31,7 +31,7 @@ impl Echo {
     }
 
     /// Returns the queues through which the echo transmits.
-    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.out.iter_mut().map(|tx| &mut **tx as &mut dyn Transmit)
     }
 
@@ -48,8 +48,8 @@ impl Echo {
         let mut scratch = dray_port::scratch();
         let (port, out) = (&self.job.port, &mut self.out[0]);
         let (samples, arrivals) =
-            self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-                let worked = pass(intake, 0, port, &mut report, |frames| {
+            self.rx_queues.serve(self.job.interval, signal, on_sample, |rx_queues| {
+                let worked = pass(rx_queues, 0, port, &mut report, |frames| {
                     let mut batch = Batch::new();
                     let mut replies = replies.iter_mut();
                     for frame in frames {
@@ -68,7 +68,7 @@ impl Echo {
                 Ok(Progress { frames: report.received, bytes: report.bytes, worked })
             })?;
         report.refused = report.received - report.transmitted;
-        report.dropped = self.intake.dropped()?;
+        report.dropped = self.rx_queues.dropped()?;
         (report.samples, report.arrivals) = (samples, arrivals);
         Ok(report)
     }

@@ -6,7 +6,7 @@ use dray_port::PortUri;
 use dray_port::netmap::NetmapUri;
 use dray_results::{Traffic, UpfLoad};
 use dray_traffic::{
-    EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
+    EchoJob, ForwardJob, Job, Output, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
 };
 use dray_wire::gtpu::Direction;
 
@@ -74,7 +74,7 @@ impl<'t> Jobs<'t> {
         let (Topology { sender, .. }, load) = (self.topology, self.load);
         let hop = &sender.outs[0];
         Job::Ping(PingJob {
-            lane: Lane { port: self.topology.port(sender, hop, load), flow: hop.link.flow() },
+            output: Output { port: self.topology.port(sender, hop, load), flow: hop.link.flow() },
             size: load.size,
             rate: load.rate,
             burst: load.burst,
@@ -92,15 +92,17 @@ impl<'t> Jobs<'t> {
             Shape::Ports(load) => ports::flow(topology, load, hop),
             _ => hop.link.flow(),
         };
-        let lane =
-            |hop: &Hop| Lane { port: topology.port(&topology.sender, hop, load), flow: flow(hop) };
+        let output = |hop: &Hop| Output {
+            port: topology.port(&topology.sender, hop, load),
+            flow: flow(hop),
+        };
         // Number of frames that the receiver's queue holds: of our rings, and about of a socket.
         let queue = if topology.technique.link.shares_memory() { 1024 } else { 512 };
         // A link that learns addresses does not wait for one receiver: it drops frames that find no
         // room. Otherwise a longer turn has fewer context switches.
         let turn = if topology.technique.link.learns { queue / 2 } else { queue / 4 * 3 };
         Job::Send(SendJob {
-            lanes: topology.sender.outs.iter().map(lane).collect(),
+            outputs: topology.sender.outs.iter().map(output).collect(),
             flows: load.flows,
             stations: match topology.shape {
                 Shape::Ports(of) if of.traffic == Traffic::All => of.all_stations(),

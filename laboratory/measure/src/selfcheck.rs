@@ -13,7 +13,7 @@ use dray_results::Noise;
 use dray_search::{Goal, Search};
 use dray_traffic::agent::Role;
 use dray_traffic::{
-    Check as Look, EchoJob, Job, Lane, PingJob, ReceiveJob, ReceiveReport, Report, RoleError,
+    Check as Look, EchoJob, Job, Output, PingJob, ReceiveJob, ReceiveReport, Report, RoleError,
     SendJob, SendReport, Signal,
 };
 use dray_wire::{FRAME_MIN, Flow};
@@ -112,7 +112,10 @@ impl Bench {
             interval: duration,
         });
         let send = Job::Send(SendJob {
-            lanes: vec![Lane { port: self.port("sender", "receiver", ""), flow: Flow::default() }],
+            outputs: vec![Output {
+                port: self.port("sender", "receiver", ""),
+                flow: Flow::default(),
+            }],
             flows,
             stations: 1,
             users: None,
@@ -172,7 +175,7 @@ impl Bench {
             let before = self.measure_noise(&mut watch)?;
             let echo = EchoJob { port: self.port("echo", "ping", ""), yielding: true, interval };
             let ping = PingJob {
-                lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
+                output: Output { port: self.port("ping", "echo", &plan), flow: Flow::default() },
                 size: FRAME_MIN,
                 rate: None,
                 burst: 1,

@@ -83,7 +83,7 @@ pub struct Load {
     pub size: usize,
     /// Frames per burst.
     pub burst: usize,
-    /// Flows per lane.
+    /// Flows per output.
     pub flows: u16,
     /// MAC address pairs that frames rotate through.
     pub stations: u16,

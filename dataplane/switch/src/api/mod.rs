@@ -14,7 +14,7 @@
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /capture` | ports that can be captured ([`Reply`](dray_capture::Reply)) |
-//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
+//! | `POST /capture` | starts the capture of the body ([`CaptureRequest`](dray_capture::CaptureRequest)), which ends with the connection |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //! | `PUT /config`, `PUT /config?dry_run=1` | makes the ports those of the TOML file in the body ([`Changes`](crate::apply::Changes)), or says what would change |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |

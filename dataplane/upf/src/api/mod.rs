@@ -8,7 +8,7 @@
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
 //! | `GET /capture` | ports that can be captured, n3 and n6 ([`Reply`](dray_capture::Reply)) |
-//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
+//! | `POST /capture` | starts the capture of the body ([`CaptureRequest`](dray_capture::CaptureRequest)), which ends with the connection |
 //! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all data threads publish, or 503 with the reason |

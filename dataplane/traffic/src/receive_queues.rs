@@ -14,7 +14,7 @@ const UNTIL_BEGUN: Duration = Duration::from_millis(1);
 
 /// One or several receive queues. A single one waits as its URI says; several are polled in turn,
 /// and if all of them may block, the role sleeps on all of them together.
-pub(crate) struct Intake {
+pub(crate) struct ReceiveQueues {
     ports: Vec<(PortUri, Box<dyn Receive>)>,
     sleep_together: bool,
     /// True if another role shares this CPU: yield to it while there is nothing to do.
@@ -31,8 +31,8 @@ pub(crate) struct Progress {
     pub(crate) worked: bool,
 }
 
-impl Intake {
-    /// Creates an intake from all queues of `ports`, in their order.
+impl ReceiveQueues {
+    /// Creates them from all queues of `ports`, in their order.
     pub(crate) fn new(ports: Vec<(PortUri, Vec<Box<dyn Receive>>)>, yielding: bool) -> Self {
         let queues =
             |(uri, queues): (PortUri, Vec<_>)| queues.into_iter().map(move |rx| (uri.clone(), rx));
@@ -86,7 +86,7 @@ impl Intake {
             }
             from = now;
             sampler.poll(now, frames, bytes);
-            if !ending.go_on(now, worked) {
+            if !ending.continues(now, worked) {
                 let arrivals = sampler.arrivals();
                 return Ok((sampler.finish(frames, bytes), arrivals));
             }

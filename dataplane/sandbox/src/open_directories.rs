@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags, open, stat};
 
 /// An open directory: its descriptor, its path, and its device and inode.
-struct Held {
+struct OpenDirectory {
     descriptor: RawFd,
     path: PathBuf,
     id: (u64, u64),
@@ -23,12 +23,12 @@ struct Held {
 }
 
 /// The open directories of this process.
-pub(crate) struct HeldDirectories(Vec<Held>);
+pub(crate) struct OpenDirectories(Vec<OpenDirectory>);
 
-impl HeldDirectories {
+impl OpenDirectories {
     /// Finds the directories that are open now.
     pub(crate) fn now() -> io::Result<Self> {
-        let mut held = Vec::new();
+        let mut directories = Vec::new();
         for entry in fs::read_dir("/proc/self/fd")? {
             let link = entry?.path();
             let number = link.file_name().and_then(|name| name.to_str()?.parse().ok());
@@ -40,17 +40,22 @@ impl HeldDirectories {
             };
             if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() {
                 let id = (stat.st_dev, stat.st_ino);
-                held.push(Held { descriptor, path, id, is_inherited: is_inherited(descriptor) });
+                directories.push(OpenDirectory {
+                    descriptor,
+                    path,
+                    id,
+                    is_inherited: is_inherited(descriptor),
+                });
             }
         }
-        Ok(Self(held))
+        Ok(Self(directories))
     }
 
     /// Replaces each descriptor by one of the same directory in the present root directory, if it is
     /// there, and inherited ones that are not by one of the root directory.
-    pub(crate) fn open_anew(self) -> io::Result<()> {
+    pub(crate) fn reopen(self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        for Held { descriptor, path, id, is_inherited } in self.0 {
+        for OpenDirectory { descriptor, path, id, is_inherited } in self.0 {
             let same = open(&path, flags, Mode::empty()).ok().filter(|directory| {
                 rustix::fs::fstat(directory).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == id)
             });

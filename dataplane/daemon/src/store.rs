@@ -46,11 +46,11 @@ pub struct Kept {
 /// A page that an earlier process has kept.
 #[derive(Debug)]
 pub struct Page {
-    /// Number in the order of keeping.
+    /// Sequence number of the page.
     pub number: u64,
-    /// Its text.
+    /// Text of the page.
     pub text: Vec<u8>,
-    /// Its descriptors.
+    /// Descriptors of the page.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -87,8 +87,8 @@ impl Store {
         Self { socket, count: AtomicU64::new(0) }
     }
 
-    /// Has the supervisor keep a page. A supervisor without a store, or whose store is full, keeps
-    /// nothing, and does not say so.
+    /// Stores a page with the supervisor. A supervisor without a store, or whose store is full,
+    /// keeps nothing, and does not say so.
     pub fn keep(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
         // A connection whose other end is not read holds little.
         let mut file = File::from(memfd_create("dray-page", MemfdFlags::CLOEXEC)?);

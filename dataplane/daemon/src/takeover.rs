@@ -37,9 +37,9 @@ const GO: &[u8] = b"go";
 /// A program that can be taken over.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its name in messages, such as `switch`.
+    /// Name of the program in messages, such as `switch`.
     pub name: &'static str,
-    /// Its command line, such as `dray switch`.
+    /// Command line of the program, such as `dray switch`.
     pub command: &'static str,
     /// Version of the messages. Two processes must have the same.
     pub format: u32,
@@ -145,15 +145,15 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Tells it what there is, and waits until it is ready.
+    /// Offers the state to the new process, and waits until that is ready.
     pub fn offer(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
         let sent = self.channel.send(message, descriptors, PREPARING);
         sent.map_err(|error| error.to_string())?;
         expect(&self.channel, READY, PREPARING)
     }
 
-    /// Tells it that this process has let go of everything. If it goes on, this process ends here, and
-    /// drops nothing: what is locked stays so.
+    /// Reports to the new process that this one has let go of everything. If the new one goes on,
+    /// this process ends here, and drops nothing: what is locked stays so.
     pub fn let_go(&self) -> Result<Infallible, String> {
         let sent = self.channel.send(STOPPED, &[], ENDING);
         sent.map_err(|error| error.to_string())?;
@@ -213,7 +213,7 @@ impl Takeover {
         Ok((Self { channel }, message, descriptors))
     }
 
-    /// Tells the running process that this one is ready, and that it goes on once the other one has
+    /// Reports to the running process that this one is ready, and goes on once the other one has
     /// let go. If that succeeds, the other one ends.
     pub fn complete(&self) -> Result<(), TakeoverError> {
         let failed = |error: std::io::Error| TakeoverError(error.to_string());

@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! Its data path in one thread, between ports in memory:
+//! The data path in one thread, between ports in memory:
 //!
 //! ```
 //! use dray_port::memory::Peer;

@@ -184,7 +184,7 @@ impl Recorder {
         lock(&self.recording)
     }
 
-    /// Tells the recorder that the state has changed.
+    /// Notifies the recorder of a change of the state.
     pub(crate) fn tell(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
         // It has been told, if there is no room.

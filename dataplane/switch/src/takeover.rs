@@ -58,10 +58,10 @@ pub(crate) struct Offer {
 #[serde(deny_unknown_fields)]
 pub(crate) struct OfferedPort {
     pub(crate) config: PortConfig,
-    /// Its partner in patch mode.
+    /// Partner of the port in patch mode.
     pub(crate) partner: Option<Name>,
     pub(crate) live: Live,
-    /// Its counters.
+    /// Counters of the port.
     #[serde(skip)]
     pub(crate) ledger: Option<OwnedFd>,
 }

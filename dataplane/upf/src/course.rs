@@ -72,7 +72,7 @@ impl Course {
         Ok(())
     }
 
-    /// Has threads run, which rest or have not started yet.
+    /// Starts the threads that rest, or have not started yet.
     pub(crate) fn go(&self) {
         self.change(REST, RUN);
         // Otherwise one that is about to run could count as resting.
@@ -81,7 +81,7 @@ impl Course {
         }
     }
 
-    /// Has threads end.
+    /// Ends the threads.
     pub(crate) fn end(&self) {
         self.order.store(END, Ordering::SeqCst);
     }

@@ -14,7 +14,7 @@
 //! * A message or packet only makes it be asked; its Ethernet address is taken from replies alone.
 //! * A neighbour that no route and no tunnel leads to is forgotten, once no packet waits for it.
 //!
-//! Their Ethernet addresses are in memory that outlives the process: the next one sends to them at
+//! Neighbours' Ethernet addresses are in memory that outlives the process: the next one sends to them at
 //! once, and asks whether they are still right.
 //!
 //! ```text

@@ -66,7 +66,7 @@ pub(crate) struct State {
 
 /// State that a process leaves to the one after it, beside sessions and their usage.
 pub struct Offer<'a> {
-    /// Its configuration.
+    /// Configuration of the user plane function.
     pub config: &'a UpfConfig,
     /// N3 and N6.
     pub ports: [&'a PortUri; 2],
@@ -81,7 +81,7 @@ pub struct Offer<'a> {
 /// The pages of a process, of which only the journal and the ports change.
 pub(crate) struct Pages {
     text: Vec<u8>,
-    /// Those of the page of the sessions, but for the journal.
+    /// Descriptors of the sessions page, except the journal.
     descriptors: Vec<OwnedFd>,
     ports: [PortUri; 2],
 }

@@ -18,7 +18,7 @@ use crate::upf::Upf;
 
 /// Time that the handling of a message may take while a port is recorded.
 const RECORDING: Duration = Duration::from_millis(5);
-/// The same, while a port is to be handed over.
+/// Time that the handling of a message may take while a port is to be handed over.
 const FREEZING: Duration = Duration::from_secs(1);
 /// Pause after a port was recorded: a peer must not keep the recorder busy.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -98,14 +98,14 @@ impl Upf {
         end();
     }
 
-    /// Has ports that have changed recorded; returns false if one is busy, or could not be kept.
+    /// Records the ports that have changed; returns false if one is busy, or could not be kept.
     fn record_changed_ports(&self) -> bool {
         let mut recorder = lock(&self.port_recorder);
         let recorded = [0, 1].map(|number| self.record_port(number, &mut recorder, false).is_ok());
         recorded == [true; 2]
     }
 
-    /// Has a port recorded if it has changed. Returns it standing still if this `is_last`.
+    /// Records a port if it has changed. Returns it paused if this `is_last`.
     fn record_port(
         &self,
         number: usize,
@@ -125,7 +125,7 @@ impl Upf {
     }
 }
 
-/// Has the ports of `upf` recorded whenever it is told of a change.
+/// Records the ports of `upf` at each notification of a change.
 fn record_ports(upf: &Weak<Upf>, told: &Receiver<()>) {
     while let Some(upf) = upf.upgrade() {
         let is_complete = upf.record_changed_ports();

@@ -123,8 +123,7 @@ impl Upf {
         }
     }
 
-    /// Has sessions recorded if they should be, and could not be before; skipped while sessions are
-    /// being changed.
+    /// Retries recording after an earlier failure; skipped while sessions are being changed.
     pub(crate) fn record_again(&self) {
         if let Ok(mut model) = self.model.try_lock() {
             model.record_again();
@@ -136,7 +135,7 @@ impl Upf {
         Self { threads, ..self }
     }
 
-    /// Returns the CPU of each data thread, and what it tells of itself.
+    /// Returns the CPU and the activity of each data thread.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (usize, &Activity)> {
         self.threads.iter().map(|(cpu, activity)| (*cpu, &**activity))
     }

@@ -41,7 +41,7 @@ pub struct Switch {
     pub(super) ports: Mutex<Ports>,
     pub(super) captures: Arc<Captures>,
     bypasses: Arc<Bypasses>,
-    /// Has the state recorded for a process after this one.
+    /// Recorder of the state for the next process.
     recorder: OnceLock<Arc<Recorder>>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
@@ -180,8 +180,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Tells that ports of these names were given on the command line: a file that is applied does not
-    /// remove them.
+    /// Marks ports as given on the command line, so that applying a file keeps them.
     pub fn give(&self, names: impl IntoIterator<Item = Name>) {
         let given = &mut lock(&self.ports).given;
         for name in names {
@@ -208,7 +207,7 @@ impl Switch {
         Ok((stop, thread))
     }
 
-    /// Has what has changed recorded.
+    /// Asks the recorder to store pending changes.
     pub(super) fn record(&self) {
         self.recorder.get().into_iter().for_each(|recorder| recorder.tell());
     }
@@ -218,7 +217,7 @@ impl Switch {
         self.recorder.get().into_iter().for_each(|recorder| recorder.wait());
     }
 
-    /// Has the state recorded by `recorder` from now on.
+    /// Records the state by `recorder` from now on.
     pub(crate) fn record_by(&self, recorder: Arc<Recorder>) {
         // A switch has one recorder.
         let _ = self.recorder.set(recorder);

@@ -227,8 +227,8 @@ impl Switch {
         }
     }
 
-    /// Has the ports that have changed recorded. Returns false if one is busy, or could not be kept, and
-    /// has to be looked at again.
+    /// Records the ports that have changed. Returns false if one is busy, or could not be kept, and
+    /// must be tried again.
     pub(crate) fn record_ports(&self, recorder: &Recorder) -> bool {
         let ports = lock(&self.ports);
         if ports.held {

@@ -106,6 +106,7 @@ test: ## Run the checks and all tests that need no other programs: minutes
 test-all: GROUPS := all
 test-all: ## Run all tests, also those with other people's programs (GROUPS="vm engines": only those groups)
 	@scripts/setup.sh test $(GROUPS)
+	@scripts/oldest-compiler.sh check
 	@scripts/test.sh $(GROUPS)
 
 coverage: ## Run the coverage tests and write docs/coverage.md

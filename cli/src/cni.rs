@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dray_cni::{Attachment, Output, Restored, Store};
+use dray_cni::{Attachment, Output, Records, Restored};
 use dray_switch::config::CONTROL;
 use dray_text::table;
 
@@ -91,7 +91,7 @@ const INPUT_MAX: u64 = 4 << 20;
 /// Carries out the request of a container runtime.
 pub(crate) fn plugin() -> ExitCode {
     let get = |name: &str| std::env::var(name).ok();
-    reply(PLUGIN, |input| dray_cni::run(&Store::default(), &get, input))
+    reply(PLUGIN, |input| dray_cni::run(&Records::default(), &get, input))
 }
 
 /// Reads the input of the plugin `name`, and writes what `run` returns for it.
@@ -109,16 +109,16 @@ pub(crate) fn reply(name: &str, run: impl FnOnce(&[u8]) -> Output) -> ExitCode {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store = Store::default();
+    let records = Records::default();
     match &arguments.command {
         Command::List(List { json }) => {
-            let all = store.all()?;
+            let all = records.all()?;
             if *json { print_json(&all) } else { print(&show(&all)) }
         }
         Command::Install { directory } => Ok(install(directory)?),
         Command::Restore(control) => {
             let control = control.socket(CONTROL, "dray switch")?;
-            let Restored { added, problems } = dray_cni::restore(&store, &control);
+            let Restored { added, problems } = dray_cni::restore(&records, &control);
             for port in &added {
                 print(&format!("{}\n", port.name))?;
             }

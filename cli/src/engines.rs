@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Subcommand;
-use dray_cni::{Docker, Netavark, Store};
+use dray_cni::{Docker, Netavark, Records};
 use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
 use dray_datapath::Cancel;
 use dray_sandbox::CapabilitySet;
@@ -93,7 +93,7 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to root.
     let kept = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
     dray_sandbox::keep_capabilities(kept)?;
-    let docker = Docker::new(Store::default(), state);
+    let docker = Docker::new(Records::default(), state);
     let server = Server::start(bound, Limits::default(), move |request| docker.answer(&request));
     let path = socket.path.display();
     info!("Docker finds the driver at {path}");
@@ -109,7 +109,7 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
 }
 
 pub(crate) fn netavark(arguments: NetavarkArguments) -> ExitCode {
-    let run = |command, input: &[u8]| dray_cni::netavark(&Store::default(), &command, input);
+    let run = |command, input: &[u8]| dray_cni::netavark(&Records::default(), &command, input);
     let command = match arguments.command {
         NetavarkCommand::Create => Netavark::Create,
         NetavarkCommand::Setup { netns } => Netavark::Setup(netns),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use dray_cni::{Opened, Store};
-use dray_daemon::{ControlSocket, FAREWELL, Limits, MetricsAddress, Store as FdStore, Supervisor};
+use dray_cni::{Opened, Records};
+use dray_daemon::{ControlSocket, FAREWELL, Limits, MetricsAddress, Store, Supervisor};
 use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_switch::api;
@@ -167,7 +167,7 @@ fn run_daemon(
     confined: &Confined,
     succession: Option<Succession>,
     mut supervisor: Supervisor,
-    store: Option<FdStore>,
+    store: Option<Store>,
 ) -> Result<(), Failure> {
     let (cancel, file) = match file {
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
@@ -325,7 +325,7 @@ fn start(
     let socket = ControlSocket::bind(&config.control)?;
     let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
     // Entering the containers' namespaces needs privileges.
-    let reopen = || dray_cni::reopen(&Store::default(), &config.control.path);
+    let reopen = || dray_cni::reopen(&Records::default(), &config.control.path);
     let (containers, mut problems) = confined.as_root(reopen)?;
     let ports = config.ports.iter().map(|port| &port.uri);
     let confine = || confined.enter(&config.control.path, ports, file);

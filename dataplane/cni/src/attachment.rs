@@ -26,7 +26,6 @@ use crate::ends::{Ends, Wanted};
 use crate::kind::{Kind, MTU_USUAL};
 use crate::namespace::{self, Identity};
 use crate::reply::{CniError, code};
-use crate::store::Store;
 
 /// The record of an attachment. It is written before any part of the attachment is made, so each part
 /// may be missing.
@@ -70,7 +69,7 @@ const DIRECTORIES: &str = "/run/dray/vhost";
 
 impl Attachment {
     pub(crate) fn key(&self) -> String {
-        Store::key(&self.container, &self.interface)
+        key_of(&self.container, &self.interface)
     }
 
     /// Returns the directory for the socket of the program behind `port`.
@@ -238,6 +237,11 @@ impl Attachment {
         }
         Ok(())
     }
+}
+
+/// Returns the key of an attachment: the name of its record. Neither part can contain a colon.
+pub(crate) fn key_of(container: &str, interface: &str) -> String {
+    format!("{container}:{interface}")
 }
 
 /// Returns the address of a container that has none in its configuration, the same each time.

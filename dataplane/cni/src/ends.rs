@@ -28,7 +28,7 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use crate::addresses::Netlink;
 use crate::reply::{CniError, code};
 
-/// The ends of all containers of one store.
+/// The ends of all containers of one records.
 pub(crate) struct Ends {
     /// Directory of the store's records.
     folder: PathBuf,

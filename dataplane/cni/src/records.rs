@@ -9,16 +9,17 @@ use dray_socket::{Lock, Place};
 
 use crate::attachment::Attachment;
 use crate::ends::Ends;
+use crate::reply::CniError;
 
 /// Directory of the records.
 #[derive(Clone, Debug)]
-pub struct Store(PathBuf);
+pub struct Records(PathBuf);
 
 /// Default directory.
 const FOLDER: &str = "/run/dray/cni";
 const SUFFIX: &str = ".json";
 
-impl Default for Store {
+impl Default for Records {
     /// Returns the directory that plugin and switch use: `/run/dray/cni`, or `cni` beside the control
     /// sockets of a lab.
     fn default() -> Self {
@@ -26,7 +27,7 @@ impl Default for Store {
     }
 }
 
-impl Store {
+impl Records {
     /// Returns the records in `folder`, which need not exist.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
@@ -37,29 +38,21 @@ impl Store {
         Ends::in_folder(&self.0)
     }
 
-    /// Returns the name of an attachment in the directory. Neither part can contain a colon.
-    pub(crate) fn key(container: &str, interface: &str) -> String {
-        format!("{container}:{interface}")
-    }
-
     /// Waits until no other process works on the attachment `key`.
-    pub(crate) fn lock(&self, key: &str) -> io::Result<Lock> {
-        self.create()?;
-        Lock::take(&self.lock_path(key))
+    pub(crate) fn lock(&self, key: &str) -> Result<Lock, CniError> {
+        // Root acts on what records say, so no other user may write there.
+        dray_socket::own_directory(&self.0, 0o700)
+            .and_then(|_| Lock::take(&self.lock_path(key)))
+            .map_err(named(key))
     }
 
-    /// Like [`lock`](Self::lock), without waiting: `None` if another process works on it.
-    pub(crate) fn try_lock(&self, key: &str) -> io::Result<Option<Lock>> {
-        Lock::try_take(&self.lock_path(key))
+    /// Locks the attachment `key` without waiting; returns `None` if another process works on it.
+    pub(crate) fn try_lock(&self, key: &str) -> Result<Option<Lock>, CniError> {
+        Lock::try_take(&self.lock_path(key)).map_err(named(key))
     }
 
     fn lock_path(&self, key: &str) -> PathBuf {
         self.0.join(format!("{key}.lock"))
-    }
-
-    /// Makes the directory, or checks that no other user can write there: root acts on what records say.
-    fn create(&self) -> io::Result<()> {
-        dray_socket::own_directory(&self.0, 0o700).map(drop)
     }
 
     /// Returns true if there is a directory, in which no other user can write.
@@ -71,26 +64,28 @@ impl Store {
         self.0.join(format!("{key}{SUFFIX}"))
     }
 
-    /// Writes a record, replacing an earlier one at once.
-    pub(crate) fn save(&self, attachment: &Attachment) -> io::Result<()> {
+    /// Writes a record, replacing an earlier one atomically.
+    pub(crate) fn save(&self, attachment: &Attachment) -> Result<(), CniError> {
         let key = attachment.key();
-        let text = serde_json::to_vec_pretty(attachment).map_err(io::Error::other)?;
-        Place::of(&self.path(&key))?.replace(&text, 0o600)
+        let saved = serde_json::to_vec_pretty(attachment)
+            .map_err(io::Error::other)
+            .and_then(|text| Place::of(&self.path(&key))?.replace(&text, 0o600));
+        saved.map_err(named(&key))
     }
 
     /// Reads the record `key`; returns `None` if it does not exist.
-    pub(crate) fn load(&self, key: &str) -> io::Result<Option<Attachment>> {
+    pub(crate) fn load(&self, key: &str) -> Result<Option<Attachment>, CniError> {
         let path = self.path(key);
-        if !self.exists()? {
+        if !self.exists().map_err(named(key))? {
             return Ok(None);
         }
         match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
                 let what = format!("{}: {error}; remove this file", path.display());
-                io::Error::new(io::ErrorKind::InvalidData, what)
+                CniError::io(&key, &what)
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(named(key)(error)),
         }
     }
 
@@ -101,8 +96,8 @@ impl Store {
     }
 
     /// Removes the record `key`, if there is one.
-    pub(crate) fn remove(&self, key: &str) -> io::Result<()> {
-        Place::of(&self.path(key))?.remove()
+    pub(crate) fn remove(&self, key: &str) -> Result<(), CniError> {
+        Place::of(&self.path(key)).and_then(|place| place.remove()).map_err(named(key))
     }
 
     /// Returns the keys of all records, sorted.
@@ -132,4 +127,9 @@ impl Store {
         let keys = self.keys()?.into_iter();
         Ok(keys.filter_map(|key| self.load(&key).ok().flatten()).collect())
     }
+}
+
+/// Names the attachment of an error.
+fn named(key: &str) -> impl Fn(io::Error) -> CniError {
+    move |error| CniError::io(&key, &error)
 }

@@ -1,45 +1,28 @@
 //! The operations of a plugin: ADD, CHECK, DEL, GC, STATUS and VERSION. Each can be repeated.
 
-use std::io;
-
 use dray_netdev::Interface;
 use dray_socket::Place;
 use dray_switch::client::Client;
-use dray_switch::config::Name;
 use dray_wire::MacAddr;
 use serde_json::{Value, json};
 
-use crate::attachment::{Attachment, end_id, exists, own_mac, switch_error};
+use crate::attachment::{Attachment, key_of, switch_error};
 use crate::call::{Call, Variables};
-use crate::kind::{Kind, Make};
-use crate::network::Network;
-use crate::reply::{self, CniError, code};
-use crate::restore::{forget, forget_detached, reap};
-use crate::store::Store;
-use crate::{VERSIONS, addresses, ends, ipam, namespace};
-
-/// Standard output and exit status of the plugin.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// JSON, or nothing.
-    pub text: String,
-    /// 0, or 1 for an error.
-    pub status: u8,
-}
+use crate::kind::Kind;
+use crate::network::{NEWEST, Network, VERSIONS};
+use crate::plan::plan;
+use crate::records::Records;
+use crate::reply::{self, CniError, Output, code};
+use crate::restore::{forget, forget_detached, reap, replace};
+use crate::{addresses, ipam, namespace};
 
 /// Carries out the request that `CNI_COMMAND` and other variables describe, with the network
 /// configuration `input`.
-pub fn run(store: &Store, variables: Variables<'_>, input: &[u8]) -> Output {
-    let result = Request { store, variables, input }.run();
-    let (value, status) = match result {
-        Ok(None) => return Output { text: String::new(), status: 0 },
-        Ok(Some(value)) => (value, 0),
-        Err(CniError { code, msg }) => {
-            let version = version_of(input);
-            (json!({"cniVersion": version, "code": code, "msg": msg}), 1)
-        }
-    };
-    Output { text: format!("{value:#}\n"), status }
+pub fn run(records: &Records, variables: Variables<'_>, input: &[u8]) -> Output {
+    Output::new(
+        Request { records, variables, input }.run(),
+        |CniError { code, msg }| json!({"cniVersion": version_of(input), "code": code, "msg": msg}),
+    )
 }
 
 /// Returns the version of the runtime, or our newest if it speaks none of ours.
@@ -47,11 +30,11 @@ fn version_of(input: &[u8]) -> String {
     let value: Option<Value> = serde_json::from_slice(input).ok();
     let version = value.and_then(|value| value["cniVersion"].as_str().map(str::to_owned));
     let known = version.filter(|version| VERSIONS.contains(&version.as_str()));
-    known.unwrap_or_else(|| VERSIONS[VERSIONS.len() - 1].to_owned())
+    known.unwrap_or_else(|| NEWEST.to_owned())
 }
 
 struct Request<'r> {
-    store: &'r Store,
+    records: &'r Records,
     variables: Variables<'r>,
     input: &'r [u8],
 }
@@ -109,45 +92,28 @@ impl Request<'_> {
     fn add(&self) -> Result<Value, CniError> {
         let network = Network::parse(self.input)?;
         let call = Call::read(self.variables, true)?;
-        let (attachment, socket) = plan(self.store, &call, &network)?;
-        let key = attachment.key();
-        reap(self.store);
-        let _lock = self.store.lock(&key).map_err(|error| CniError::io(&key, &error))?;
-        let record = |error| CniError::io(&key, &error);
-        if let Some(old) = self.store.load(&key).map_err(record)? {
-            // An ADD that was killed, or that the runtime repeats.
-            self.ipam(&network, "DEL")?;
-            forget(self.store, &old)?;
-        }
+        let (attachment, socket) = plan(self.records, &call, &network)?;
+        reap(self.records);
         if network.port_name.is_some() {
             self.check_name(&attachment)?;
         }
-        self.store.save(&attachment).map_err(record)?;
-        let attached = self.attach(&network, &attachment, socket.as_deref());
-        if attached.is_err() {
-            // The error that made it fail is the one to report.
-            let _ = self.ipam(&network, "DEL");
-            let _ = forget(self.store, &attachment);
-        }
-        attached
+        let attach = || self.attach(&network, &attachment, socket.as_deref());
+        replace(self.records, &attachment, attach, || self.ipam(&network, "DEL").map(drop))
     }
 
     /// Checks that no other container has a port of the same name.
     fn check_name(&self, attachment: &Attachment) -> Result<(), CniError> {
-        let others = self.store.all().map_err(|error| CniError::io(&"records", &error))?;
+        let others = self.records.all().map_err(|error| CniError::io(&"records", &error))?;
         let name = &attachment.port.name;
-        match others.iter().find(|other| other.port.name == *name) {
-            None => Ok(()),
-            Some(other) => {
-                let (name, container) = (name.as_str(), &other.container);
-                let what =
-                    format!("port: {name:?} is that of container {container}; leave out port");
-                Err(CniError::new(code::INVALID_CONFIG, what))
-            }
-        }
+        let has_name =
+            |other: &&Attachment| other.port.name == *name && other.key() != attachment.key();
+        let Some(other) = others.iter().find(has_name) else { return Ok(()) };
+        let (name, container) = (name.as_str(), &other.container);
+        let what = format!("port: {name:?} is that of container {container}; leave out port");
+        Err(CniError::invalid(what))
     }
 
-    /// Makes everything that a new record describes.
+    /// Creates everything that a new record describes.
     fn attach(
         &self,
         network: &Network,
@@ -160,7 +126,7 @@ impl Request<'_> {
             // The IPAM plugin of an ADD that was killed may have gone on, and reserved an address.
             self.ipam(network, "DEL").and_then(|_| self.ipam(network, "ADD")).map_err(|_| error)
         })?;
-        attachment.attach(&self.store.ends(), ipam.as_ref())?;
+        attachment.attach(&self.records.ends(), ipam.as_ref())?;
         let info = socket.and_then(|socket| attachment.kind.device_info(socket));
         if let (Some(path), Some(info)) = (&attachment.device_info, info) {
             let failed = |error| CniError::io(&path.display(), &error);
@@ -186,12 +152,13 @@ impl Request<'_> {
         let call = Call::read(self.variables, true)?;
         let Some(previous) = &network.previous else {
             let what = "prevResult: missing; CHECK compares with the result of ADD";
-            return Err(CniError::new(code::INVALID_CONFIG, what));
+            return Err(CniError::invalid(what));
         };
         let failed = |what: String| CniError::new(code::CHECK_FAILED, what);
-        let key = Store::key(&call.container, &call.interface);
-        let record = self.store.load(&key).map_err(|error| CniError::io(&key, &error))?;
-        let attachment = record
+        let key = key_of(&call.container, &call.interface);
+        let attachment = self
+            .records
+            .load(&key)?
             .ok_or_else(|| failed(format!("{key}: not attached by this plugin; DEL and ADD it")))?;
         if attachment.is_gone() || call.netns.as_ref() != Some(&attachment.netns) {
             let netns = attachment.netns.display();
@@ -215,14 +182,14 @@ impl Request<'_> {
     fn delete(&self) -> Result<(), CniError> {
         let network = Network::parse(self.input)?;
         let call = Call::read(self.variables, false)?;
-        let key = Store::key(&call.container, &call.interface);
-        let _lock = self.store.lock(&key).map_err(|error| CniError::io(&key, &error))?;
-        let attachment = self.store.load(&key).map_err(|error| CniError::io(&key, &error))?;
+        let key = key_of(&call.container, &call.interface);
+        let _lock = self.records.lock(&key)?;
+        let attachment = self.records.load(&key)?;
         attachment.as_ref().map_or(Ok(()), Attachment::detach)?;
         // Beside the removal of an interface, for which the kernel waits some 20 ms. The switch forwards no
         // frames from the addresses any more, and the bypass ends before the interface.
         let ipam = self.start_ipam(&network, "DEL");
-        let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.store, &it));
+        let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.records, &it));
         let released = ipam.and_then(|ipam| ipam.map_or(Ok(()), |it| it.finish().map(drop)));
         forgotten.and(released)
     }
@@ -230,7 +197,7 @@ impl Request<'_> {
     /// Removes the attachments of this network that the runtime does not know.
     fn collect(&self) -> Result<(), CniError> {
         let network = Network::parse(self.input)?;
-        let records = self.store.all().map_err(|error| CniError::io(&"records", &error))?;
+        let records = self.records.all().map_err(|error| CniError::io(&"records", &error))?;
         let is_stale = |record: &&Attachment| {
             let Attachment { container, interface, .. } = record;
             record.network == network.name
@@ -239,17 +206,15 @@ impl Request<'_> {
         };
         let mut result = Ok(());
         for attachment in records.iter().filter(is_stale) {
-            let key = attachment.key();
-            let removed = self.store.lock(&key).map_err(|error| CniError::io(&key, &error));
-            let removed = removed.and_then(|_lock| {
-                forget(self.store, attachment)?;
+            let removed = self.records.lock(&attachment.key()).and_then(|_lock| {
+                forget(self.records, attachment)?;
                 // Not every plugin implements GC.
                 self.ipam_delete(&network, attachment)
             });
-            // One that cannot be removed does not keep the others.
+            // An attachment that cannot be removed must not keep the others.
             result = result.and(removed);
         }
-        reap(self.store);
+        reap(self.records);
         result.and(self.ipam(&network, "GC").map(drop))
     }
 
@@ -259,89 +224,9 @@ impl Request<'_> {
             .status()
             .map_err(|error| CniError::new(code::NOT_AVAILABLE, error.to_string()))?;
         // Some runtimes call this every few seconds, and never GC.
-        reap(self.store);
+        reap(self.records);
         self.ipam(&network, "STATUS").map(drop)
     }
-}
-
-/// Returns the attachment that a request describes, and its socket in the container.
-pub(crate) fn plan(
-    store: &Store,
-    call: &Call,
-    network: &Network,
-) -> Result<(Attachment, Option<String>), CniError> {
-    let netns = call.netns.clone().unwrap_or_default();
-    let identity = namespace::identity(&netns).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let netns = netns.display();
-            let what = format!("CNI_NETNS={netns}: {error}; the container does not exist");
-            CniError::new(code::UNKNOWN_CONTAINER, what)
-        }
-        _ => CniError::io(&format!("CNI_NETNS={}", netns.display()), &error),
-    })?;
-    if namespace::is_own(&identity) {
-        let what = "it is the plugin's own namespace; give that of a container";
-        let what = format!("CNI_NETNS={}: {what}", netns.display());
-        return Err(CniError::new(code::INVALID_ENVIRONMENT, what));
-    }
-    namespace::within(&netns, || ()).map_err(|error| {
-        let what = format!("CNI_NETNS={}: {error}; give a network namespace", netns.display());
-        CniError::new(code::INVALID_ENVIRONMENT, what)
-    })?;
-    let (mut attachment, socket) = describe(store, call, network)?;
-    attachment.identity = identity;
-    Ok((attachment, socket))
-}
-
-/// Returns the attachment of a container whose namespace may not exist yet, and its socket.
-pub(crate) fn describe(
-    store: &Store,
-    call: &Call,
-    network: &Network,
-) -> Result<(Attachment, Option<String>), CniError> {
-    let Call { container, interface, .. } = call;
-    let key = Store::key(container, interface);
-    let name = match &network.port_name {
-        Some(name) => name.clone(),
-        None => port_name(container, interface)?,
-    };
-    let directory = (network.kind == Kind::Vhost).then(|| Attachment::directory_of(name.as_str()));
-    let (tap, ends) = (ends::tap_name(end_id(&key)), store.ends().netns());
-    let make = Make {
-        interface,
-        ends: (&tap, &ends),
-        directory: directory.as_ref(),
-        queues: network.queues,
-        mtu: network.mtu,
-    };
-    let (uri, socket) = network.kind.uri(&make);
-    // With a TAP interface's comes that of the table of the bypass.
-    let fd = if network.kind == Kind::Tap { network.queues + 1 } else { 1 };
-    let port = network.port(name, &uri, fd, network.mac.unwrap_or_else(|| own_mac(&key)))?;
-    let attachment = Attachment {
-        container: container.clone(),
-        interface: interface.clone(),
-        network: network.name.clone(),
-        kind: network.kind,
-        netns: call.netns.clone().unwrap_or_default(),
-        identity: namespace::Identity::default(),
-        control: network.control.clone(),
-        port,
-        directory,
-        device_info: network.device_info.clone().filter(|path| !exists(path)),
-        is_moved: false,
-        moves_mac: network.move_mac,
-    };
-    Ok((attachment, socket))
-}
-
-/// Returns the name of a container's port: of a long identifier, as much as fits.
-fn port_name(container: &str, interface: &str) -> Result<Name, CniError> {
-    const CONTAINER_MAX: usize = 48;
-    let start = &container[..container.len().min(CONTAINER_MAX)];
-    format!("{start}.{interface}")
-        .parse()
-        .map_err(|error| CniError::new(code::INVALID_ENVIRONMENT, format!("{error}")))
 }
 
 /// Returns the addresses that a result lists for the container's interface.

@@ -2,22 +2,20 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use dray_cni::{Opened, Records};
-use dray_daemon::{ControlSocket, FAREWELL, Limits, MetricsAddress, Store, Supervisor};
-use dray_datapath::{Cancel, Placement, placement};
+use dray_daemon::{ControlSocket, Limits, Store, Supervisor};
+use dray_datapath::{Placement, placement};
 use dray_port::PortUri;
+use dray_service::{LoggedPort, PortLog, Service, Sockets, total};
 use dray_switch::api;
 use dray_switch::apply::{Configuration, Kind};
 use dray_switch::config::{FILE_MAX, Name, PortError, read_file};
 use dray_switch::{
-    Engine, Flow, Mode, PortConfig, PortState, PortStats, PortStatus, Predecessor, Recorder,
-    Succession, Switch, SwitchConfig,
+    Engine, Flow, Mode, Past, PortConfig, PortState, PortStats, PortStatus, Switch, SwitchConfig,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
@@ -27,7 +25,6 @@ use tracing::{error, info, warn};
 
 use super::{keys, show};
 use crate::common::{Failure, cancel_on_end, cancel_on_signals, print};
-use crate::log::{self, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Confined;
@@ -92,37 +89,37 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
     let supervisor = Supervisor::from_environment();
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
-    let mut succession = None;
+    let mut past = None;
     let mut config = match arguments.config.clone() {
         Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
         None => {
             let mut config = SwitchConfig::default();
             if takes_over {
                 let control = arguments.service.control.as_ref().unwrap_or(&config.control);
-                let running = Succession::request(&control.path)?;
+                let running = Past::request(&control.path)?;
                 config = SwitchConfig { control: control.clone(), ..running.settings()? };
-                succession = Some(running);
+                past = Some(running);
             }
             arguments.apply(&mut config);
             config.check(&there).map(|()| config)
         }
     }
     .map_err(Failure::usage)?;
-    if takes_over && succession.is_none() {
-        succession = Some(Succession::request(&config.control.path)?);
+    if takes_over && past.is_none() {
+        past = Some(Past::request(&config.control.path)?);
     }
     if config.cpus.is_empty() {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
     let store = supervisor.store();
-    if let (None, Some(store)) = (&succession, &store) {
-        succession = Succession::of_store(store).unwrap_or_else(|error| {
+    if let (None, Some(store)) = (&past, &store) {
+        past = Past::of_store(store).unwrap_or_else(|error| {
             warn!(%error, "the state before is not used, and peers connect anew");
             None
         });
     }
-    run_daemon(&config, file, given, &confined, succession, supervisor, store)
+    run_daemon(&config, file, given, &confined, past, supervisor, store)
 }
 
 impl DaemonArguments {
@@ -165,7 +162,7 @@ fn run_daemon(
     file: Option<PathBuf>,
     given: Given,
     confined: &Confined,
-    succession: Option<Succession>,
+    past: Option<Past>,
     mut supervisor: Supervisor,
     store: Option<Store>,
 ) -> Result<(), Failure> {
@@ -173,31 +170,18 @@ fn run_daemon(
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
         None => (cancel_on_signals()?, None),
     };
-    dray_port::share_heap();
-    dray_port::survive_truncation()?;
-    dray_daemon::watch_threads();
-    dray_daemon::announce_failures();
-    dray_socket::refuse_own_sockets();
+    dray_service::begin()?;
     let path = file.as_ref().map(|file| file.path.as_path());
-    let Started { engine, socket, monitors, again, problems, mut log } = match succession {
-        Some(succession) => take_over(config, path, confined, succession)?,
+    let Started { engine, socket, monitors, again, problems, mut log } = match past {
+        Some(past) => take_over(config, path, confined, past)?,
         None => start(config, path, confined)?,
     };
     engine.give(given.ports);
-    let predecessor = Predecessor::new(
-        engine.clone(),
-        config.clone(),
-        socket.as_fd(),
-        monitors.as_ref().map(AsFd::as_fd),
-    )?;
-    let recorder = store.map(|store| {
-        let monitors = monitors.as_ref().map(AsFd::as_fd);
-        Recorder::start(&engine, store, socket.as_fd(), monitors)
-    });
-    let recorder = recorder.transpose()?;
+    let is_kept = store.is_some();
+    engine.record(config, Sockets::new(&socket, monitors.as_ref())?, store)?;
     let limits = Limits { body: FILE_MAX, ..Limits::default() };
     let present = Arc::new(Configuration::new(config.clone(), given.keys));
-    let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(predecessor));
+    let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(engine.clone()));
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), present.clone()));
     let ports: Vec<_> = engine.ports().into_iter().map(|port| port.config).collect();
@@ -216,27 +200,18 @@ fn run_daemon(
         warn!(problem, "container without port");
     }
     supervisor.ready(&dray_text::count(engine.status().ports, "port"));
-    while cancel.check().is_ok() {
-        if let Some(why) = dray_daemon::failure() {
-            thread::sleep(FAREWELL);
-            dray_daemon::exit(why);
-        }
-        if let Err(why) = supervisor.tend(|| engine.check_alive()) {
-            error!("{why}");
-        }
+    dray_service::run(&Running(&engine), &mut supervisor, &mut log, || {
         if let Some(file) = file.as_ref().filter(|file| file.is_due()) {
             if file.has_lost_terminal() {
-                break;
+                return false;
             }
             reload(&file.path, &present, &engine);
         }
-        log.update(|| engine.ports().into_iter().map(logged).collect());
-        thread::sleep(Cancel::INTERVAL);
-    }
-    supervisor.stopping();
-    if let (Some(recorder), None) = (recorder, dray_daemon::failure()) {
+        cancel.check().is_ok()
+    });
+    if is_kept && dray_daemon::failure().is_none() {
         info!("switch ended");
-        recorder.leave(&engine, || std::process::exit(0));
+        engine.leave(|| std::process::exit(0));
     }
     drop((server, monitors));
     match dray_daemon::failure() {
@@ -322,8 +297,7 @@ fn start(
     confined: &Confined,
 ) -> Result<Started, Failure> {
     // Bind the socket first: a second switch must fail before it touches ports.
-    let socket = ControlSocket::bind(&config.control)?;
-    let monitors = config.metrics.map(MetricsAddress::listen).transpose()?;
+    let (socket, monitors) = Sockets::listen(&config.control, config.metrics, None, false)?;
     // Entering the containers' namespaces needs privileges.
     let reopen = || dray_cni::reopen(&Records::default(), &config.control.path);
     let (containers, mut problems) = confined.as_root(reopen)?;
@@ -346,16 +320,29 @@ fn take_over(
     config: &SwitchConfig,
     file: Option<&Path>,
     confined: &Confined,
-    mut succession: Succession,
+    mut past: Past,
 ) -> Result<Started, Failure> {
     let mut config = config.clone();
-    let uris = succession.merge(&mut config)?;
-    let disconnects = succession.disconnects();
+    let uris = past.merge(&mut config)?;
+    let disconnects = past.disconnects();
     let log = PortLog::after(disconnects.map(|(name, count)| (name.to_string(), count)));
     let confine = || confined.enter(&config.control.path, &uris, file);
-    let (engine, socket, monitors) = succession.complete(&config, confine)?;
+    let (engine, socket, monitors) = past.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })
+}
+
+/// The switch as its process watches it.
+struct Running<'s>(&'s Switch);
+
+impl Service for Running<'_> {
+    fn check_alive(&self) -> Result<(), String> {
+        self.0.check_alive()
+    }
+
+    fn logged_ports(&self) -> Vec<LoggedPort> {
+        self.0.ports().into_iter().map(logged).collect()
+    }
 }
 
 /// Converts a port's status for the log.
@@ -367,7 +354,7 @@ fn logged(port: PortStatus) -> LoggedPort {
         is_running: port.state == PortState::Running,
         failure,
         unreachable: port.unreachable,
-        disconnects: log::total(&port.disconnects),
+        disconnects: total(&port.disconnects),
         last_disconnect: port.last_disconnect,
     }
 }

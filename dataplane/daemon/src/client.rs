@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Refuses, from now on, a program of another user than `user`.
-    pub(crate) fn of_user(self, user: u32) -> Self {
+    pub fn of_user(self, user: u32) -> Self {
         Self { user: Some(user), ..self }
     }
 

@@ -23,7 +23,6 @@ mod recent;
 mod server;
 mod socket;
 mod store;
-mod takeover;
 
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
@@ -41,5 +40,4 @@ pub use server::{Answer, Server};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, SocketError, check_socket_path, default_control,
 };
-pub use store::{Hello, Kept, Page, Store};
-pub use takeover::{Incumbent, Program, Successor, Takeover, TakeoverError};
+pub use store::{Kept, Page, Store};

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::ioctl_fionread;
-use serde::{Deserialize, Serialize};
 
 use crate::Channel;
 use crate::calls::inherited;
@@ -52,34 +51,6 @@ pub struct Page {
     pub text: Vec<u8>,
     /// Descriptors of the page.
     pub descriptors: Vec<OwnedFd>,
-}
-
-/// Version of a program, and format of what it leaves to the next one or exchanges with it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Hello {
-    /// Version of dray.
-    pub version: String,
-    /// Version of the format; two processes must have the same.
-    pub format: u32,
-}
-
-impl Hello {
-    /// Returns that of this process.
-    pub fn new(format: u32) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), format }
-    }
-
-    /// Returns why this process cannot read what the process `before` has left, if it cannot.
-    /// `program` is what both are.
-    pub fn cannot_read(&self, program: &str, before: &Self) -> Option<String> {
-        (self.format != before.format).then(|| {
-            format!(
-                "the {program} before was dray {} and this is dray {}, whose states differ (formats \
-                 {} and {})",
-                before.version, self.version, before.format, self.format
-            )
-        })
-    }
 }
 
 impl Store {

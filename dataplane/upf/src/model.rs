@@ -17,9 +17,9 @@ use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
 use crate::interface::Interface;
+use crate::journal::{Recorded, SessionRecorder, write_journal};
 use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
-use crate::recorder::{Recorded, Recorder, write_journal};
 use crate::session::{Peer, Report, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
@@ -124,7 +124,7 @@ pub(crate) struct Model {
     tunnels: Arc<Tunnels>,
     waiting: Arc<Waiting>,
     /// Records sessions for the next process.
-    recorder: Option<Recorder>,
+    recorder: Option<SessionRecorder>,
 }
 
 /// Indexes of the two kinds of keys.
@@ -215,7 +215,7 @@ impl Model {
     }
 
     /// Records all sessions, now and after each transaction.
-    pub(crate) fn record_by(&mut self, recorder: Recorder) {
+    pub(crate) fn record_by(&mut self, recorder: SessionRecorder) {
         self.recorder = Some(recorder);
         self.record(&[]);
     }

@@ -31,24 +31,28 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use dray_daemon::{ControlSocket, Limits, Recent, Response, Server};
+use dray_service::TakeoverRoute;
 
 use crate::apply::Configuration;
 use crate::engine::Engine;
-use crate::takeover::Predecessor;
+use crate::path::Switch;
+use crate::takeover::PROGRAM;
 
 pub use routes::{answer, answer_monitor};
 
-/// Serves `engine` at `socket`. With `predecessor`, another process may take over.
+/// Serves `engine` at `socket`. With `switch`, which is the engine, another process may take over.
 pub fn serve(
     socket: ControlSocket,
     engine: Arc<dyn Engine>,
     config: Arc<Configuration>,
     limits: Limits,
-    predecessor: Option<Arc<Predecessor>>,
+    switch: Option<Arc<Switch>>,
 ) -> Server {
-    Server::start(socket, limits, move |request| match &predecessor {
-        Some(predecessor) if request.path.trim_matches('/') == "take-over" => {
-            predecessor.answer(request).unwrap_or_else(Response::from)
+    let takeover = TakeoverRoute::new(PROGRAM);
+    Server::start(socket, limits, move |request| match switch.clone() {
+        Some(switch) if request.path.trim_matches('/') == TakeoverRoute::PATH => {
+            let answered = takeover.answer(request, move |outgoing| switch.hand_over(outgoing));
+            answered.unwrap_or_else(Response::from)
         }
         _ => answer(&*engine, &config, request),
     })

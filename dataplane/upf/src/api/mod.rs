@@ -24,16 +24,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dray_daemon::{
-    ClientError, ControlSocket, Incumbent, Limits, Recent, Refusal, Request, Response, Server,
-};
+use dray_daemon::{ClientError, ControlSocket, Limits, Recent, Refusal, Request, Response, Server};
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
+use dray_service::TakeoverRoute;
 use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
-use crate::recorder::PROGRAM;
+use crate::leaving::PROGRAM;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
 use self::metrics::{RESOURCES, observe};
@@ -169,13 +168,14 @@ pub fn serve(
 ) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    let incumbent = Incumbent::new(PROGRAM, end);
+    let takeover = TakeoverRoute::new(PROGRAM);
+    let end = Arc::new(end);
     Server::start(socket, limits, move |request| {
-        if request.path.trim_matches('/') != "take-over" {
+        if request.path.trim_matches('/') != TakeoverRoute::PATH {
             return answer(&upf, started, &request);
         }
-        let upf = upf.clone();
-        let answered = incumbent.answer(request, move |successor| upf.hand_over(successor));
+        let (upf, end) = (upf.clone(), end.clone());
+        let answered = takeover.answer(request, move |outgoing| upf.hand_over(outgoing, || end()));
         answered.unwrap_or_else(Response::from)
     })
 }

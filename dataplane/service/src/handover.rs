@@ -1,26 +1,29 @@
-//! Taking over a running program: another process of the same user continues it.
+//! Take-over of a running program: another process of the same user continues it.
 //!
-//! The new process asks at the control socket (`POST /take-over`) and passes one end of a connection,
-//! on which the rest happens:
+//! The new process sends a request to the control socket (`POST /take-over`) and passes one end of a
+//! connection, on which the rest happens:
 //!
 //! | from | message |
 //! |---|---|
-//! | old | its state, with all descriptors; from now on it does not change |
+//! | old | the pages of its state ([`Page`]); from now on the state does not change |
 //! | new | it is ready: all that can fail has been done |
-//! | old | it has let go of everything |
+//! | old | it uses no port any more: packets wait in the peers' rings until the last message |
 //! | new | it goes on; the old process ends without closing anything |
 //!
 //! Until the last message has been sent, the old process goes on if anything fails.
 
 use std::convert::Infallible;
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::{Channel, Client, ClientError, Hello, Refusal, Request, Response};
+use dray_daemon::{Channel, Client, ClientError, Refusal, Request, Response};
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{OwnedPage, Page};
 
 /// Time within which the new process gets ready, while control threads stand still.
 const PREPARING: Duration = Duration::from_secs(10);
@@ -50,10 +53,30 @@ pub struct Program {
 #[error("take-over: {0}")]
 pub struct TakeoverError(pub String);
 
+/// Version of a process, which begins every page and every take-over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    /// Version of dray.
+    version: String,
+    /// [Format](Program::format) of its messages.
+    format: u32,
+}
+
 impl Program {
-    /// Returns what a process of this program says first.
-    pub fn hello(&self) -> Hello {
-        Hello::new(self.format)
+    pub(crate) fn hello(&self) -> Hello {
+        Hello { version: env!("CARGO_PKG_VERSION").to_owned(), format: self.format }
+    }
+
+    /// Checks that this process can read the pages of the process `before`.
+    pub(crate) fn check_readable(&self, before: &Hello) -> Result<(), TakeoverError> {
+        let own = self.hello();
+        if own.format == before.format {
+            return Ok(());
+        }
+        Err(TakeoverError(format!(
+            "the {} before was dray {} and this is dray {}, whose states differ (formats {} and {})",
+            self.name, before.version, own.version, before.format, own.format
+        )))
     }
 
     /// Returns why the process `new` cannot take over from `running`, if it cannot.
@@ -68,18 +91,19 @@ impl Program {
     }
 }
 
-/// A running program that another process may take over.
-pub struct Incumbent {
+/// The resource of a control socket by which another process takes over.
+pub struct TakeoverRoute {
     program: Program,
-    /// Called before this process ends.
-    end: Box<dyn Fn() + Send + Sync>,
     is_busy: AtomicBool,
 }
 
-impl Incumbent {
-    /// Lets processes take over. `end` is called once one has, before this one ends.
-    pub fn new(program: Program, end: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { program, end: Box::new(end), is_busy: AtomicBool::new(false) })
+impl TakeoverRoute {
+    /// Path of the resource.
+    pub const PATH: &str = "take-over";
+
+    /// Creates the resource of a program.
+    pub fn new(program: Program) -> Arc<Self> {
+        Arc::new(Self { program, is_busy: AtomicBool::new(false) })
     }
 
     /// Answers the request for a take-over, which `hand_over` then does on a thread of its own; it
@@ -87,7 +111,7 @@ impl Incumbent {
     pub fn answer(
         self: &Arc<Self>,
         mut request: Request,
-        hand_over: impl FnOnce(&Successor) -> Result<Infallible, String> + Send + 'static,
+        hand_over: impl FnOnce(&Outgoing) -> Result<Infallible, String> + Send + 'static,
     ) -> Result<Response, Refusal> {
         if request.method != "POST" {
             return Err(Refusal::not_allowed(&request, "POST"));
@@ -118,15 +142,15 @@ impl Incumbent {
         if self.is_busy.swap(true, Ordering::Acquire) {
             return refuse(409, "another one is under way".to_owned());
         }
-        let successor = Successor { channel, incumbent: self.clone() };
+        let (outgoing, route) = (Outgoing { channel }, self.clone());
         let run = move || {
-            let Err(why) = hand_over(&successor);
-            // The new process says it, unless it is what has failed.
-            let _ = successor.channel.send(format!("error: {why}").as_bytes(), &[], STOPPING);
+            let Err(why) = hand_over(&outgoing);
+            // The new process logs it, unless it is what has failed.
+            let _ = outgoing.channel.send(format!("error: {why}").as_bytes(), &[], STOPPING);
             let line = format!("dray: take-over failed, the {name} goes on: {why}\n");
             // A closed standard error must not end the program.
             let _ = std::io::stderr().write_all(line.as_bytes());
-            successor.incumbent.is_busy.store(false, Ordering::Release);
+            route.is_busy.store(false, Ordering::Release);
         };
         match std::thread::Builder::new().name("take-over".to_owned()).spawn(run) {
             Ok(_) => Ok(Response::json(200, &self.program.hello())),
@@ -138,23 +162,30 @@ impl Incumbent {
     }
 }
 
-/// The process that takes over, as the running one sees it.
-pub struct Successor {
+/// The old side of a take-over.
+pub struct Outgoing {
     channel: Channel,
-    incumbent: Arc<Incumbent>,
 }
 
-impl Successor {
-    /// Offers the state to the new process, and waits until that is ready.
-    pub fn offer(&self, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
-        let sent = self.channel.send(message, descriptors, PREPARING);
+impl Outgoing {
+    /// Sends the pages of the state, and waits until the new process is ready.
+    pub fn offer(&self, pages: &[Page<'_>]) -> Result<(), String> {
+        let of = |page: &Page<'_>| {
+            // A page is JSON, whose text is UTF-8.
+            (String::from_utf8_lossy(&page.text).into_owned(), page.descriptors.len())
+        };
+        let texts: Vec<(String, usize)> = pages.iter().map(of).collect();
+        let message = serde_json::to_vec(&texts).map_err(|error| error.to_string())?;
+        let descriptors: Vec<_> =
+            pages.iter().flat_map(|page| &page.descriptors).copied().collect();
+        let sent = self.channel.send(&message, &descriptors, PREPARING);
         sent.map_err(|error| error.to_string())?;
         expect(&self.channel, READY, PREPARING)
     }
 
-    /// Reports to the new process that this one has let go of everything. If the new one goes on,
-    /// this process ends here, and drops nothing: what is locked stays so.
-    pub fn let_go(&self) -> Result<Infallible, String> {
+    /// Reports that this process uses no port any more. If the new process goes on, `end` is called and
+    /// this process ends without dropping anything: what is locked stays so.
+    pub fn complete(&self, end: impl FnOnce()) -> Result<Infallible, String> {
         let sent = self.channel.send(STOPPED, &[], ENDING);
         sent.map_err(|error| error.to_string())?;
         expect(&self.channel, GO, ENDING).or_else(|why| {
@@ -162,23 +193,24 @@ impl Successor {
             self.channel.close();
             expect(&self.channel, GO, STOPPING).map_err(|_| why)
         })?;
-        (self.incumbent.end)();
+        end();
         std::process::exit(0)
     }
 }
 
-/// The running process, as the one that takes over sees it.
-pub struct Takeover {
+/// The new side of a take-over.
+#[derive(Debug)]
+pub(crate) struct Incoming {
     channel: Channel,
 }
 
-impl Takeover {
-    /// Asks the program at the socket `control` to hand over. Also returns what it says, and the
-    /// descriptors that came with it.
-    pub fn request(
+impl Incoming {
+    /// Requests the take-over from the program at the socket `control`; returns the pages of its state,
+    /// too.
+    pub(crate) fn request(
         control: &Path,
         program: Program,
-    ) -> Result<(Self, Vec<u8>, Vec<OwnedFd>), TakeoverError> {
+    ) -> Result<(Self, Vec<OwnedPage>), TakeoverError> {
         let failed = |error: std::io::Error| TakeoverError(error.to_string());
         let client = Client::new(control, program.command);
         let name = program.name;
@@ -210,12 +242,19 @@ impl Takeover {
             return Err(TakeoverError(what));
         }
         let (message, descriptors) = receive(&channel, PREPARING)?;
-        Ok((Self { channel }, message, descriptors))
+        let texts: Vec<(String, usize)> = serde_json::from_slice(&message).map_err(|error| {
+            TakeoverError(format!("invalid message of the running {name}: {error}"))
+        })?;
+        let mut descriptors = descriptors.into_iter();
+        let pages = texts.into_iter().map(|(text, count)| OwnedPage {
+            text: text.into_bytes(),
+            descriptors: descriptors.by_ref().take(count).collect(),
+        });
+        Ok((Self { channel }, pages.collect()))
     }
 
-    /// Reports to the running process that this one is ready, and goes on once the other one has
-    /// let go. If that succeeds, the other one ends.
-    pub fn complete(&self) -> Result<(), TakeoverError> {
+    /// Reports that this process is ready, and goes on once the old one has stopped, which then ends.
+    pub(crate) fn complete(&self) -> Result<(), TakeoverError> {
         let failed = |error: std::io::Error| TakeoverError(error.to_string());
         self.channel.send(READY, &[], STOPPING).map_err(failed)?;
         expect(&self.channel, STOPPED, STOPPING).map_err(TakeoverError)?;

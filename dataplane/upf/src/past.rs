@@ -5,17 +5,19 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use dray_daemon::{Hello, Page, Store, Takeover, TakeoverError};
-use dray_port::{Live, Port, PortUri, Resumption, clock};
+use dray_daemon::Store;
+use dray_port::{Port, PortUri, Resumption};
+use dray_service::{PortSnapshot, Snapshot, Sockets, TakeoverError};
 use dray_shm::SharedWords;
 use tracing::warn;
 
 use crate::account::Accounts;
 use crate::config::{Generator, SessionConfig, UpfConfig};
 use crate::counters::{Counters, Ledger};
+use crate::journal::{Sessions, read_journal_file};
+use crate::leaving::{DESCRIPTORS, PROGRAM, State};
 use crate::ledger::Numbers;
 use crate::neighbours::Neighbours;
-use crate::recorder::{DESCRIPTORS, PROGRAM, Sessions, State, Text, read_journal_file};
 use crate::upf::Upf;
 
 /// Time within which the control thread of a port gets ready to continue.
@@ -24,11 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const STARTING: Duration = Duration::from_secs(1);
 
 /// State that another process has left, or hands over.
-pub struct Succession {
-    /// The process that hands over; none if it has ended.
-    running: Option<Takeover>,
-    config: UpfConfig,
-    options: String,
+pub struct Past {
+    snapshot: Snapshot<PortUri, State>,
     sessions: Sessions,
     /// The accounts of the sessions that this process continues.
     continued: Vec<(u64, Numbers)>,
@@ -36,10 +35,7 @@ pub struct Succession {
     /// Counters of the uplink and of the downlink, and neighbours of N3 and N6.
     ledgers: [OwnedFd; 2],
     pub(crate) neighbours: [SharedWords; 2],
-    ports: [Option<(PortUri, Live)>; 2],
     resumptions: Vec<Resumption>,
-    control: Option<OwnedFd>,
-    metrics: Option<OwnedFd>,
 }
 
 /// Returns the error for a state that cannot be used.
@@ -47,73 +43,26 @@ fn wrong(what: &dyn std::fmt::Display) -> TakeoverError {
     TakeoverError(format!("invalid state of the user plane function before: {what}"))
 }
 
-impl Succession {
+impl Past {
     /// Takes what an earlier process has left in `store`, if there is anything.
     pub fn of_store(store: &Store) -> Result<Option<Self>, TakeoverError> {
-        let pages = store.take().map_err(TakeoverError)?;
-        if pages.is_empty() { Ok(None) } else { Self::read(None, pages).map(Some) }
+        Snapshot::of_store(PROGRAM, store)?.map(Self::new).transpose()
     }
 
-    /// Asks the user plane function at the socket `control` to hand over.
+    /// Requests a take-over from the user plane function at the socket `control`.
     pub fn request(control: &Path) -> Result<Self, TakeoverError> {
-        // Measuring it takes 20 ms, for which packets would wait.
-        clock::ticks_per_second();
-        let (running, message, descriptors) = Takeover::request(control, PROGRAM)?;
-        let mut descriptors = descriptors.into_iter();
-        let sizes: Vec<(String, usize)> = serde_json::from_slice(&message).map_err(|error| {
-            let what = format!("invalid message of the running user plane function: {error}");
-            TakeoverError(what)
-        })?;
-        let pages = sizes.into_iter().zip(0..).map(|((text, count), number)| {
-            let descriptors = descriptors.by_ref().take(count).collect();
-            Page { number, text: text.into_bytes(), descriptors }
-        });
-        Self::read(Some(running), pages.collect())
+        Self::new(Snapshot::request(PROGRAM, control)?)
     }
 
-    /// Reads pages, the oldest first: there are two of a kind if the process was killed when it had just
-    /// kept the second.
-    fn read(running: Option<Takeover>, pages: Vec<Page>) -> Result<Self, TakeoverError> {
-        let (mut last, mut ports) = (None, [None, None]);
-        for Page { text, descriptors, .. } in pages {
-            let (hello, text): (Hello, serde_json::Value) =
-                serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
-            if let Some(what) = PROGRAM.hello().cannot_read(PROGRAM.name, &hello) {
-                return Err(TakeoverError(what));
-            }
-            match serde_json::from_value(text).map_err(|error| wrong(&error))? {
-                Text::Sessions(state) => last = Some((*state, descriptors)),
-                Text::Port(number, uri, live) => {
-                    let mut live: Live = live;
-                    let adopted = live.adopt(&mut descriptors.into_iter());
-                    let port = ports.get_mut(number).ok_or_else(|| wrong(&"no such port"))?;
-                    // A port that cannot be continued is opened again.
-                    *port = adopted.is_ok().then_some((uri, live));
-                }
-            }
-        }
-        let missing =
-            || TakeoverError("the state is incomplete: no page of the sessions".to_owned());
-        let (state, descriptors) = last.ok_or_else(missing)?;
-        Self::new(running, state, descriptors, ports)
-    }
-
-    fn new(
-        running: Option<Takeover>,
-        state: State,
-        mut descriptors: Vec<OwnedFd>,
-        ports: [Option<(PortUri, Live)>; 2],
-    ) -> Result<Self, TakeoverError> {
-        let State { config, options, has_metrics } = state;
+    fn new(mut snapshot: Snapshot<PortUri, State>) -> Result<Self, TakeoverError> {
         let of = |part: &str, error: &dyn std::fmt::Display| wrong(&format!("{part}: {error}"));
-        config.generate.as_ref().map_or(Ok(()), Generator::check).map_err(|error| wrong(&error))?;
-        let metrics = if has_metrics { descriptors.pop() } else { None };
-        let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors);
-        let [journal, accounts, uplink, downlink, n3, n6, control] =
-            descriptors.map_err(|descriptors| {
-                let have = descriptors.len();
-                wrong(&format!("{have} of its {DESCRIPTORS} file descriptors came along"))
-            })?;
+        let generate = snapshot.state.config.generate.as_ref();
+        generate.map_or(Ok(()), Generator::check).map_err(|error| wrong(&error))?;
+        let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(std::mem::take(&mut snapshot.memory));
+        let [journal, accounts, uplink, downlink, n3, n6] = descriptors.map_err(|descriptors| {
+            let have = descriptors.len();
+            wrong(&format!("{have} of its {DESCRIPTORS} file descriptors came along"))
+        })?;
         let accounts = Accounts::past(accounts).map_err(|error| of("accounts", &error))?;
         let ledgers = [uplink, downlink];
         for ledger in &ledgers {
@@ -127,37 +76,30 @@ impl Succession {
             return Err(of("sessions", &format!("no such account: {number}")));
         }
         drop(numbers);
-        // They are the other process's until this one continues.
-        dray_socket::borrow_files(true);
         Ok(Self {
-            running,
-            config,
-            options,
+            snapshot,
             sessions,
             continued: Vec::new(),
             accounts,
             ledgers,
             neighbours,
-            ports,
             resumptions: Vec::new(),
-            control: Some(control),
-            metrics,
         })
     }
 
     /// Returns true if the process hands over, and has not ended.
     pub fn is_running(&self) -> bool {
-        self.running.is_some()
+        self.snapshot.is_running()
     }
 
     /// Returns its configuration, with the sessions of its file.
     pub fn config(&self) -> &UpfConfig {
-        &self.config
+        &self.snapshot.state.config
     }
 
     /// Returns the options of the program.
     pub fn options(&self) -> &str {
-        &self.options
+        &self.snapshot.state.options
     }
 
     /// Returns the number of its sessions.
@@ -165,14 +107,14 @@ impl Succession {
         self.sessions.len()
     }
 
-    /// Takes the control socket, and the one for metrics.
-    pub fn take_sockets(&mut self) -> [Option<OwnedFd>; 2] {
-        [self.control.take(), self.metrics.take()]
+    /// Takes its listening sockets.
+    pub fn take_sockets(&mut self) -> Option<Sockets> {
+        self.snapshot.sockets.take()
     }
 
     /// Returns how N3 (0) or N6 (1) was opened, if that is known.
-    pub fn uri(&self, number: usize) -> Option<&PortUri> {
-        self.ports[number].as_ref().map(|(uri, _)| uri)
+    pub fn uri(&self, number: u64) -> Option<&PortUri> {
+        self.snapshot.ports.get(&number).map(|port| &port.own)
     }
 
     /// Returns true if this port, as N3 (0) or N6 (1), may continue. One that was opened otherwise is
@@ -180,31 +122,32 @@ impl Succession {
     ///
     /// # Errors
     /// If it was opened otherwise by the process that hands over.
-    pub fn keep_port(&mut self, number: usize, uri: &PortUri) -> Result<bool, TakeoverError> {
-        let port = &mut self.ports[number];
-        if self.running.is_some() {
-            let name = ["n3", "n6"][number];
-            return match port {
-                Some((before, _)) if before == uri => Ok(true),
-                Some((before, _)) => Err(TakeoverError(format!(
-                    "port {name:?} runs as {before}, not as {uri}; give it as it runs"
-                ))),
-                None => Err(TakeoverError(format!(
-                    "port {name:?}: its file descriptors did not come along"
-                ))),
-            };
+    pub fn keep_port(&mut self, number: u64, uri: &PortUri) -> Result<bool, TakeoverError> {
+        let is_running = self.is_running();
+        let Some(port) = self.snapshot.ports.get(&number) else { return Ok(false) };
+        if port.own == *uri && !port.live.is_empty() {
+            return Ok(true);
         }
-        *port = port.take_if(|(before, live)| before == uri && !live.is_empty());
-        Ok(port.is_some())
+        if is_running {
+            let name = if number == 0 { "n3" } else { "n6" };
+            let before = &port.own;
+            return Err(TakeoverError(format!(
+                "port {name:?} runs as {before}, not as {uri}; give it as it runs"
+            )));
+        }
+        self.snapshot.ports.remove(&number);
+        Ok(false)
     }
 
     /// Continues a port that was [kept](Self::keep_port); `None` if it has to be opened again.
     ///
     /// # Errors
     /// If a port of the process that hands over cannot be continued.
-    pub fn resume_port(&mut self, number: usize) -> Result<Option<Port>, TakeoverError> {
-        let Some((uri, live)) = self.ports[number].take() else { return Ok(None) };
-        let is_running = self.running.is_some();
+    pub fn resume_port(&mut self, number: u64) -> Result<Option<Port>, TakeoverError> {
+        let Some(PortSnapshot { own: uri, live, .. }) = self.snapshot.ports.remove(&number) else {
+            return Ok(None);
+        };
+        let is_running = self.is_running();
         let (port, resumption) = match uri.resume(live) {
             Ok(resumed) => resumed,
             Err(error) if is_running => return Err(TakeoverError(error.to_string())),
@@ -218,7 +161,7 @@ impl Succession {
                 Err(why) if is_running => {
                     return Err(TakeoverError(format!("port {uri}: {why}")));
                 }
-                // If it is not ready, the port has no peer, and tells why.
+                // If it is not ready, the port has no peer, and its status has the reason.
                 _ => self.resumptions.push(resumption),
             }
         }
@@ -227,12 +170,13 @@ impl Succession {
 
     /// Returns the number of disconnects of N3 and of N6.
     pub fn disconnects(&self) -> [u64; 2] {
-        self.ports.each_ref().map(|port| port.as_ref().map_or(0, |(_, live)| live.disconnects()))
+        let of = |number| self.snapshot.ports.get(&number);
+        [0, 1].map(|number| of(number).map_or(0, |port| port.live.disconnects()))
     }
 
     /// Returns the sessions with which a process of this configuration continues.
     pub(crate) fn sessions(&mut self, config: &UpfConfig) -> Vec<SessionConfig> {
-        let merged = merge(std::mem::take(&mut self.sessions), &self.config, config);
+        let merged = merge(std::mem::take(&mut self.sessions), self.config(), config);
         let numbered = |(session, numbers): (SessionConfig, Numbers)| {
             let seid = session.seid;
             (session, (seid, numbers))
@@ -254,11 +198,10 @@ impl Succession {
     }
 
     /// Continues with what has been used and counted, and with the queues of the ports, once a process
-    /// that hands over has let go of them. `upf` has been created with this state, and its threads still
-    /// rest.
-    pub fn go_on(self, upf: &Upf) -> Result<(), TakeoverError> {
-        self.running.as_ref().map_or(Ok(()), Takeover::complete)?;
-        dray_socket::borrow_files(false);
+    /// that hands over has stopped. `upf` has been created with this state, and its threads are still
+    /// paused.
+    pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
+        self.snapshot.complete()?;
         upf.inherit(&self);
         self.resumptions.iter().for_each(Resumption::go);
         self.resumptions.into_iter().for_each(|resumption| resumption.wait_started(STARTING));

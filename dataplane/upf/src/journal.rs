@@ -1,12 +1,10 @@
-//! The state of a running user plane function for the process after it, which continues after a crash,
-//! a restart, an upgrade, or at a take-over.
+//! Journal of the sessions of a running user plane function, with which the process after it continues
+//! ([`Past`](crate::Past)).
 //!
-//! It is on *pages*, each some text and descriptors: in the supervisor's store, and in the message to a
-//! process that takes over. The page of the sessions is always current: what packets use up, counters
-//! and neighbours are in memory that outlives the process ([`Accounts`](crate::account::Accounts),
+//! The page of the state is always current: what packets use up, counters and neighbours are in memory
+//! that outlives the process ([`Accounts`](crate::account::Accounts),
 //! [`Ledger`](crate::counters::Ledger), [`Neighbours`](crate::neighbours::Neighbours)), and each
-//! transaction on sessions is appended to a journal before its reply. N3 and N6 have a page each, which
-//! is kept again whenever the port changes. Data threads know nothing of it.
+//! transaction on sessions is appended to a journal before its reply.
 //!
 //! ```text
 //! journal:  length in bytes of the records that are valid (8 bytes), its complement (8 bytes), records
@@ -19,107 +17,21 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use dray_daemon::{Kept, Program, Store};
-use dray_port::{Live, PortUri};
 use rustix::fs::{MemfdFlags, memfd_create};
-use serde::{Deserialize, Serialize};
-use tracing::warn;
+use serde::Deserialize;
 
-use crate::config::{SessionConfig, UpfConfig};
+use crate::config::SessionConfig;
+use crate::leaving::{Leaving, Recorder};
 use crate::ledger::Numbers;
 
-/// The program, with the version of the state. Two processes must have the same.
-pub(crate) const PROGRAM: Program =
-    Program { name: "user plane function", command: "dray upf", format: 3 };
 /// Length of the numbers before the records, and of those before the text of a record.
 const HEAD: usize = 8 + 8;
 const RECORD_HEAD: usize = 4 + 8;
 /// A journal is written anew once it is longer than twice what it was then, and this much.
 const SLACK: u64 = 1 << 20;
-/// Number of descriptors of the page of the sessions that every process leaves: the journal, the
-/// accounts, the ledgers of both directions, the neighbours of N3 and N6, and the control socket.
-pub(crate) const DESCRIPTORS: usize = 7;
-
-/// Text of a page.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) enum Text<L> {
-    Sessions(Box<State>),
-    /// N3 (0) or N6 (1), how it was opened, and its description.
-    Port(usize, PortUri, L),
-}
-
-/// Text of the page of the sessions.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct State {
-    /// Configuration, with the sessions of its file.
-    pub(crate) config: UpfConfig,
-    /// Options of the program.
-    pub(crate) options: String,
-    /// True if the last descriptor is that of the socket for metrics.
-    pub(crate) has_metrics: bool,
-}
-
-/// State that a process leaves to the one after it, beside sessions and their usage.
-pub struct Offer<'a> {
-    /// Configuration of the user plane function.
-    pub config: &'a UpfConfig,
-    /// N3 and N6.
-    pub ports: [&'a PortUri; 2],
-    /// Options of the program, in a form of its own.
-    pub options: String,
-    /// The control socket.
-    pub control: BorrowedFd<'a>,
-    /// The socket for metrics.
-    pub metrics: Option<BorrowedFd<'a>>,
-}
-
-/// The pages of a process, of which only the journal and the ports change.
-pub(crate) struct Pages {
-    text: Vec<u8>,
-    /// Descriptors of the sessions page, except the journal.
-    descriptors: Vec<OwnedFd>,
-    ports: [PortUri; 2],
-}
-
-impl Pages {
-    /// `memory` is all that outlives the process.
-    pub(crate) fn new(offer: Offer<'_>, memory: [BorrowedFd<'_>; 5]) -> io::Result<Self> {
-        let Offer { config, ports, options, control, metrics } = offer;
-        let has_metrics = metrics.is_some();
-        let state = State { config: config.clone(), options, has_metrics };
-        let text = serde_json::to_vec(&(PROGRAM.hello(), Text::<()>::Sessions(state.into())))?;
-        let descriptors = memory.into_iter().chain([control]).chain(metrics);
-        let descriptors = descriptors.map(|of| of.try_clone_to_owned());
-        let (descriptors, ports) =
-            (descriptors.collect::<io::Result<_>>()?, ports.map(Clone::clone));
-        Ok(Self { text, descriptors, ports })
-    }
-
-    /// Returns the page of the sessions in `journal`.
-    pub(crate) fn sessions<'a>(
-        &'a self,
-        journal: BorrowedFd<'a>,
-    ) -> (Vec<u8>, Vec<BorrowedFd<'a>>) {
-        let descriptors = self.descriptors.iter().map(AsFd::as_fd);
-        (self.text.clone(), [journal].into_iter().chain(descriptors).collect())
-    }
-
-    /// Returns the page of a port.
-    pub(crate) fn port<'a>(
-        &self,
-        number: usize,
-        live: &'a Live,
-    ) -> io::Result<(Vec<u8>, Vec<BorrowedFd<'a>>)> {
-        let text = Text::Port(number, self.ports[number].clone(), live);
-        let text = serde_json::to_vec(&(PROGRAM.hello(), text))?;
-        Ok((text, live.descriptors().iter().map(AsFd::as_fd).collect()))
-    }
-}
 
 /// A record of the journal.
 #[derive(Debug, Deserialize)]
@@ -134,42 +46,11 @@ enum Record {
 /// Without the latter it has been removed.
 pub(crate) type Recorded<'m> = (u64, Option<(&'m str, Numbers)>);
 
-/// Records sessions.
-pub(crate) struct Recorder {
-    store: Arc<Store>,
-    pages: Arc<Pages>,
+/// Recorder of sessions.
+pub(crate) struct SessionRecorder {
+    recorder: Arc<Recorder>,
+    leaving: Arc<Leaving>,
     journal: Option<Journal>,
-    has_warned: bool,
-}
-
-/// Records ports.
-pub(crate) struct PortRecorder {
-    store: Arc<Store>,
-    pages: Arc<Pages>,
-    /// The page of each port, and the number of changes of the port before it.
-    kept: [Option<(u64, Kept)>; 2],
-}
-
-impl PortRecorder {
-    pub(crate) fn new(store: Arc<Store>, pages: Arc<Pages>) -> Self {
-        Self { store, pages, kept: [None, None] }
-    }
-
-    /// Returns true if a port is not recorded as it is, after so many changes.
-    pub(crate) fn is_due(&self, number: usize, changes: u64) -> bool {
-        self.kept[number].as_ref().is_none_or(|(before, _)| *before != changes)
-    }
-
-    /// Records a port.
-    pub(crate) fn record(&mut self, number: usize, live: &Live) -> io::Result<()> {
-        let (text, descriptors) = self.pages.port(number, live)?;
-        let kept = self.store.keep(&text, &descriptors);
-        // It is outdated.
-        let before = self.kept[number].take();
-        before.iter().for_each(|(_, before)| self.store.forget(before));
-        self.kept[number] = Some((live.changes(), kept?));
-        Ok(())
-    }
 }
 
 struct Journal {
@@ -177,12 +58,11 @@ struct Journal {
     length: u64,
     /// Length at which it is written anew.
     limit: u64,
-    kept: Kept,
 }
 
-impl Recorder {
-    pub(crate) fn new(store: Arc<Store>, pages: Arc<Pages>) -> Self {
-        Self { store, pages, journal: None, has_warned: false }
+impl SessionRecorder {
+    pub(crate) fn new(recorder: Arc<Recorder>, leaving: Arc<Leaving>) -> Self {
+        Self { recorder, leaving, journal: None }
     }
 
     /// Returns true if it records sessions. If not, because of a lack of memory or a supervisor that was
@@ -202,30 +82,32 @@ impl Recorder {
             None => Ok(()),
         };
         if appended.is_err() {
-            let outdated = self.journal.take();
-            outdated.iter().for_each(|journal| self.store.forget(&journal.kept));
+            // It is outdated.
+            self.journal = None;
+            self.recorder.recording().forget_state();
         }
         let is_due = |journal: &Journal| journal.length >= journal.limit;
-        if self.journal.as_ref().is_none_or(is_due)
-            && let Err(error) = self.begin(all())
-        {
+        if self.journal.as_ref().is_none_or(is_due) && !self.begin(all()) {
             // A journal that cannot be written anew goes on.
             self.journal.iter_mut().for_each(|journal| journal.limit += SLACK);
-            if !std::mem::replace(&mut self.has_warned, true) {
-                warn!(%error, "the state is not yet kept for a restart");
-            }
         }
     }
 
-    /// Begins a new journal.
-    fn begin<'m>(&mut self, all: impl Iterator<Item = Recorded<'m>>) -> io::Result<()> {
-        let (file, length) = write_journal(all)?;
-        let (text, descriptors) = self.pages.sessions(file.as_fd());
-        let kept = self.store.keep(&text, &descriptors)?;
-        let journal = Journal { file, length, limit: 2 * length + SLACK, kept };
-        let before = self.journal.replace(journal);
-        before.iter().for_each(|before| self.store.forget(&before.kept));
-        Ok(())
+    /// Begins a new journal; returns false if it could not be kept.
+    fn begin<'m>(&mut self, all: impl Iterator<Item = Recorded<'m>>) -> bool {
+        let mut recording = self.recorder.recording();
+        let (file, length) = match write_journal(all) {
+            Ok(written) => written,
+            Err(error) => {
+                recording.warn(&error);
+                return false;
+            }
+        };
+        let is_kept = recording.record_state(&self.leaving.page(file.as_fd()));
+        if is_kept {
+            self.journal = Some(Journal { file, length, limit: 2 * length + SLACK });
+        }
+        is_kept
     }
 }
 

@@ -133,7 +133,7 @@ impl RunningSwitch for Dray {
 
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let stats = Client::new(&self.control).stats();
-        let stats = stats.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let stats = stats.map_err(|error| self.program.process.unanswered(&error))?;
         let of = |port: &dray_switch::PortStats| PortCounters {
             received_frames: port.counters.rx_frames,
             received_bytes: port.counters.rx_bytes,
@@ -146,7 +146,7 @@ impl RunningSwitch for Dray {
 
     fn bypassed(&self) -> Result<Option<f64>, LabError> {
         let ports = Client::new(&self.control).ports();
-        let ports = ports.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let ports = ports.map_err(|error| self.program.process.unanswered(&error))?;
         let of = |port: &PortStatus| Some((port.bypass?.rx_frames, port.counters.rx_frames));
         let sum = ports.iter().filter_map(of).reduce(|a, b| (a.0 + b.0, a.1 + b.1));
         Ok(sum.map(|(bypassed, all)| bypassed as f64 / all.max(1) as f64))
@@ -154,7 +154,7 @@ impl RunningSwitch for Dray {
 
     fn work_time(&self) -> Result<Option<Duration>, LabError> {
         let status = Client::new(&self.control).status();
-        let status = status.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let status = status.map_err(|error| self.program.process.unanswered(&error))?;
         let work_s = status.workers.iter().map(|worker| worker.work_s).sum();
         Ok(Duration::try_from_secs_f64(work_s).ok())
     }

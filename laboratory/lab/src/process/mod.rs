@@ -223,6 +223,13 @@ impl Process {
         LabError::peer(&self.name, format!("{what}; last output: {last}"))
     }
 
+    /// Makes an error of a request that the program did not reply to: it may have ended. Sockets close a
+    /// moment before a process has ended.
+    pub(crate) fn unanswered(&self, error: &impl std::fmt::Display) -> LabError {
+        thread::sleep(INTERVAL);
+        self.check().err().unwrap_or_else(|| self.failed(&error.to_string()))
+    }
+
     /// CPU time of the threads whose name begins with `prefix`; fails if there are none.
     pub(crate) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;

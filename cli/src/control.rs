@@ -1,4 +1,4 @@
-//! Options of commands that send requests to a running `dray switch` or `dray upf`.
+//! Requests to a running `dray switch` or `dray upf`, by its control socket.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ impl Control {
     pub(crate) fn socket(&self, usual: &str, program: &str) -> Result<PathBuf, Failure> {
         #[cfg(feature = "laboratory")]
         if let Some(lab) = &self.lab {
-            return crate::laboratory::lab::find::control_in_lab(lab, usual, program);
+            return crate::laboratory::control_in_lab(lab, usual, program);
         }
         Ok(self.control.clone().unwrap_or_else(|| default_control(usual)))
     }
@@ -65,17 +65,17 @@ impl Ask {
     }
 }
 
-/// Options of the command that reports health, for probes of container runtimes.
+/// Options of the command for the health of a program: what supervisors of containers run.
 #[derive(clap::Args)]
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// Fail also while a port is not open, or has failed.
+    /// Also fail while a port is not open, or has failed.
     #[arg(long)]
     pub(crate) ready: bool,
 }
 
-/// Converts the error of a request: one that the program refuses as invalid is wrong usage.
+/// A request that the program rejects as invalid is wrong usage of the command.
 pub(crate) fn refused(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { status: 400, .. } => Failure::usage(error),

@@ -16,7 +16,6 @@ mod log;
 mod parse;
 mod role;
 mod sandbox;
-mod service;
 mod switch;
 #[cfg(feature = "top")]
 mod top;

@@ -54,7 +54,7 @@ fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, Strin
 }
 
 #[test]
-fn interrupted_run_resumes_with_time() {
+fn interrupted_run_resumes() {
     let _alone = alone();
     require_root!();
     for signal in [Signal::INT, Signal::KILL] {

@@ -86,22 +86,22 @@ fn recipe(heading: &str) {
 }
 
 #[test]
-fn testpmd_recipe_works_with_dpdk() {
+fn testpmd_recipe_works() {
     recipe("DPDK testpmd");
 }
 
 #[test]
-fn qemu_recipe_works_with_vm() {
+fn qemu_recipe_works() {
     recipe("QEMU guest");
 }
 
 #[test]
-fn docker_recipe_works_with_engines() {
+fn docker_recipe_works() {
     recipe("Docker");
 }
 
 #[test]
-fn lxc_recipe_works_with_engines() {
+fn lxc_recipe_works() {
     recipe("LXC container");
 }
 
@@ -111,23 +111,23 @@ fn tshark_recipe_works() {
 }
 
 #[test]
-fn podman_recipe_works_with_engines() {
+fn podman_recipe_works() {
     recipe("Podman, rootless");
 }
 
 #[test]
-fn cdi_recipe_works_with_engines() {
+fn cdi_recipe_works() {
     recipe("Podman, a port as a device");
 }
 
 #[test]
-fn c_recipe_works_with_dpdk() {
+fn c_recipe_works() {
     recipe("C program");
 }
 
 #[test]
 #[ignore = "Debian has no package of VPP"]
-fn vpp_recipe_works_with_dpdk() {
+fn vpp_recipe_works() {
     recipe("VPP");
 }
 

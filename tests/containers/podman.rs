@@ -1,4 +1,4 @@
-//! Podman containers in networks of the netavark plugin.
+//! Containers of Podman, in networks of the plugin of netavark.
 
 use std::fs;
 use std::process::Command;

@@ -5,6 +5,5 @@
 mod common;
 #[macro_use]
 mod browser;
-mod charts_with_browser;
-mod files;
-mod pages_with_browser;
+mod charts;
+mod pages;

@@ -4,8 +4,7 @@
 mod bench;
 mod doctor;
 mod inside;
-pub(crate) mod lab;
-mod measuring;
+mod lab;
 mod output;
 mod papers;
 mod report;
@@ -19,6 +18,7 @@ use clap::Subcommand;
 pub(crate) use bench::is_experiment;
 #[cfg(feature = "install")]
 pub(crate) use bench::with_names;
+pub(crate) use lab::control_in_lab;
 
 use crate::common::{CheckCommand, Failure};
 

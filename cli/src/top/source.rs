@@ -1,4 +1,4 @@
-//! Programs that `dray top` shows, each read by its control socket.
+//! The programs that can be looked at, each by its control socket.
 
 use std::time::Instant;
 

@@ -11,7 +11,6 @@ use rustix::io::Errno;
 
 use super::model::Reading;
 use super::screen::Screen;
-use super::view;
 use crate::common::{Failure, cancel_on_signals, usage};
 
 /// Interval between looks at signals and new readings.
@@ -85,7 +84,7 @@ pub(crate) fn watch(
             is_new = true;
         }
         if is_new {
-            terminal.draw(|frame| view::draw(&screen, frame))?;
+            terminal.draw(|frame| screen.draw(frame))?;
         }
         wait()?;
         is_new = event::poll(Duration::ZERO)?;

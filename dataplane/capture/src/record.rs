@@ -44,9 +44,9 @@ pub struct Record<'a> {
     pub len: u32,
     /// Number of the port.
     pub port: u16,
-    /// Fate of the frame at the port.
+    /// Its fate at the port.
     pub kind: Kind,
-    /// First bytes of the frame.
+    /// Its first bytes.
     pub bytes: &'a [u8],
 }
 

@@ -100,7 +100,7 @@ fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
         if is_admitted {
             let now = Instant::now();
             due = due.max(now) + interval;
-            // The connections of one second may come at once.
+            // Those of a second may come at once.
             thread::sleep((due - now).saturating_sub(SECOND));
         }
     }

@@ -103,13 +103,12 @@ pub trait Link: Send + Sync {
         false
     }
 
-    /// Registers `forget`, which is called each time that a peer has left, before the next one is
-    /// accepted.
+    /// Has `forget` called each time that a peer has left, before the next one is accepted.
     fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
         drop(forget);
     }
 
-    /// Registers `tell`, which is called after each such change.
+    /// Has `tell` called after each such change.
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
         drop(tell);
     }

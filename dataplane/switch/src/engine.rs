@@ -78,7 +78,7 @@ pub enum EngineError {
         mac: MacAddr,
         /// Name of the port that the station is behind.
         other: String,
-        /// VLAN of the station; 0 for ports without VLANs.
+        /// Its VLAN; 0 for ports without VLANs.
         vlan: u16,
     },
     /// Another port uses the same interface or socket.
@@ -245,9 +245,9 @@ pub struct BypassStatus {
     /// True if frames may pass that way now.
     #[serde(rename = "open")]
     pub is_open: bool,
-    /// Received frames of the port that passed that way.
+    /// Those of the port's received frames that did.
     pub rx_frames: u64,
-    /// Transmitted frames of the port that passed that way.
+    /// Those of the port's transmitted frames that did.
     pub tx_frames: u64,
 }
 

@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! The data path in one thread, between ports in memory:
+//! Its data path in one thread, between ports in memory:
 //!
 //! ```
 //! use dray_port::memory::Peer;
@@ -62,6 +62,7 @@ pub mod config;
 pub mod counters;
 mod engine;
 mod path;
+mod recorder;
 pub mod table;
 mod takeover;
 
@@ -72,5 +73,6 @@ pub use engine::{
     WorkerStatus,
 };
 pub use path::{InlineSwitch, Switch};
+pub use recorder::Recorder;
 pub use table::Table;
-pub use takeover::{OwnPort, Past, TakeoverError};
+pub use takeover::{Predecessor, Succession, TakeoverError};

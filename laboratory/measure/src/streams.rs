@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::both;
 use crate::cost;
 use crate::distance::LineTimes;
-use crate::endpoint::Programs;
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
 use crate::state::State;
@@ -96,10 +95,7 @@ impl StreamTrial {
             segment_max = segment_max.max(sender.segment_max);
             congestion.clone_from(&sender.congestion);
         }
-        let bypassed = match topologies[0].technique.endpoint.programs {
-            Programs::Streams(stream) => stream.bypasses_tcp(),
-            _ => false,
-        };
+        let bypassed = topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp());
         if bypassed {
             let share = totals.by_tcp as f64 / totals.received.max(1) as f64;
             if share > BY_TCP_MAX {

@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::VERSIONS;
 use crate::kind::Kind;
-use crate::network::{NEWEST, Network, PORT_KEYS, with_port_keys};
+use crate::network::Network;
 use crate::reply::{CniError, code};
 
 /// A checked network.
@@ -14,7 +15,20 @@ pub(super) struct Options {
     pub(super) default_route: bool,
 }
 
-const CONTROL: &str = "control";
+/// Keys that the options have in common with the plugin for CNI.
+const KEYS: [&str; 11] = [
+    "control",
+    "group",
+    "kind",
+    "moveMac",
+    "mtu",
+    "native",
+    "queues",
+    "rate",
+    "spoofCheck",
+    "trunk",
+    "vlan",
+];
 const DEFAULT_ROUTE: &str = "defaultRoute";
 
 impl Options {
@@ -25,24 +39,24 @@ impl Options {
         kinds: &[Kind],
     ) -> Result<Self, CniError> {
         let mut keys = Map::new();
-        keys.insert("cniVersion".to_owned(), json!(NEWEST));
+        keys.insert("cniVersion".to_owned(), json!(VERSIONS[VERSIONS.len() - 1]));
         keys.insert("name".to_owned(), json!(name));
         let mut default_route = false;
         for (key, value) in options {
             let Value::String(text) = value else {
-                return Err(CniError::invalid(format!("option {key}: {value}: give a text")));
+                return Err(invalid(format!("option {key}: {value}: give a text")));
             };
             match key.as_str() {
                 DEFAULT_ROUTE => {
-                    default_route = text.parse().map_err(|_| {
-                        CniError::invalid(format!("option {key}={text}: give true or false"))
-                    })?;
+                    default_route = text
+                        .parse()
+                        .map_err(|_| invalid(format!("option {key}={text}: give true or false")))?;
                 }
-                known if known == CONTROL || PORT_KEYS.contains(&known) => {
+                known if KEYS.contains(&known) => {
                     keys.insert(key.clone(), typed(known, text));
                 }
                 _ => {
-                    let known = with_port_keys(&[CONTROL, DEFAULT_ROUTE]);
+                    let known = [&KEYS[..], &[DEFAULT_ROUTE]].concat();
                     let hint = dray_text::hint(key, known.iter().copied());
                     let known = known.join(", ");
                     let what =
@@ -56,7 +70,7 @@ impl Options {
             .map_err(|error| CniError { msg: format!("option {}", error.msg), ..error })?;
         if !kinds.contains(&network.kind) {
             let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-            return Err(CniError::invalid(format!(
+            return Err(invalid(format!(
                 "option kind={}: give {}; a container gets a device of another kind by \
                  `--device dray.dev/port=NAME`",
                 network.kind.name(),
@@ -67,13 +81,17 @@ impl Options {
     }
 }
 
+fn invalid(what: String) -> CniError {
+    CniError::new(code::INVALID_CONFIG, what)
+}
+
 /// Returns a value of the type that its key has in a network configuration, or else the text, which
 /// is then named as invalid.
 fn typed(key: &str, text: &str) -> Value {
     let number = |text: &str| text.parse::<u64>().ok().map(|number| json!(number));
     let typed = match key {
         "mtu" | "native" | "queues" | "vlan" => number(text),
-        "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
+        "moveMac" | "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
         "trunk" => text
             .split(',')
             .map(|vlan| number(vlan.trim()))

@@ -1,12 +1,9 @@
-//! Log of a daemon: each event of `tracing` is one line on standard error, or an entry with fields
-//! in systemd's journal if standard error goes there.
+//! The log of a daemon: events of `tracing`, each one line on standard error, or an entry with
+//! fields in systemd's journal if that is where standard error goes.
 //!
-//! Peers can cause events, so events of one kind (one place in the code) are limited to `BURST` in
-//! `WINDOW`; a later line has the number of suppressed ones. Data threads log nothing: control
-//! threads log what these publish.
-//!
-//! Hand-written, since `tracing-journald` finds the journal by path on a blocking socket for every
-//! event: a confined daemon cannot reach that path, and a busy journal would stop it.
+//! Peers can cause events, so events of one kind (one place in the code) are limited to
+//! `BURST` in `WINDOW`; a later line says how many were left out. Data threads log nothing:
+//! control threads look at what they publish.
 
 mod journal;
 mod text;
@@ -39,7 +36,7 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("trace", LevelFilter::TRACE),
 ];
 
-/// Least severe level that is logged.
+/// Which events are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLevel(LevelFilter);
 
@@ -72,7 +69,7 @@ impl std::str::FromStr for LogLevel {
 
 static STARTED: OnceLock<&'static Log> = OnceLock::new();
 
-/// Starts the log of the process. The program itself calls it, once, before it confines itself.
+/// Starts the log of the process. To be called once, by the program itself, before a sandbox.
 pub fn start(level: LogLevel) {
     let log: &'static Log = Box::leak(Box::new(Log::new(level, Journal::of_process())));
     if STARTED.set(log).is_ok() {
@@ -81,20 +78,20 @@ pub fn start(level: LogLevel) {
     }
 }
 
-/// Returns true if events go to systemd's journal, for which text for a terminal is noise.
+/// Returns true if events go to systemd's journal, which has no use for text for a terminal.
 pub fn is_journal() -> bool {
     STARTED.get().is_some_and(|log| log.journal.is_some())
 }
 
-/// Logs the numbers of suppressed events whose window has ended. Daemons call it about once a second.
+/// Logs how many events were left out by now. To be called now and then.
 pub fn report_suppressed() {
     if let Some(log) = STARTED.get() {
         log.report_suppressed(Instant::now());
     }
 }
 
-/// Writes the reason that the program ends to standard error or the journal.
-pub fn report_failure(why: &str) {
+/// Says why the program ends, on standard error or in the journal.
+pub fn complain(why: &str) {
     match STARTED.get() {
         Some(log) if log.journal.is_some() => log.write(Level::ERROR, &Text::from(why)),
         // If standard error cannot be written, there is nothing more to do.
@@ -108,10 +105,10 @@ struct Log {
     kinds: Mutex<HashMap<Identifier, Kind>>,
 }
 
-/// Events from one place in the code.
+/// Events of a kind.
 struct Kind {
     level: Level,
-    /// Message of the last suppressed event.
+    /// Message of the last one.
     message: String,
     /// Start of the window.
     began: Instant,
@@ -124,7 +121,7 @@ impl Log {
         Self { level: level.0, journal, kinds: Mutex::default() }
     }
 
-    /// Counts an event; returns false if it exceeds the limit of its kind.
+    /// Counts an event; returns false if it is one too many.
     fn admit(&self, metadata: &Metadata<'_>, text: &Text, now: Instant) -> bool {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = kinds.entry(metadata.callsite()).or_insert_with(|| Kind {
@@ -151,7 +148,7 @@ impl Log {
         let over =
             |kind: &&mut Kind| kind.suppressed > 0 && now.duration_since(kind.began) >= WINDOW;
         for kind in kinds.values_mut().filter(over) {
-            let mut text = Text::from("events suppressed");
+            let mut text = Text::from("events left out");
             text.add("count", &kind.suppressed.to_string());
             text.add("of", &kind.message);
             self.write(kind.level, &text);
@@ -217,6 +214,7 @@ mod tests {
         }
     }
 
+    /// Events reach the log of the thread alone.
     #[test]
     fn events_of_a_kind_are_limited_and_counted() {
         let log: &'static Log =
@@ -236,7 +234,7 @@ mod tests {
             counts
         };
         assert_eq!(counts(), [(1, 0), (BURST, 10_000 - u64::from(BURST))]);
-        // A report before the window ends changes nothing; one after it begins the next window.
+        // Each event is logged or counted in a line, and the next window begins with that.
         log.report_suppressed(Instant::now());
         assert_eq!(counts()[1].1, 10_000 - u64::from(BURST));
         log.report_suppressed(Instant::now() + WINDOW);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use dray_datapath::lock;
 
 use super::Switch;
-use super::View;
 use super::port::OpenPort;
 use super::switch::{Ports, check_sandbox, open_port};
 use crate::apply::{Changes, Plan};
@@ -63,7 +62,7 @@ impl Switch {
         ports.resolve();
         self.publish(&ports);
         removed.into_iter().for_each(|port| self.close(&ports, port));
-        self.report_change();
+        self.record();
         Ok(plan.changes)
     }
 
@@ -129,13 +128,14 @@ impl Switch {
         }
         ports.resolve();
         self.publish(ports);
-        self.report_change();
+        self.record();
         error
     }
 
     /// Gives open ports other keys. Workers see no port meanwhile: frames wait.
     fn alter(&self, ports: &mut Ports, configs: Vec<PortConfig>) {
-        self.publish_view(View::default());
+        ports.held = true;
+        self.publish(ports);
         ports.in_order().for_each(|port| port.count_from(None));
         for config in configs {
             let Some(index) = ports.find(config.name.as_str()).map(|port| port.index) else {
@@ -153,5 +153,6 @@ impl Switch {
                 Err(port) => port,
             });
         }
+        ports.held = false;
     }
 }

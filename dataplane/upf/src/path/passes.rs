@@ -30,7 +30,7 @@ pub(crate) enum Stop {
     Kept,
     /// It is forwarded in fragments.
     Divide,
-    /// The packet is dropped, and its sender gets an ICMP error.
+    /// It is dropped, and its sender is told.
     Tell(DropReason, Problem),
     /// A copy of it has to be parsed.
     Copy,
@@ -92,9 +92,9 @@ pub(crate) trait Passes {
     /// Counts a packet that is not forwarded, and tells its sender if a router has to.
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
 
-    /// Notifies the sender of a packet that was dropped because its next hop has not replied.
-    /// `frame` is what was to be transmitted, with the address of the station that the packet came
-    /// from as its destination.
+    /// Tells the sender of a packet that it was dropped: its next hop was asked for its Ethernet address,
+    /// and has not replied. `frame` is what was to be transmitted, with the address of the station that
+    /// the packet came from as its destination.
     fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]);
 
     /// Processes what a chunk has completed.
@@ -125,7 +125,7 @@ pub(crate) trait Passes {
         any
     }
 
-    /// Keeps a packet until the Ethernet address of its next hop is known.
+    /// Has a packet wait for the Ethernet address of its next hop.
     #[cold]
     fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
         let lost = lane.wait(frame, leaving, hop);
@@ -158,7 +158,7 @@ pub(crate) trait Passes {
         lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
         if lane.has_later() {
-            // Packets of this chunk must not overtake what has waited until now.
+            // Those of this chunk must not overtake what has waited until now.
             lane.release_later(now);
         }
         let mut departures = Departures::new();

@@ -80,7 +80,7 @@ struct Entry {
     /// Number of units received.
     units: usize,
     there: Units,
-    /// Units with which a fragment begins.
+    /// Those that a fragment begins with.
     starts: Units,
     /// A bit for each ECN codepoint of its fragments.
     ecn: u8,

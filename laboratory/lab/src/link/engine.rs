@@ -55,7 +55,7 @@ pub(super) fn find(
             end.mac = interface.mac;
             end.station = end.mac;
             if let (Driver::Bridge, Some(port)) = (driver, interface.link) {
-                // Avoids flooding frames for stations that send none, as on the lab's own bridges.
+                // As for the lab's own bridges: avoids flooding frames for stations that send none.
                 let doing = LabError::doing(format!("{kind}: forwarding"));
                 lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
             }

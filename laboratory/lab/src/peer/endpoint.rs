@@ -53,7 +53,7 @@ pub struct EndpointSettings {
     pub cpu: usize,
     /// Kind of memory it uses.
     pub memory: Memory,
-    /// Ports of the program.
+    /// Its ports.
     pub ports: Vec<EndpointPort>,
 }
 
@@ -141,17 +141,17 @@ impl PeerEndpoint {
             EndpointRole::Receiver => "start tx_first 1".to_owned(),
             _ => "start".to_owned(),
         };
-        self.testpmd.command(&command)
+        self.testpmd.tell(&command)
     }
 
     /// Stops the traffic soon afterwards. It can be started again.
     pub fn stop_traffic(&mut self) -> Result<(), LabError> {
-        self.testpmd.command("stop")
+        self.testpmd.tell("stop")
     }
 
     /// Stops sending, but receives frames that are still in flight.
     pub fn drain_traffic(&mut self) -> Result<(), LabError> {
-        ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.command(line))
+        ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.tell(line))
     }
 
     /// Counters of each port.

@@ -41,7 +41,7 @@ pub struct SwitchSettings {
     pub wiring: Wiring,
     /// Kind of memory it uses, if the program supports several.
     pub memory: Memory,
-    /// Ports of the switch.
+    /// Its ports.
     pub ports: Vec<PeerPort>,
 }
 

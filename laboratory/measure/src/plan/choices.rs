@@ -66,9 +66,7 @@ impl Choices {
 
 /// Serialization of a duration as a number of seconds.
 mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Serialize};
+    use super::{Deserialize, Duration, Serialize};
 
     pub(super) fn serialize<S: serde::Serializer>(
         duration: &Option<Duration>,

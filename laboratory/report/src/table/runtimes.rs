@@ -1,4 +1,4 @@
-//! Table of techniques in containers of several runtimes, side by side.
+//! The same techniques in containers of several runtimes, side by side.
 
 use dray_results::{Interval, ResultRow, Results};
 

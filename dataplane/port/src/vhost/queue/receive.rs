@@ -113,7 +113,7 @@ fn receive_odd<Q: DeviceQueue>(
 /// Contents of a chain.
 enum Gather<'m> {
     Frame(Frame<'m>),
-    /// A chain with an invalid length or header.
+    /// Its length or its header is invalid.
     Malformed,
     /// There is no room to copy it to at present.
     NoRoom,

@@ -11,12 +11,13 @@ NS3 := $(CURDIR)/target/ns3
 PREFIX := /usr/local
 LIBDIR := $(PREFIX)/lib
 DESTDIR :=
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Containers need root; sudo is used only if the user is not root.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Static linking, if a static C library is installed: containers then need only the program.
 STATIC := $(shell [ -e "$$(cc -print-file-name=libc.a)" ] && echo -C target-feature=+crt-static)
 
-.PHONY: help demo build install build-k8s build-lib install-lib image release ns-3 check test test-vm coverage bench papers bench-tools fuzz profile clean
+.PHONY: help demo build install build-k8s build-lib install-lib image release ns-3 check test test-all coverage bench papers bench-tools fuzz profile clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 22
@@ -64,7 +65,7 @@ install-lib: ## Install the built libdray, its header, pkg-config file and man p
 	install -D -m 644 dataplane/capi/include/dray.h $(DESTDIR)$(PREFIX)/include/dray.h
 	install -D -m 644 dataplane/capi/libdray.3 $(DESTDIR)$(PREFIX)/share/man/man3/libdray.3
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' dataplane/capi/dray.pc.in \
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' dataplane/capi/dray.pc.in \
 		>$(DESTDIR)$(LIBDIR)/pkgconfig/dray.pc
 
 image: ## Write an OCI image with the program to target/package/dray-image.tar
@@ -75,7 +76,6 @@ image: ## Write an OCI image with the program to target/package/dray-image.tar
 
 release: ## Make packages, image and list of components in target/release-VERSION, with their SHA-256 sums
 	@scripts/setup.sh release
-	@scripts/setup-packages.sh tools
 	@scripts/release.sh
 
 # Tests build the library otherwise.
@@ -94,21 +94,23 @@ check: ## Checks to run before every commit: format, lints, fast tests
 	cargo fmt --manifest-path k8s/Cargo.toml --check
 	scripts/import-cycles.py
 	scripts/plain-comments.sh
+	scripts/dependencies.sh
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --lib --locked --quiet
 
-test: ## Run all checks and tests
+test: ## Run the checks and all tests that need no other programs: minutes
 	@scripts/setup.sh test
-	@scripts/setup-packages.sh systems
 	@scripts/test.sh
 
-test-vm: ## Run only the tests in virtual machines
-	@scripts/setup.sh test
-	cargo test --package dray --test vm --locked
+test-all: GROUPS := all
+test-all: ## Run all tests, also those with other people's programs (GROUPS="vm engines": only those groups)
+	@scripts/setup.sh test $(GROUPS)
+	@scripts/oldest-compiler.sh check
+	@scripts/test.sh $(GROUPS)
 
 coverage: ## Run the coverage tests and write docs/coverage.md
-	@scripts/setup.sh test
+	@scripts/setup.sh test dpdk vm engines tools
 	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked -- --skip page
 	DRAY_COVERAGE_WRITE=1 cargo test --package dray --test coverage --locked page
 

@@ -1,4 +1,4 @@
-/* A DPDK program that sends every frame of its first port back, with the addresses swapped. */
+/* A DPDK program that returns every frame received at its first port, with swapped MAC addresses. */
 #include <rte_eal.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>

@@ -24,23 +24,21 @@ fn main() {
             "RegistrationStatusResponse",
         ))
         .build();
-    let plugin = |version: &str| {
-        Service::builder()
-            .name("DRAPlugin")
-            .package(format!("k8s.io.kubelet.pkg.apis.dra.{version}"))
-            .method(method(
-                "node_prepare_resources",
-                "NodePrepareResources",
-                "NodePrepareResourcesRequest",
-                "NodePrepareResourcesResponse",
-            ))
-            .method(method(
-                "node_unprepare_resources",
-                "NodeUnprepareResources",
-                "NodeUnprepareResourcesRequest",
-                "NodeUnprepareResourcesResponse",
-            ))
-            .build()
-    };
-    Builder::new().compile(&[registration, plugin("v1"), plugin("v1beta1")]);
+    let plugin = Service::builder()
+        .name("DRAPlugin")
+        .package("k8s.io.kubelet.pkg.apis.dra.v1")
+        .method(method(
+            "node_prepare_resources",
+            "NodePrepareResources",
+            "NodePrepareResourcesRequest",
+            "NodePrepareResourcesResponse",
+        ))
+        .method(method(
+            "node_unprepare_resources",
+            "NodeUnprepareResources",
+            "NodeUnprepareResourcesRequest",
+            "NodeUnprepareResourcesResponse",
+        ))
+        .build();
+    Builder::new().compile(&[registration, plugin]);
 }

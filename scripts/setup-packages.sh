@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Prepares what makes and tests packages, below /var/cache/dray: `tools` builds the subcommands of cargo; `systems`
-# also unpacks Debian 12 and 13, each with systemd and a C compiler (720 MB), in which tests install the packages by
-# chroot. Nothing is built or unpacked again.
+# Prepares what makes and tests packages, below /var/cache/dray: `tools` builds the subcommands of cargo that a release
+# needs; `systems` only the one that makes packages, and unpacks Debian 12 and 13, each with systemd and a C compiler
+# (720 MB), in which tests install the packages by chroot. Nothing is built or unpacked again.
 # Usage: setup-packages.sh tools|systems
 set -euo pipefail
 
@@ -9,11 +9,14 @@ cd "$(dirname "$0")"
 purpose=${1:?usage: setup-packages.sh tools|systems}
 cache=/var/cache/dray
 # NAME@VERSION of each.
-tools="cargo-deb@3.8.0 cargo-cyclonedx@0.5.9"
+tools="cargo-deb@3.8.0"
+[ "$purpose" = systems ] || tools+=" cargo-cyclonedx@0.5.9"
 suites="bookworm trixie"
 # Dependencies of the packages, so that they are installed without a network, and a compiler for the library's users.
 include=systemd,init-system-helpers,passwd,gcc,libc6-dev,pkgconf
-has_tools() { [ "$(cat "$cache/tools/versions" 2>/dev/null)" = "$tools" ]; }
+has_tools() {
+    for tool in $tools; do [[ " $(cat "$cache/tools/versions" 2>/dev/null) " = *" $tool "* ]] || return 1; done
+}
 has_system() { [ "$(cat "$cache/debian/$1/versions" 2>/dev/null)" = "$include" ]; }
 
 # On other systems, tests of packages are skipped.

@@ -1,93 +1,113 @@
 #!/usr/bin/env bash
-# Installs and lists the missing Debian packages for a purpose.
-# Usage: setup.sh build|demo|ns-3|release|test|bench|fuzz|profile
+# Installs and lists what is missing for purposes, or for groups of tests.
+# Usage: setup.sh PURPOSE|GROUP...
+# PURPOSE: build, demo, test, ns-3, release, bench, fuzz or profile.
+# GROUP of tests: dpdk, vm, engines, browser, packages, kubernetes, tools, time; `all` of them.
 set -euo pipefail
 
-purpose=${1:?usage: setup.sh build|demo|ns-3|release|test|bench|fuzz|profile}
+here=$(dirname "$0")
+[ $# -gt 0 ] || { sed -n 's/^# Usage: /usage: /p' "$0" >&2 && exit 2; }
+[[ " $* " != *" all "* ]] || set -- "$@" dpdk vm engines browser packages kubernetes tools
 
 # COMMAND:PACKAGE pairs for needed commands.
 # rustc links with a C compiler; clang compiles XDP programs for the kernel's virtual machine.
-build="cc:gcc clang:clang"
+needs="cc:gcc clang:clang"
 # Third-party switches and endpoints.
-peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk"
-# Container engines; netavark creates Podman's networks.
-engines="dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/lib/podman/netavark:netavark"
+peers="dpdk-testpmd:dpdk-dev ovsdb-server:openvswitch-switch-dpdk ip:iproute2 iperf3:iperf3"
+# ns-3 (60 MB) is a library.
+ns3="cmake:cmake c++:g++ make:make pkg-config:pkg-config /usr/include/ns3/fd-net-device-module.h:libns3-dev"
 # dpkg-shlibdeps finds the libraries that a package needs.
-packages="dpkg-shlibdeps:dpkg-dev strip:binutils git:git"
-# Tests open reports in a browser.
-browser="chromium:chromium chromedriver:chromium-driver"
-case $purpose in
-    build | demo) needs=$build ;;
-    release) needs="$build make:make $packages" ;;
-    test) needs="$build $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd cmake:cmake $peers $engines ip:iproute2 c++:g++ make:make pkg-config:pkg-config ping:iputils-ping iperf3:iperf3 tshark:tshark tcpdump:tcpdump newuidmap:uidmap promtool:prometheus $browser" ;;
-    ns-3) needs="$build cmake:cmake c++:g++ make:make pkg-config:pkg-config" ;;
-    fuzz) needs="$build c++:g++" ;;
-    bench) needs="$build $peers ip:iproute2 iperf3:iperf3 sockperf:sockperf jq:jq" ;;
-    profile) needs="$build perf:linux-perf" ;;
-    *) echo "setup.sh: unknown purpose '$purpose': give build, demo, ns-3, release, test, bench, fuzz or profile" >&2 && exit 2 ;;
-esac
+packages="dpkg-shlibdeps:dpkg-dev strip:binutils git:git make:make pkg-config:pkg-config"
+# Scripts beside this one that prepare what is in no package, with their arguments.
+scripts=()
+for purpose; do
+    case $purpose in
+        build | demo | time | all) ;;
+        test) needs+=" make:make git:git ip:iproute2 ping:iputils-ping ps:procps curl:curl pkg-config:pkg-config python3:python3 tshark:tshark tcpdump:tcpdump /usr/lib/python3/dist-packages/scapy:python3-scapy" ;;
+        ns-3) needs+=" $ns3" ;;
+        release) needs+=" $packages" scripts+=("setup-packages.sh tools") ;;
+        fuzz) needs+=" c++:g++" ;;
+        bench) needs+=" $peers sockperf:sockperf jq:jq" scripts+=(setup-cni.sh) ;;
+        profile) needs+=" perf:linux-perf" ;;
+        dpdk) needs+=" $peers /usr/include/dpdk/rte_ethdev.h:libdpdk-dev" ;;
+        vm)
+            needs+=" $peers"
+            if [ "$(uname -m)" = x86_64 ]; then
+                scripts+=(setup-vm.sh)
+                # The newest kernel for which netmap is built unchanged.
+                [ -z "${NETMAP:-}" ] || scripts+=("setup-vm.sh /var/cache/dray/vm-netmap bookworm-backports")
+            fi
+            ;;
+        # netavark creates Podman's networks.
+        engines) needs+=" $peers dockerd:docker.io podman:podman lxc-start:lxc crun:crun runc:runc /usr/lib/podman/netavark:netavark newuidmap:uidmap" scripts+=(setup-cni.sh setup-engines.sh) ;;
+        browser) needs+=" chromium:chromium chromedriver:chromium-driver" ;;
+        packages) needs+=" $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd" scripts+=("setup-packages.sh systems") ;;
+        kubernetes) needs+=" podman:podman crun:crun /usr/lib/podman/netavark:netavark" scripts+=(setup-cni.sh setup-kubernetes.sh) ;;
+        tools) needs+=" $ns3 promtool:prometheus" scripts+=(go-modules) ;;
+        *) echo "setup.sh: unknown purpose or group '$purpose': $here/setup.sh has a list in its first lines" >&2 && exit 2 ;;
+    esac
+done
 
 if ! command -v cargo >/dev/null; then
-    echo "cargo not found: install Rust 1.88 or later from https://rustup.rs" >&2
+    echo "cargo not found: install Rust 1.95 or later from https://rustup.rs" >&2
     exit 1
 fi
 
 missing=()
 for need in $needs; do
     # sbin folders may be missing in a user's PATH.
-    PATH=$PATH:/usr/sbin:/sbin command -v "${need%%:*}" >/dev/null || missing+=("${need##*:}")
+    PATH=$PATH:/usr/sbin:/sbin command -v "${need%%:*}" >/dev/null || [ -e "${need%%:*}" ] || missing+=("${need##*:}")
 done
 # Linking also needs the C library's start files, which are in a separate package.
 if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=Scrt1.o)" ]; then
     missing+=(libc6-dev)
 fi
-# ns-3 (60 MB) is a library.
-if [[ $purpose =~ ^(ns-3|test)$ ]] && [ ! -e /usr/include/ns3/fd-net-device-module.h ]; then
-    missing+=(libns3-dev)
-fi
-# A module for Debian's Python.
-if [ "$purpose" = test ] && ! /usr/bin/python3 -c 'import scapy.contrib.gtp' 2>/dev/null; then
-    missing+=(python3-scapy)
-fi
+
+install_packages() {
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if ! command -v apt-get >/dev/null; then
+        echo "apt-get not found; install these Debian packages by other means: ${missing[*]}" >&2
+        exit 1
+    fi
+    local sudo=
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    echo "Installing: ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    $sudo apt-get update -qq
+    # Do not start installed services: a container engine started at installation would change the
+    # machine's network.
+    local policy=/usr/sbin/policy-rc.d
+    if [ ! -e $policy ]; then
+        # shellcheck disable=SC2064 # now, as both are local
+        trap "$sudo rm -f $policy" EXIT
+        printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
+        $sudo chmod 755 $policy
+    fi
+    # shellcheck disable=SC2086 # $sudo may be empty
+    $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+install_packages
+
 # Go 1.23 or later; Debian 12 has an older version.
 has_go() { [ "$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')" -ge 23 ] 2>/dev/null; }
-if [[ $purpose = test || $purpose = bench ]] && ! has_go && command -v apt-get >/dev/null; then
-    "$(dirname "$0")/install-backport.sh" golang-go
+if [[ " ${scripts[*]} " =~ \ (setup-cni.sh|setup-engines.sh|go-modules)\  ]] && ! has_go; then
+    "$here/install-backport.sh" golang-go
 fi
-if [[ $purpose = test || $purpose = bench ]] && has_go; then
-    "$(dirname "$0")/setup-cni.sh"
-fi
-if [ "$purpose" = test ] && has_go; then
-    # Tests see no network but their own.
-    go -C "$(dirname "$0")/../dataplane/upf/tests/go-gtp" mod download
-    ! command -v apt-get >/dev/null || "$(dirname "$0")/setup-engines.sh"
-fi
-if [ "$purpose" = test ] && command -v python3 >/dev/null; then
-    "$(dirname "$0")/setup-kubernetes.sh"
-fi
-# On other machines, tests that need a virtual machine are skipped.
-if [ "$purpose" = test ] && [ "$(uname -m)" = x86_64 ] && command -v apt-get >/dev/null; then
-    "$(dirname "$0")/setup-vm.sh"
-    "$(dirname "$0")/setup-netmap.sh"
-fi
-[ ${#missing[@]} -gt 0 ] || exit 0
-
-if ! command -v apt-get >/dev/null; then
-    echo "apt-get not found; install these Debian packages by other means: ${missing[*]}" >&2
-    exit 1
-fi
-sudo=
-[ "$(id -u)" = 0 ] || sudo=sudo
-echo "Installing: ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -qq
-# Do not start installed services: a container engine started at installation would change the
-# machine's network.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e $policy ]; then
-    trap '$sudo rm -f $policy' EXIT
-    printf '#!/bin/sh\nexit 101\n' | $sudo tee $policy >/dev/null
-    $sudo chmod 755 $policy
-fi
-# shellcheck disable=SC2086 # $sudo may be empty
-$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# On other systems, tests that need these are skipped.
+command -v apt-get >/dev/null || scripts=()
+prepare() {
+    case $1 in
+        # Tests see no network but their own.
+        go-modules) go -C "$here/../dataplane/upf/tests/go-gtp" mod download ;;
+        # shellcheck disable=SC2086 # with arguments
+        *) "$here"/$1 ;;
+    esac
+}
+# At the same time, since some download and some compile.
+jobs=()
+while read -r script; do
+    [ -n "$script" ] || continue
+    prepare "$script" &
+    jobs+=($!)
+done < <(printf '%s\n' "${scripts[@]}" | sort -u)
+for job in "${jobs[@]}"; do wait "$job"; done

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Runs all checks, then prints the number of passed, failed and skipped tests.
+# Runs tests, then prints the number of passed, failed and skipped ones.
+# Usage: test.sh [all|GROUP...]: without arguments the checks and the tests that need no other programs; with `all`
+# these and the tests of all groups; with names of groups (scripts/test-programs.py lists them) only their tests.
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
@@ -29,15 +31,17 @@ step() {
     echo "$*" >>"$dir/failed"
 }
 
+# has GROUP: returns true if tests of the group run; `has basic`: if those run that belong to none.
+groups=" ${*:-basic} "
+has() { [[ $groups = *" $1 "* || $groups = *" all "* ]]; }
+
 # Builds tests, the programs that they start, and libdray, and adds them to the list of what was built. All
-# packages at once, here as above: another choice of packages has other features, for which everything is compiled
-# again.
+# packages at once, here as in `make check`: another choice of packages has other features, for which everything is
+# compiled again.
 build() {
-    cargo build --workspace --lib --bins --tests --examples --locked --quiet \
-        --message-format=json-render-diagnostics "$@" >>"$built"
+    cargo build --lib --bins --tests --locked --quiet --message-format=json-render-diagnostics "$@" >>"$built"
 }
 
-# Runs the programs of the last build, and scripts.
 run_programs() { scripts/test-programs.py "$built" "$@" | tee -a "$log"; }
 
 # Builds that start nothing, apart from examples in documentation, whose results count.
@@ -45,11 +49,6 @@ lints() {
     step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
     # The data plane alone.
     step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
-    # The driver for Kubernetes, a workspace of its own.
-    step cargo test "${k8s[@]}" --locked --no-run --quiet
-    # What `cargo clippy` does, in a build: a check would go through all dependencies again.
-    step env RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings \
-        cargo build "${k8s[@]}" --all-targets --locked --quiet
     # Memory ordering of rings, in a separate build.
     step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --test loom --locked --quiet \
         --target-dir target/loom
@@ -62,47 +61,54 @@ lints() {
     exit "$status"
 }
 
-# The driver's workspace shares compiled dependencies with the main one.
-k8s=(--manifest-path k8s/Cargo.toml --target-dir target)
 # Everything is built once: incremental files would be a third of the disk space used, units of code side by side
 # take longer together than one, and tables of lines, which a panic does not need to name its own, a sixth of the time.
 export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_CODEGEN_UNITS=1 CARGO_PROFILE_DEV_DEBUG=false
 export LIBDRAY=$PWD/target/debug/libdray.so
-step cargo fmt --all --check
-step cargo fmt --manifest-path k8s/Cargo.toml --check
-step scripts/import-cycles.py
-step scripts/import-cycles.py k8s
-step scripts/plain-comments.sh
-step build
-# Tests wait most of the time: these builds get the rest of the CPUs.
-set -m
-(renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
-lints=$!
-set +m
+if has basic; then
+    step cargo fmt --all --check
+    step cargo fmt --manifest-path k8s/Cargo.toml --check
+    step scripts/import-cycles.py
+    step scripts/import-cycles.py k8s
+    step scripts/plain-comments.sh
+fi
+step build --workspace --examples
+if has basic; then
+    # Tests wait most of the time: these builds get the rest of the CPUs.
+    set -m
+    (renice -n 19 -p $BASHPID >/dev/null && lints) >"$lints_log" 2>&1 &
+    lints=$!
+    set +m
+    echo "script: scripts/test-static.sh" >>"$built"
+fi
+if has kubernetes; then
+    # A workspace of its own, which shares compiled dependencies with the main one. One build for lints and tests:
+    # clippy's driver compiles as rustc does.
+    RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings \
+        step build --manifest-path k8s/Cargo.toml --target-dir target
+fi
 # Simulations at the ends of links.
-step make --no-print-directory --silent ns-3 LIBDRAY=$LIBDRAY
-# Also the program as `make build` links it, in an empty root directory, and packages of these programs, in Debian 12
-# and 13.
-step run_programs scripts/test-static.sh scripts/test-packages.sh
-step wait "$lints"
-lints=
-cat "$lints_log"
-: >"$built"
-step build "${k8s[@]}"
-step run_programs
+! has tools || step make --no-print-directory --silent ns-3 LIBDRAY="$LIBDRAY"
+! has packages || echo "script: scripts/test-packages.sh" >>"$built"
+! has engines || echo "script: scripts/test-static.sh crun" >>"$built"
+step run_programs "$@"
+if [ -n "$lints" ]; then
+    step wait "$lints"
+    lints=
+    cat "$lints_log"
+fi
 
 sum() { grep -hE '^test result:' "$log" "$lints_log" | grep -oE "[0-9]+ $1" | awk '{n += $1} END {print n + 0}'; }
 passed=$(sum passed)
-# A test that failed has run again.
-failed=$(($(sum failed) - $(grep -c '^again, alone: ' "$log" || true)))
+failed=$(sum failed)
 skips=$(wc -l <"$DRAY_SKIPPED")
 if [ "$skips" -gt 0 ]; then
     echo "Skipped:"
     sed 's/^/  /' "$DRAY_SKIPPED"
 fi
-if grep -q '^passed only alone: ' "$log"; then
-    echo "Passed only when run again with nothing beside:"
-    sed -n 's/^passed only alone: /  /p' "$log"
+if grep -q '^not run: ' "$log"; then
+    echo "Not run, as they need other people's programs:"
+    sed -n 's/^not run: /  /p' "$log"
 fi
 if [ "$status" != 0 ]; then
     echo "Failed steps:"

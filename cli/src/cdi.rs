@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use dray_cni::cdi::{self, Device, Devices, Specification};
-use dray_cni::{Attachment, Store};
+use dray_cni::{Attachment, Records};
 use dray_switch::PortConfig;
 use dray_switch::client::Client;
 use dray_switch::config::{CONTROL, Name};
@@ -69,7 +69,7 @@ fn devices(names: &[Name], control: &Control) -> Result<Vec<Device>, Failure> {
     let control = control.socket(CONTROL, "dray switch")?;
     let ports = Client::new(&control).ports().map_err(refused)?;
     let ports: Vec<PortConfig> = ports.into_iter().map(|port| port.config).collect();
-    let mut attachments = Store::default().all()?;
+    let mut attachments = Records::default().all()?;
     attachments.retain(|attachment: &Attachment| attachment.control == control);
     let Devices { mut devices, problems } = cdi::devices(&attachments, &ports);
     for name in names {

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use dray_cni::{Attachment, Restored, Store};
+use dray_cni::{Attachment, Output, Records, Restored};
 use dray_switch::config::CONTROL;
 use dray_text::table;
 
 use crate::common::{Failure, print, print_json};
 use crate::control::Control;
-use crate::engines::NETAVARK;
 
 /// Give containers ports of a switch: the CNI plugin `dray-cni`, which container runtimes call.
 #[derive(clap::Args)]
@@ -63,8 +62,10 @@ struct List {
     json: bool,
 }
 
-/// Name of the command that is always the plugin.
+/// Name of the program as a plugin of a container runtime.
 const PLUGIN: &str = "dray-cni";
+/// Name of the program as a netavark plugin.
+pub(crate) const NETAVARK: &str = "dray-netavark";
 
 /// Returns the command line, with `dray-cni` as `dray cni`, and so on; `None` if a container runtime
 /// calls the plugin: under that name, or, if the program has another name, without arguments.
@@ -84,18 +85,23 @@ pub(crate) fn command_line() -> Option<Vec<std::ffi::OsString>> {
     Some(words)
 }
 
-/// Maximum length of a network configuration, in bytes.
+/// Maximum length of a plugin's input, in bytes.
 const INPUT_MAX: u64 = 4 << 20;
 
 /// Carries out the request of a container runtime.
 pub(crate) fn plugin() -> ExitCode {
+    let get = |name: &str| std::env::var(name).ok();
+    reply(PLUGIN, |input| dray_cni::run(&Records::default(), &get, input))
+}
+
+/// Reads the input of the plugin `name`, and writes what `run` returns for it.
+pub(crate) fn reply(name: &str, run: impl FnOnce(&[u8]) -> Output) -> ExitCode {
     let mut input = Vec::new();
     if let Err(error) = io::stdin().take(INPUT_MAX).read_to_end(&mut input) {
-        eprintln!("{PLUGIN}: standard input: {error}");
+        eprintln!("{name}: standard input: {error}");
         return ExitCode::FAILURE;
     }
-    let get = |name: &str| std::env::var(name).ok();
-    let output = dray_cni::run(&Store::default(), &get, &input);
+    let output = run(&input);
     match io::stdout().write_all(output.text.as_bytes()) {
         Ok(()) => ExitCode::from(output.status),
         Err(_) => ExitCode::FAILURE,
@@ -103,16 +109,16 @@ pub(crate) fn plugin() -> ExitCode {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store = Store::default();
+    let records = Records::default();
     match &arguments.command {
         Command::List(List { json }) => {
-            let all = store.all()?;
+            let all = records.all()?;
             if *json { print_json(&all) } else { print(&show(&all)) }
         }
         Command::Install { directory } => Ok(install(directory)?),
         Command::Restore(control) => {
             let control = control.socket(CONTROL, "dray switch")?;
-            let Restored { added, problems } = dray_cni::restore(&store, &control);
+            let Restored { added, problems } = dray_cni::restore(&records, &control);
             for port in &added {
                 print(&format!("{}\n", port.name))?;
             }

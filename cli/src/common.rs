@@ -44,7 +44,7 @@ macro_rules! usage {
 pub(crate) use usage;
 
 pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
-    dray_daemon::log::complain(message);
+    dray_daemon::log::report_failure(message);
     ExitCode::from(status)
 }
 

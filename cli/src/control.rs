@@ -1,4 +1,4 @@
-//! Requests to a running `dray switch` or `dray upf`, by its control socket.
+//! Options of commands that send requests to a running `dray switch` or `dray upf`.
 
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ impl Control {
     pub(crate) fn socket(&self, usual: &str, program: &str) -> Result<PathBuf, Failure> {
         #[cfg(feature = "laboratory")]
         if let Some(lab) = &self.lab {
-            return crate::laboratory::control_in_lab(lab, usual, program);
+            return crate::laboratory::lab::find::control_in_lab(lab, usual, program);
         }
         Ok(self.control.clone().unwrap_or_else(|| default_control(usual)))
     }
@@ -65,17 +65,17 @@ impl Ask {
     }
 }
 
-/// Options of the command for the health of a program: what supervisors of containers run.
+/// Options of the command that reports health, for probes of container runtimes.
 #[derive(clap::Args)]
 pub(crate) struct Health {
     #[command(flatten)]
     pub(crate) control: Control,
-    /// Also fail while a port is not open, or has failed.
+    /// Fail also while a port is not open, or has failed.
     #[arg(long)]
     pub(crate) ready: bool,
 }
 
-/// A request that the program rejects as invalid is wrong usage of the command.
+/// Converts the error of a request: one that the program refuses as invalid is wrong usage.
 pub(crate) fn refused(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { status: 400, .. } => Failure::usage(error),

@@ -1,21 +1,23 @@
 //! `dray docker-plugin` and `dray netavark`: ports of a switch for Docker and Podman.
 
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 
 use clap::Subcommand;
-use dray_cni::{Docker, Netavark, Store};
-use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Place, Server};
+use dray_cni::{Docker, Netavark, Records};
+use dray_daemon::{ControlAddress, ControlSocket, FAREWELL, Limits, Server};
 use dray_datapath::Cancel;
 use dray_sandbox::CapabilitySet;
+use dray_socket::Place;
 use tracing::info;
 
+use crate::cni::{NETAVARK, reply};
 use crate::common::{Failure, cancel_on_signals};
 use crate::log::LogArguments;
 
-/// Give Docker's containers ports of a switch: a driver for networks of Docker.
+/// Give Docker containers ports of a switch: a Docker network driver.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +40,7 @@ pub(crate) struct DockerArguments {
     log: LogArguments,
 }
 
-/// Give Podman's containers ports of a switch: the plugin `dray-netavark`, which netavark calls.
+/// Give Podman containers ports of a switch: the plugin `dray-netavark`, which netavark calls.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -77,9 +79,6 @@ enum NetavarkCommand {
     Info,
 }
 
-/// Name of the program as a plugin of netavark.
-pub(crate) const NETAVARK: &str = "dray-netavark";
-
 pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     let DockerArguments { socket, state, log } = arguments;
     log.start()?;
@@ -94,7 +93,7 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to root.
     let kept = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
     dray_sandbox::keep_capabilities(kept)?;
-    let docker = Docker::new(Store::default(), state);
+    let docker = Docker::new(Records::default(), state);
     let server = Server::start(bound, Limits::default(), move |request| docker.answer(&request));
     let path = socket.path.display();
     info!("Docker finds the driver at {path}");
@@ -109,27 +108,17 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Maximum length of the description of a network and a container, in bytes.
-const INPUT_MAX: u64 = 4 << 20;
-
 pub(crate) fn netavark(arguments: NetavarkArguments) -> ExitCode {
+    let run = |command, input: &[u8]| dray_cni::netavark(&Records::default(), &command, input);
     let command = match arguments.command {
         NetavarkCommand::Create => Netavark::Create,
         NetavarkCommand::Setup { netns } => Netavark::Setup(netns),
         NetavarkCommand::Teardown { .. } => Netavark::Teardown,
-        NetavarkCommand::Info => Netavark::Info,
+        // It has no input.
+        NetavarkCommand::Info => {
+            let _ = io::stdout().write_all(run(Netavark::Info, b"").text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
     };
-    let mut input = Vec::new();
-    // It writes nothing to be read by `info`.
-    if command != Netavark::Info
-        && let Err(error) = std::io::stdin().take(INPUT_MAX).read_to_end(&mut input)
-    {
-        eprintln!("{NETAVARK}: standard input: {error}");
-        return ExitCode::FAILURE;
-    }
-    let output = dray_cni::netavark(&Store::default(), &command, &input);
-    match std::io::stdout().write_all(output.text.as_bytes()) {
-        Ok(()) => ExitCode::from(output.status),
-        Err(_) => ExitCode::FAILURE,
-    }
+    reply(NETAVARK, |input| run(command, input))
 }

@@ -16,6 +16,7 @@ mod log;
 mod parse;
 mod role;
 mod sandbox;
+mod service;
 mod switch;
 #[cfg(feature = "top")]
 mod top;

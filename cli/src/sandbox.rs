@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use dray_daemon::{FOLDER, Place, User};
 use dray_port::PortUri;
 use dray_sandbox::{Needs, SandboxError};
+use dray_socket::{FOLDER, Place, User};
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
@@ -76,7 +76,7 @@ impl Confinement {
             };
             dray_sandbox::join_groups(*gid, groups).map_err(failed)?;
             // A directory that the user cannot write in is reported later.
-            let _ = dray_daemon::share_folder(*gid);
+            let _ = dray_socket::share_folder(*gid);
             dray_sandbox::act_as(*uid).map_err(failed)?;
         }
         Ok(Confined { sandbox, user, stays_root })
@@ -107,10 +107,10 @@ impl Confined {
             tracing::warn!(
                 "sandbox: off: the process keeps its capabilities, files and system calls"
             );
-            return dray_sandbox::settle().map_err(SandboxError::User);
+            return dray_sandbox::become_user().map_err(SandboxError::User);
         }
         // Names of groups in requests are looked up later, and memory is looked at.
-        dray_daemon::read_accounts();
+        dray_socket::read_accounts();
         dray_daemon::observe_process();
         let ports: Vec<_> = ports.into_iter().collect();
         let names = || ports.iter().filter_map(|port| port.peer_socket());

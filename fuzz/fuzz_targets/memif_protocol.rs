@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use dray_port::memif::{MemifUri, Role};
-use dray_port::{SocketName, Wait, scratch};
+use dray_port::{Wait, scratch};
+use dray_socket::{SocketName};
 use dray_shm::{Mapping, MemoryFile};
 use libfuzzer_sys::fuzz_target;
 use rustix::event::{PollFd, PollFlags, poll};

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use dray_port::memif::{MemifUri, Role};
-use dray_port::{MemoryLimits, SocketName, Wait, scratch};
+use dray_port::{MemoryLimits, Wait, scratch};
+use dray_socket::{SocketName};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

@@ -18,7 +18,7 @@ n6 = { mac = "02:00:00:00:06:01", addresses = ["10.0.6.1", "fd00:6::1"] }
 applications = [ { name = "video", servers = ["198.51.100.0/24"], ports = [443] } ]
 "#;
 
-/// A valid transaction to begin with.
+/// A valid transaction, the first input.
 const SEED: &[u8] = br#"{"remove":[1],"end_marker":true,"modify":[{"seid":2,"ue":["10.45.0.2"],
 "pdrs":[{"id":1,"precedence":9,"from":"access","teid":2,"far":1}],"fars":[{"id":1,"action":"drop"}]}],
 "add":[{"seid":3,"ue":["10.45.0.3","2001:db8:3::/64"],

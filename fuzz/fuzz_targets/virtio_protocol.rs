@@ -12,7 +12,8 @@ use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use dray_port::virtio::VirtioUri;
-use dray_port::{SocketName, Wait, scratch};
+use dray_port::{Wait, scratch};
+use dray_socket::{SocketName};
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_ring::{Access, AddressSpace, DeviceQueue, QueueSize};

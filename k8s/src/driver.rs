@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
-use dray_cni::Store;
+use dray_cni::Records;
 use dray_cni::cdi::{Device, Mount, Specification};
 use dray_cni::claim::{self, Claim, ClaimPort};
-use dray_daemon::{Place, find_own_directory, own_directory};
+use dray_socket::{Place, find_own_directory, own_directory};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use tokio::task::spawn_blocking;
@@ -23,7 +23,7 @@ use crate::metadata::{self, Port};
 use crate::proto;
 use crate::settings::Settings;
 
-/// Time for the reply of the API server; the kubelet waits for longer, then tries again.
+/// Time that the driver waits for the API server's reply. The kubelet waits longer, and then tries again.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Directory of the descriptions of claims' ports on the host.
 const DESCRIPTIONS: &str = "/run/dray/claims";
@@ -40,15 +40,16 @@ pub struct Driver(Arc<Inner>);
 struct Inner {
     settings: Settings,
     client: kube::Client,
-    store: Store,
+    records: Records,
     descriptions: PathBuf,
 }
 
 impl Driver {
     /// Creates a driver that reads claims from the API server of `client`.
     pub fn new(settings: Settings, client: kube::Client) -> Self {
-        let (store, descriptions) = (Store::default(), dray_daemon::default_control(DESCRIPTIONS));
-        Self(Arc::new(Inner { settings, client, store, descriptions }))
+        let (records, descriptions) =
+            (Records::default(), dray_daemon::default_control(DESCRIPTIONS));
+        Self(Arc::new(Inner { settings, client, records, descriptions }))
     }
 
     /// Returns the settings.
@@ -56,7 +57,7 @@ impl Driver {
         &self.0.settings
     }
 
-    /// Prepares a claim, or finds it prepared: nothing that a container uses is changed.
+    /// Prepares a claim. Changes nothing that a container uses if the claim is prepared already.
     pub async fn prepare(&self, claim: &proto::Claim) -> anyhow::Result<Vec<proto::Device>> {
         let proto::Claim { namespace, name, uid } = claim;
         let claims: Api<ResourceClaim> = Api::namespaced(self.0.client.clone(), namespace);
@@ -71,7 +72,7 @@ impl Driver {
         spawn_blocking(move || inner.prepare(&allocation)).await?
     }
 
-    /// Reverts [`prepare`](Self::prepare); nothing need be there.
+    /// Reverts [`prepare`](Self::prepare); succeeds for an unknown claim too.
     pub async fn unprepare(&self, uid: &str) -> anyhow::Result<()> {
         let (inner, uid) = (self.0.clone(), uid.to_owned());
         spawn_blocking(move || inner.unprepare(&uid)).await?
@@ -85,7 +86,7 @@ impl Inner {
         let owner = format!("{}/{}", allocation.namespace, allocation.name);
         let claim = Claim { uid: &allocation.uid, owner: &owner, control };
         let parameters: Vec<_> = allocation.devices.iter().map(|it| &it.parameters).collect();
-        let ports = claim::prepare(&self.store, claim, &parameters)
+        let ports = claim::prepare(&self.records, claim, &parameters)
             .with_context(|| format!("claim {owner}"))?;
         let mut devices = Vec::new();
         for (port, container) in ports.iter().zip(&directories) {
@@ -153,7 +154,7 @@ impl Inner {
         let host = folder.join(format!("{base_request}.json"));
         own_directory(&self.descriptions, 0o700)
             .and_then(|_| own_directory(&folder, 0o700))
-            // A container that has the file mounted keeps what it has.
+            // Containers that have mounted an earlier file keep its content.
             .and_then(|_| Place::of(&host)?.replace(format!("{text:#}\n").as_bytes(), 0o644))
             .with_context(|| host.display().to_string())?;
         let name = format!("{}_{base_request}", allocation.uid);
@@ -165,9 +166,9 @@ impl Inner {
         let Settings { driver, cdi, .. } = &self.settings;
         ensure!(is_name(uid), "UID {uid:?} of a claim: give letters, digits, hyphens");
         let folder = || format!("CDI specification in {}", cdi.display());
-        // No container is to start with a port that is about to go.
+        // Removed first, so that no container starts with a port that is about to be removed.
         Specification::of_claim(driver, uid, Vec::new()).save(cdi).with_context(folder)?;
-        claim::unprepare(&self.store, uid).with_context(|| format!("claim {uid}"))?;
+        claim::unprepare(&self.records, uid).with_context(|| format!("claim {uid}"))?;
         let folder = self.descriptions.join(uid);
         let found = find_own_directory(&self.descriptions);
         if found.with_context(|| folder.display().to_string())?.is_none() {

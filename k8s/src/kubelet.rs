@@ -1,5 +1,5 @@
-//! The services that the kubelet calls, at two Unix sockets: one in its directory of plugins, by which it
-//! finds the driver, and the driver's own.
+//! Services that the kubelet calls, at two Unix sockets: one in the kubelet's registration directory, where
+//! it finds the driver, and the driver's own.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use dray_daemon::{Access, BoundSocket, Place, SocketFile};
+use dray_socket::{Access, BoundSocket, Place, SocketFile};
 use rustix::net::SocketType;
 use tokio::sync::Notify;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -17,24 +17,22 @@ use tracing::{error, info, warn};
 
 use crate::driver::Driver;
 use crate::proto::registration::registration_server::{Registration, RegistrationServer};
-use crate::proto::v1::d_r_a_plugin_server as v1;
-use crate::proto::v1beta1::d_r_a_plugin_server as v1beta1;
+use crate::proto::v1::d_r_a_plugin_server::{DRAPlugin, DRAPluginServer};
 use crate::proto::{
     InfoRequest, NodePrepareResourceResponse, NodePrepareResourcesRequest,
     NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
     NodeUnprepareResourcesResponse, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 
-/// Services by which claims are prepared, as the kubelet calls them, the newest first.
-const VERSIONS: [&str; 2] = ["v1.DRAPlugin", "v1beta1.DRAPlugin"];
+/// Service that prepares claims, as the kubelet calls it.
+const SERVICE: &str = "v1.DRAPlugin";
 
-/// Serves the kubelet until it refuses the driver. `registered` is told of each registration.
+/// Serves the kubelet until it refuses the driver. `registered` is notified of each registration.
 pub async fn serve(driver: Driver, registered: Arc<Notify>) -> anyhow::Result<()> {
     let settings = driver.settings();
     let (plugin, _file) = listen(&settings.plugin_socket())?;
     let plugin = Server::builder()
-        .add_service(v1::DRAPluginServer::new(driver.clone()))
-        .add_service(v1beta1::DRAPluginServer::new(driver.clone()))
+        .add_service(DRAPluginServer::new(driver.clone()))
         .serve_with_incoming(plugin);
     // The kubelet calls the other socket as soon as it sees this one.
     let (registration, _file) = listen(&settings.registration_socket())?;
@@ -78,7 +76,7 @@ impl Registration for Registrar {
             r#type: "DRAPlugin".to_owned(),
             name: settings.driver.clone(),
             endpoint: settings.plugin_socket().display().to_string(),
-            supported_versions: VERSIONS.map(str::to_owned).into(),
+            supported_versions: vec![SERVICE.to_owned()],
         }))
     }
 
@@ -98,13 +96,14 @@ impl Registration for Registrar {
     }
 }
 
-impl Driver {
-    async fn prepare_all(
+#[async_trait]
+impl DRAPlugin for Driver {
+    async fn node_prepare_resources(
         &self,
-        request: NodePrepareResourcesRequest,
-    ) -> NodePrepareResourcesResponse {
+        request: Request<NodePrepareResourcesRequest>,
+    ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
-        for claim in request.claims {
+        for claim in request.into_inner().claims {
             let name = format!("{}/{}", claim.namespace, claim.name);
             let outcome = match self.prepare(&claim).await {
                 Ok(devices) => {
@@ -119,15 +118,15 @@ impl Driver {
             };
             claims.insert(claim.uid, outcome);
         }
-        NodePrepareResourcesResponse { claims }
+        Ok(Response::new(NodePrepareResourcesResponse { claims }))
     }
 
-    async fn unprepare_all(
+    async fn node_unprepare_resources(
         &self,
-        request: NodeUnprepareResourcesRequest,
-    ) -> NodeUnprepareResourcesResponse {
+        request: Request<NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
         let mut claims = HashMap::new();
-        for claim in request.claims {
+        for claim in request.into_inner().claims {
             let name = format!("{}/{}", claim.namespace, claim.name);
             let error = match self.unprepare(&claim.uid).await {
                 Ok(()) => {
@@ -142,30 +141,6 @@ impl Driver {
             };
             claims.insert(claim.uid, NodeUnprepareResourceResponse { error });
         }
-        NodeUnprepareResourcesResponse { claims }
+        Ok(Response::new(NodeUnprepareResourcesResponse { claims }))
     }
 }
-
-/// Implements a version of the service; all have the same messages.
-macro_rules! serve {
-    ($($version:ident),+) => {$(
-        #[async_trait]
-        impl $version::DRAPlugin for Driver {
-            async fn node_prepare_resources(
-                &self,
-                request: Request<NodePrepareResourcesRequest>,
-            ) -> Result<Response<NodePrepareResourcesResponse>, Status> {
-                Ok(Response::new(self.prepare_all(request.into_inner()).await))
-            }
-
-            async fn node_unprepare_resources(
-                &self,
-                request: Request<NodeUnprepareResourcesRequest>,
-            ) -> Result<Response<NodeUnprepareResourcesResponse>, Status> {
-                Ok(Response::new(self.unprepare_all(request.into_inner()).await))
-            }
-        }
-    )+};
-}
-
-serve!(v1, v1beta1);

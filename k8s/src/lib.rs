@@ -19,10 +19,10 @@ pub mod proto;
 pub mod settings;
 pub mod slice;
 
-/// Returns an error of the API server in its own words, which kube's text has three times.
+/// Returns the message of the API server's error, which `kube` repeats three times in its own text.
 pub fn message(error: &kube::Error) -> String {
     match error {
-        kube::Error::Api(status) => format!("the API server says: {}", status.message),
+        kube::Error::Api(status) => format!("API server: {}", status.message),
         other => other.to_string(),
     }
 }

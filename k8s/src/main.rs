@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{error, warn};
 
-/// Time after which the published devices are looked at again; a kubelet that starts removes them.
+/// Time after which the published devices are checked again; a kubelet removes them when it starts.
 const AGAIN: Duration = Duration::from_secs(60);
-/// The same after an error.
+/// Time after which publishing is repeated after an error.
 const SOON: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,5 +1,5 @@
 //! Messages and services of the kubelet's plugins, in the form of the Protocol Buffers of Kubernetes:
-//! `pluginregistration/v1/api.proto` and `dra/v1/api.proto`, in which v1beta1 has the same messages.
+//! `pluginregistration/v1/api.proto` and `dra/v1/api.proto`.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub mod registration {
     include!(concat!(env!("OUT_DIR"), "/pluginregistration.Registration.rs"));
 }
 
-/// Services that prepare claims, as of Kubernetes 1.34.
+/// Services that prepare claims (Kubernetes 1.34 and later).
 pub mod v1 {
     #![allow(
         missing_docs,
@@ -25,17 +25,6 @@ pub mod v1 {
         reason = "generated"
     )]
     include!(concat!(env!("OUT_DIR"), "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin.rs"));
-}
-
-/// The same services by their earlier name.
-pub mod v1beta1 {
-    #![allow(
-        missing_docs,
-        clippy::all,
-        clippy::allow_attributes_without_reason,
-        reason = "generated"
-    )]
-    include!(concat!(env!("OUT_DIR"), "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin.rs"));
 }
 
 /// Request for [`PluginInfo`].
@@ -51,10 +40,10 @@ pub struct PluginInfo {
     /// Name of the driver.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Path of the socket at which it prepares claims.
+    /// Path of the socket at which the driver prepares claims.
     #[prost(string, tag = "3")]
     pub endpoint: String,
-    /// Services that it has there, the newest first.
+    /// Services at that socket.
     #[prost(string, repeated, tag = "4")]
     pub supported_versions: Vec<String>,
 }
@@ -65,7 +54,7 @@ pub struct RegistrationStatus {
     /// True if the kubelet will use the plugin.
     #[prost(bool, tag = "1")]
     pub plugin_registered: bool,
-    /// Why not.
+    /// Reason of a refusal.
     #[prost(string, tag = "2")]
     pub error: String,
 }
@@ -104,7 +93,7 @@ pub struct NodePrepareResourceResponse {
 /// A device of a claim.
 #[derive(Clone, PartialEq, Message)]
 pub struct Device {
-    /// Requests of the claim that it is for.
+    /// Requests of the claim that the device satisfies.
     #[prost(string, repeated, tag = "1")]
     pub request_names: Vec<String>,
     /// Pool of the device.
@@ -142,7 +131,7 @@ pub struct NodeUnprepareResourceResponse {
     pub error: String,
 }
 
-/// Which claim.
+/// Identity of a claim.
 #[derive(Clone, PartialEq, Message)]
 pub struct Claim {
     /// Namespace of the claim.

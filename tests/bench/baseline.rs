@@ -60,7 +60,7 @@ fn faster(results: &Value, factor: f64) -> Value {
 }
 
 #[test]
-fn baseline_exit_status_reports_regression() {
+fn baseline_exit_status_reports_regression_with_time() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();

@@ -54,7 +54,7 @@ fn interrupt(arguments: &[&str], file: &Path, signal: Signal) -> (Results, Strin
 }
 
 #[test]
-fn interrupted_run_resumes() {
+fn interrupted_run_resumes_with_time() {
     let _alone = alone();
     require_root!();
     for signal in [Signal::INT, Signal::KILL] {

@@ -119,7 +119,7 @@ fn every_technique_balances_and_matches_the_schema() {
 }
 
 #[test]
-fn paced_trials_do_not_exceed_offered_rate() {
+fn paced_trials_do_not_exceed_offered_rate_with_time() {
     let _alone = alone();
     require_root!();
     let any = "veth,bridge/raw-mmsg,macvlan/bridge/udp,vxlan/udp-mmsg,xdp/pairs/raw,direct,switch";
@@ -148,7 +148,7 @@ fn trials(measured: &dray_results::Measured) -> usize {
 }
 
 #[test]
-fn disturbed_trials_are_noticed_and_accounted_for() {
+fn disturbed_trials_are_noticed_and_accounted_for_with_time() {
     let _alone = alone();
     require_root!();
     // Other work on every CPU while the first of three trials begins.
@@ -304,7 +304,7 @@ fn round_trips_are_timed_and_balance() {
 }
 
 #[test]
-fn latency_is_measured_at_shares_of_the_loss_free_rate() {
+fn latency_is_measured_at_shares_of_the_loss_free_rate_with_time() {
     let _alone = alone();
     require_root!();
     let (json, results) = run(&["latency", "--quick", "--technique", "direct", "--trials", "1"]);
@@ -381,7 +381,7 @@ fn tunnels_between_hosts_account_for_every_frame() {
 }
 
 #[test]
-fn switches_are_compared_with_each_endpoint() {
+fn switches_are_compared_with_dpdk() {
     let _alone = alone();
     require_root!();
     let words = ["switches", "--quick", "--size", "64", "--trials", "1"];
@@ -461,7 +461,7 @@ fn slow_sender_is_reported_below_offered_rate() {
 }
 
 #[test]
-fn chain_and_fan_counters_balance() {
+fn chain_and_fan_counters_balance_with_time() {
     let _alone = alone();
     require_root!();
     // More than any sender can send: shows what one sender at full speed does to the others.
@@ -481,7 +481,7 @@ fn chain_and_fan_counters_balance() {
 }
 
 #[test]
-fn rate_search_respects_each_loss_limit() {
+fn rate_search_respects_each_loss_limit_with_time() {
     let _alone = alone();
     require_root!();
     let search = [
@@ -516,7 +516,7 @@ fn rate_search_respects_each_loss_limit() {
 }
 
 #[test]
-fn switch_with_many_ports_serves_each() {
+fn switch_with_many_ports_serves_each_with_time() {
     let _alone = alone();
     require_root!();
     let (json, results, table) = run_with_table(&["switch-scale", "--quick", "--trials", "1"]);

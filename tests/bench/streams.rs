@@ -181,7 +181,7 @@ fn udp_pair_counters_balance() {
 /// Runs each of the paper's experiments with more concurrent pairs than there are CPUs to wake them
 /// all.
 #[test]
-fn counters_balance_with_many_pairs() {
+fn counters_balance_with_many_pairs_with_time() {
     let _alone = alone();
     require_root!();
     for (experiment, link, pairs) in [

@@ -86,22 +86,22 @@ fn recipe(heading: &str) {
 }
 
 #[test]
-fn testpmd_recipe_works() {
+fn testpmd_recipe_works_with_dpdk() {
     recipe("DPDK testpmd");
 }
 
 #[test]
-fn qemu_recipe_works() {
+fn qemu_recipe_works_with_vm() {
     recipe("QEMU guest");
 }
 
 #[test]
-fn docker_recipe_works() {
+fn docker_recipe_works_with_engines() {
     recipe("Docker");
 }
 
 #[test]
-fn lxc_recipe_works() {
+fn lxc_recipe_works_with_engines() {
     recipe("LXC container");
 }
 
@@ -111,23 +111,23 @@ fn tshark_recipe_works() {
 }
 
 #[test]
-fn podman_recipe_works() {
+fn podman_recipe_works_with_engines() {
     recipe("Podman, rootless");
 }
 
 #[test]
-fn cdi_recipe_works() {
+fn cdi_recipe_works_with_engines() {
     recipe("Podman, a port as a device");
 }
 
 #[test]
-fn c_recipe_works() {
+fn c_recipe_works_with_dpdk() {
     recipe("C program");
 }
 
 #[test]
 #[ignore = "Debian has no package of VPP"]
-fn vpp_recipe_works() {
+fn vpp_recipe_works_with_dpdk() {
     recipe("VPP");
 }
 

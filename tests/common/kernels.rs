@@ -50,7 +50,7 @@ pub fn datagrams([from, at]: [&NetworkNamespace; 2], to: IpAddr, count: usize) {
     }
     assert_eq!(at.enter(|| Ok(checksum_errors())).unwrap(), 0);
 }
-/// Has the kernel take several datagrams of `len` bytes at once (`UDP_SEGMENT`).
+/// Makes the kernel take several datagrams of `len` bytes at once (`UDP_SEGMENT`).
 fn leave_together(socket: &UdpSocket, len: libc::c_int) {
     // SAFETY: the kernel reads one int.
     let set = unsafe {

@@ -102,7 +102,8 @@ impl Told {
 }
 
 impl Manager {
-    /// Runs `dray` with these arguments, in which `DIR` is the folder, until it keeps so many pages.
+    /// Runs `dray` with these arguments, in which `DIR` is the folder, until it keeps `pages`
+    /// pages.
     pub(crate) fn run(folder: TempDir, pages: usize, arguments: &[&str]) -> Self {
         let at = folder.path().to_str().expect("text");
         let given = arguments.iter().map(|text| text.replace("DIR", at));

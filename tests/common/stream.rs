@@ -18,7 +18,7 @@ pub struct Measured {
     pub most: f64,
 }
 
-/// Sends from one namespace to an address of the other for `time`, on so many connections.
+/// Sends from one namespace to an address of the other for `time`, on several connections.
 pub fn measure(
     [from, to]: [&NetworkNamespace; 2],
     address: SocketAddr,

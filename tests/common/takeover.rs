@@ -27,7 +27,7 @@ impl Program {
         command
     }
 
-    /// Has the process that `command` starts take over from one; returns once the latter has ended.
+    /// Starts `command`, which takes over from a process; returns once the latter has ended.
     pub(crate) fn replaced(
         &self,
         process: &mut Started,

@@ -100,7 +100,7 @@ fn every_frame_is_counted_once_whichever_way_it_takes() {
         })
     };
     assert!(eventually(agree), "{:?}", node.ports());
-    // The same while the switch is another process, and after it was killed.
+    // The bypass stays open while the switch is another process, and after it was killed.
     node.take_over();
     let after = bypass(&node, "c0");
     assert!(after.is_open && after.rx_frames >= now.rx_frames, "{after:?}");

@@ -228,8 +228,8 @@ fn unprivileged_testpmd_pod_reflects_frames() {
         return crate::common::skip("dpdk-testpmd is not installed: apt install dpdk-dev");
     }
     let cluster = Cluster::start(&json!({"kind": "memif"}));
-    // Its address is known only when it runs, so the command reads it from the configuration of the
-    // port: testpmd keeps the address that the command gives.
+    // The pod's address is known only when it runs, so the command reads it from the configuration
+    // of the port: testpmd keeps the address that the command gives.
     let words = "sleep 1000000";
     let [testpmd, sender] = ["testpmd", "sender"].map(|name| cluster.run_pod(name, NOBODY, words));
     let said = cluster.exec(&testpmd, "/bin/busybox id -u").unwrap();

@@ -87,7 +87,7 @@ fn abstract_socket_is_reached_from_its_own_namespace_only() {
     refused(pods[1].enter(connect_abstract));
     refused(connect_abstract());
     pods[0].enter(connect_abstract).unwrap();
-    // A container that takes the name before gets no port, and disturbs nobody.
+    // A container that takes the name before gets no port, and disturbs no other container.
     let taken = pods[1].enter(|| {
         let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
         let socket = socket_with(AddressFamily::UNIX, kind, flags, None).unwrap();

@@ -38,7 +38,7 @@ pub(crate) fn has_engines() -> Result<(), String> {
 
 pub(crate) struct Machine {
     folder: tempfile::TempDir,
-    /// Its first process. When that ends, so do all others.
+    /// First process of the machine. When it ends, so do all others.
     first: Option<Started>,
     pid: Pid,
     switch: RefCell<Option<Inside>>,
@@ -229,7 +229,7 @@ impl Drop for Machine {
         let name = self.control_group();
         for hierarchy in hierarchies {
             let group = hierarchy.join(name.trim_start_matches('/'));
-            // Its last processes may not have ended yet.
+            // The machine's last processes may not have ended yet.
             eventually(|| !group.exists() || remove_group(&group).is_ok());
         }
     }

@@ -16,7 +16,7 @@ mod cri;
 mod docker;
 mod hostile;
 mod kinds;
-mod manifests;
+mod manifests_with_kubernetes;
 mod podman;
 mod restart;
 mod verbs;

@@ -1,4 +1,4 @@
-//! Containers of Podman, in networks of the plugin of netavark.
+//! Podman containers in networks of the netavark plugin.
 
 use std::fs;
 use std::process::Command;

@@ -44,7 +44,7 @@ fn ports_come_back_when_switch_is_killed_and_started() {
     assert!(node.said().contains("gone:eth0: "), "{}", node.said());
     node.call("STATUS", "", "", &keys).unwrap();
     assert_eq!(node.records().len(), 2);
-    // The same by an operator, for a switch without privileges.
+    // An operator restores the port of a switch without privileges.
     node.client().remove_port(&"c0.eth0".parse().unwrap()).unwrap();
     let restore = || {
         let mut command = Command::new(DRAY);

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
-use dray_lab::link::{Functions, LinkOptions};
+use dray_lab::link::Functions;
 use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, placement::Cpu};
 use dray_measure::topology::{Hop, Load, Station, Topology};
 use dray_measure::{Endpoint, Shape, Technique, Timing, trial};
@@ -83,7 +83,7 @@ fn groups(cases: &[Case]) -> Vec<Group> {
             let first = group.techniques[0];
             group.runtime == runtime
                 && !is_alone(first)
-                && first.endpoint.privileges() == technique.endpoint.privileges()
+                && first.endpoint.facts().privileges == technique.endpoint.facts().privileges
         };
         match groups.iter_mut().find(fits).filter(|_| !is_alone(technique)) {
             Some(group) => group.techniques.push(technique),
@@ -103,11 +103,11 @@ impl Group {
     ) -> anyhow::Result<Vec<String>> {
         let Self { runtime, ref techniques } = *self;
         let first = techniques[0];
-        let privileges = first.endpoint.privileges();
+        let privileges = first.endpoint.facts().privileges;
         let mut lab = Lab::with_runtime(DRAY.into(), runtime, privileges, Cancel::default())?;
         std::env::var(CARD).iter().for_each(|card| lab.use_card(card, &Functions::default()));
         if first.link.runtime().is_some() {
-            lab.have_network(first.link, 1500);
+            lab.join_by_network(first.link, 1500);
         }
         let placement = Placement::of_this_process();
         let (switch, cpus) = match first.link.switch() {
@@ -143,17 +143,9 @@ fn pass(
     if endpoint == Endpoint::TCP_SOCKMAP {
         lab.short_cut_tcp()?;
     }
-    let options = LinkOptions {
-        mtu: 1500,
-        addressed: endpoint.is_addressed(),
-        has_programs: endpoint.has_xdp_program(),
-        has_machines: endpoint.is_machine(),
-        switch_cpu,
-        switch_sleeps: false,
-    };
+    let options = endpoint.link_options(1500, switch_cpu);
     let link = lab.link(kind, &[[sender, receiver]], options)?.remove(0);
-    // For shared memory, one testpmd process is both ends.
-    let is_both_ends = endpoint.is_dpdk() && endpoint.shares_memory();
+    let is_both_ends = endpoint.is_both_ends();
     let station = |role: &str, container, side: usize| {
         let other = &cpus[1 - side];
         let cpu = if is_both_ends { &cpus[0] } else { &cpus[side] };
@@ -298,7 +290,7 @@ fn cases_without_program() -> Vec<Case> {
 }
 
 #[test]
-fn coverage_in_lab_containers() {
+fn techniques_with_dpdk() {
     let _alone = alone();
     require_root!();
     let cases = cases(Runtime::Embedded);
@@ -306,11 +298,11 @@ fn coverage_in_lab_containers() {
 }
 
 #[test]
-fn coverage_in_engine_containers() {
+fn techniques_with_engines() {
     let _alone = alone();
     require_root!();
     let engines = Runtime::ALL.into_iter().filter(|runtime| *runtime != Runtime::Embedded);
-    // `tests/lab/runtimes.rs` shows that each engine passes frames.
+    // `tests/lab/with_engines.rs` shows that each engine passes frames.
     let engines = engines.filter(|engine| is_whole() || *engine == Runtime::Docker);
     let is_there = |runtime: &Runtime| match runtime.version() {
         Ok(_) => true,
@@ -326,7 +318,7 @@ fn coverage_in_engine_containers() {
 }
 
 #[test]
-fn coverage_in_virtual_machine() {
+fn techniques_with_vm() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         common::skip(&why.to_string());
@@ -338,7 +330,7 @@ fn coverage_in_virtual_machine() {
          /busybox ip link set $card up
          mkdir -p /sys/fs/cgroup
          /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
-         {CARD}=$card {} {} --exact coverage_inside_guest --ignored --nocapture",
+         {CARD}=$card {} {} --exact inside_guest_with_vm --ignored --nocapture",
         if is_whole() { format!("{WRITE}=1") } else { String::new() },
         std::env::current_exe().unwrap().display()
     );
@@ -358,8 +350,8 @@ fn coverage_in_virtual_machine() {
 }
 
 #[test]
-#[ignore = "run by coverage_in_virtual_machine in its virtual machine"]
-fn coverage_inside_guest() {
+#[ignore = "run by techniques_with_vm in its virtual machine"]
+fn inside_guest_with_vm() {
     if std::env::var_os(CARD).is_none() {
         return;
     }
@@ -376,7 +368,7 @@ fn cases_of_vm() -> Vec<Case> {
 }
 
 #[test]
-fn coverage_page_matches_lists() {
+fn page_matches_lists() {
     let read = |place: Place| {
         let list = folder().join(place.list());
         (place, fs::read_to_string(list).unwrap_or_default().parse().unwrap())

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::{self, DRAY, Traces, alone, eventually};
-use dray_lab::link::LinkOptions;
+use dray_lab::link::EndKind;
 use dray_lab::netlink::{Netlink, NewInterface};
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
 use dray_measure::{Endpoint, Technique};
@@ -60,15 +60,7 @@ impl Pairs {
         let pairs: Vec<_> =
             (0..count).map(|n| ["from", "to"].map(|end| start(format!("{end}-{n}")))).collect();
         lab.wait_until_up().unwrap();
-        let (addressed, has_programs) = (endpoint.is_addressed(), endpoint.has_xdp_program());
-        let options = LinkOptions {
-            mtu: 1500,
-            addressed,
-            has_programs,
-            has_machines: endpoint.is_machine(),
-            switch_cpu: cpus[0],
-            switch_sleeps: false,
-        };
+        let options = endpoint.link_options(1500, cpus[0]);
         let links = match lab.link(kind, &pairs, options) {
             Err(LabError::NotInKernel { .. } | LabError::NoCard { .. }) => return None,
             links => links.unwrap(),
@@ -139,7 +131,7 @@ fn pairs_reach_only_their_own_segment() {
     let before = Traces::now();
     // A macvtap's device is looked up in the container's `/sys`, but here this process opens the
     // ports.
-    let has_sockets = |kind: &LinkKind| !kind.takes_only_machines();
+    let has_sockets = |kind: &LinkKind| kind.end() != EndKind::Machine;
     let kinds = LinkKind::ALL.into_iter().filter(has_sockets);
     let fitting = |kind| {
         let endpoints = [Endpoint::RAW_MMSG, Endpoint::VIRTIO, Endpoint::DGRAM_MMSG];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{self, Started, Traces, alone, dray, eventually, success};
 use crate::standing::{PAIR, Up, write};
 
-/// A command that writes a line, and one more when it is told to end.
+/// A command that writes a line, and one more at SIGTERM.
 const POLITE: &str = "echo begins; trap \"echo is done; exit 3\" TERM; sleep 1000 & wait";
 
 fn container(name: &str, run: &str) -> String {

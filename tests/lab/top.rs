@@ -18,7 +18,7 @@ fn send(lab: &str) -> Started {
 }
 
 #[test]
-fn page_shows_rates_on_lines_of_the_picture() {
+fn page_shows_rates_with_browser() {
     require_root!();
     let browser = browser!();
     let _alone = alone();

@@ -5,5 +5,6 @@
 mod common;
 #[macro_use]
 mod browser;
-mod charts;
-mod pages;
+mod charts_with_browser;
+mod files;
+mod pages_with_browser;

@@ -441,11 +441,11 @@ fn reused_interface_index_gets_new_umem() {
 
 /// Continues with `live` as another process does, after that of `port` was killed.
 fn killed(veths: &Veths, uri: &str, port: Port, live: Live) -> Port {
-    dray_daemon::borrow_files(true);
+    dray_socket::borrow_files(true);
     let uri: PortUri = uri.parse().unwrap();
     let next = veths.0.enter(|| Ok(uri.resume(live).unwrap().0)).unwrap();
     drop(port);
-    dray_daemon::borrow_files(false);
+    dray_socket::borrow_files(false);
     next
 }
 

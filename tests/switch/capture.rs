@@ -331,7 +331,7 @@ fn killed_client_ends_its_capture() {
     let (status, said) = end(node.capture(&["--all", "-w", "/dev/null"]));
     assert_eq!(status, Some(1));
     assert_eq!(said, "dray: 4 captures are running, the maximum; end one of them\n");
-    // Frames go on into rings that nobody reads.
+    // Frames go on into rings without a reader.
     captures.iter().for_each(|capture| common::signal(&capture.0, Signal::STOP));
     (0..1000).for_each(|_| node.send(&[udp(1, 1400)]));
     captures.iter().for_each(|capture| common::signal(&capture.0, Signal::KILL));

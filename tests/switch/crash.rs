@@ -14,12 +14,12 @@ use crate::common::alone;
 use crate::common::veths::Veths;
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, never_reconnected, pass_both_ways};
-use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::manager::{BATCH, Manager, Page, null};
 use crate::takeover::{Remotes, memory_of_fixed_size, slow_down};
+use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
 #[test]
-fn frames_and_peers_survive_twenty_kills() {
+fn frames_and_peers_survive_twenty_kills_with_time() {
     let _alone = alone();
     let mut moment = 1u32;
     for (keys, queues, workers) in [
@@ -274,7 +274,7 @@ fn busy_manager_keeps_the_state_later() {
 }
 
 #[test]
-fn testpmd_stays_connected() {
+fn peers_stay_connected_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {

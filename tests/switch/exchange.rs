@@ -24,7 +24,7 @@ pub(crate) struct Passed {
     pub(crate) lost: u64,
 }
 
-/// Returns the value of `--cpus` for so many workers, or fewer on a machine with fewer CPUs.
+/// Returns the value of `--cpus` for `workers` workers, or fewer on a machine with fewer CPUs.
 pub(crate) fn cpus(workers: usize) -> String {
     let cpus: Vec<_> = ends::cpus().iter().take(workers).map(u32::to_string).collect();
     cpus.join(",")
@@ -55,7 +55,7 @@ pub(crate) fn exchange(
     })
 }
 
-/// Likewise; all frames must arrive. Returns their number.
+/// Exchanges frames, all of which must arrive. Returns their number.
 pub(crate) fn exchange_all(ports: (&mut Port, &mut Port), disturb: impl FnOnce(&AtomicU64)) -> u64 {
     let passed = exchange(ports, disturb);
     assert_eq!(passed.lost, 0, "{passed:?}");

@@ -23,7 +23,7 @@ fn chosen() -> Vec<&'static Lie> {
     lies::all().filter(|lie| lie.name.contains(&part)).collect()
 }
 
-/// Tells each lie to a running switch, and returns the outcome of each.
+/// Commits each violation against a running switch, and returns the outcomes.
 fn hear_all<L: Lies>(lies: &[&Lie<L>]) -> Vec<Result<String, String>> {
     let ours = Ours::start();
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![Ok(String::new()); lies.len()]));
@@ -46,7 +46,7 @@ fn hear_all<L: Lies>(lies: &[&Lie<L>]) -> Vec<Result<String, String>> {
     outcomes.into_inner().expect("no panic")
 }
 
-/// Tells each of these lies, and fails if one of them was not handled as it should be.
+/// Commits each of these violations, and fails if the switch handled one wrongly.
 fn all_are_harmless<L: Lies>(lies: &[&Lie<L>]) {
     let outcomes = hear_all(lies);
     let mut failed = Vec::new();

@@ -28,7 +28,7 @@ fn start(
 }
 
 #[test]
-fn log_of_flapping_peer_is_bounded() {
+fn log_of_flapping_peer_is_bounded_with_time() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let _switch = start(&folder, |_| Vec::new());

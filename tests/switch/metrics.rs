@@ -154,7 +154,7 @@ fn has_prometheus() -> bool {
     let exists =
         Path::new("/usr/bin/promtool").exists() && Path::new("/usr/bin/prometheus").exists();
     if !exists {
-        common::skip("prometheus: scripts/setup.sh test installs it");
+        common::skip("prometheus is not installed: apt install prometheus");
     }
     exists
 }
@@ -173,7 +173,7 @@ fn dashboard_expressions() -> Vec<String> {
 }
 
 #[test]
-fn prometheus_scrapes_switch_and_upf() {
+fn scrapes_show_switch_and_upf_with_tools() {
     require_root!();
     let _alone = alone();
     if !has_prometheus() {
@@ -263,7 +263,7 @@ fn prometheus_scrapes_switch_and_upf() {
 }
 
 #[test]
-fn alerts_fire_when_they_should() {
+fn alerts_fire_with_tools() {
     if has_prometheus() {
         promtool(&["test", "rules", "../../tests/switch/alerts.yml"], "");
     }
@@ -416,8 +416,8 @@ fn reset(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
 }
 
 impl Node {
-    /// Scrapes metrics from the address `source`, and tells how long it took. Waits between connection
-    /// and request if the scraper `is_slow`.
+    /// Scrapes metrics from the address `source`, and returns the time it took. Waits between
+    /// connection and request if the scraper `is_slow`.
     fn scrape(&self, source: &str, address: &str, is_slow: bool) -> Option<Duration> {
         let [source, address]: [SocketAddr; 2] =
             [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
@@ -444,7 +444,7 @@ impl Node {
 /// An address floods with silent connections, and with others that it resets, and two other ones are
 /// served: one that scrapes often, and connects early, and ones that never came before.
 #[test]
-fn thousands_of_resets_delay_no_other_address() {
+fn thousands_of_resets_delay_no_other_address_with_time() {
     require_root!();
     let _alone = alone();
     let node = Node::new();

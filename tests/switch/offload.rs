@@ -24,7 +24,7 @@ pub(crate) struct Hosts {
     /// One for both, or one for each, which are joined.
     switches: Vec<Switch>,
     pub(crate) names: [NetworkNamespace; 2],
-    /// The other ends of veth pairs, `v1` and `v2`, where `raw:` ports are.
+    /// Ends of the veth pairs `v1` and `v2` at which the `raw:` ports are.
     veths: Veths,
 }
 
@@ -113,7 +113,7 @@ impl Hosts {
 }
 
 #[test]
-fn kernel_accepts_packets_with_and_without_offloads() {
+fn kernel_accepts_packets_with_and_without_offloads_with_time() {
     let _alone = alone();
     require_root!();
     for (ports, is_long) in [
@@ -161,7 +161,7 @@ fn readers_of_packet_sockets_get_finished_frames() {
     }
 }
 
-/// The same for a program in C over libdray.
+/// A program in C over libdray gets finished checksums and segments, too.
 #[test]
 fn libdray_program_gets_finished_frames_of_packet_sockets() {
     let _alone = alone();
@@ -186,9 +186,10 @@ fn libdray_program_gets_finished_frames_of_packet_sockets() {
     exchange(forward, "libdray");
 }
 
-/// The same for a simulation of ns-3, in which a bridge joins two of our devices.
+/// A simulation of ns-3, in which a bridge joins two of our devices, gets finished checksums and
+/// segments, too.
 #[test]
-fn simulation_gets_finished_frames_of_packet_sockets() {
+fn packet_sockets_finish_frames_with_tools() {
     let _alone = alone();
     require_root!();
     let Some(program) = find_ns3() else {
@@ -383,7 +384,7 @@ fn captured(output: &str) -> Vec<u64> {
 }
 
 #[test]
-fn guests_exchange_tcp_in_long_segments() {
+fn guests_exchange_long_segments_with_vm() {
     let _alone = alone();
     if let Err(why) = Vm::check() {
         return common::skip(&why.to_string());

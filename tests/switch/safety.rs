@@ -380,7 +380,7 @@ fn refused_root_directory_hides_no_sockets() {
                 let port = format!("vhost:{}", at(&folder, "b"));
                 common::success(&["switch", "add-port", "b", &port, "--control", &control]);
                 assert!(folder.path().join("b").exists(), "the socket is in another directory");
-                // Its namespace has no further mounts.
+                // The switch's namespace has no further mounts.
                 let mounts = |process: &str| {
                     let text = fs::read_to_string(format!("/proc/{process}/mountinfo"));
                     text.expect("a process").lines().count()

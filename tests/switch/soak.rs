@@ -21,7 +21,7 @@ const BUSY: usize = 6;
 const FRAMES: u32 = 64;
 /// Memory by which the least of the second half of the rounds may exceed that of the first, in KiB.
 const SLACK: u64 = 4096;
-/// Likewise for mappings: two ports have more.
+/// Number of mappings by which the second half may exceed the first: two ports have more.
 const MAPPINGS: u64 = 8;
 
 /// Returns the time that the rounds take: `DRAY_SOAK` seconds.

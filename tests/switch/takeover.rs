@@ -28,8 +28,8 @@ use crate::common::veths::Veths;
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, exchange_all, never_reconnected, pass_both_ways};
-use crate::interop::{Endpoint, MemifClient, PLAIN};
 use crate::liar::Liar;
+use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
 pub(crate) const PROGRAM: Program = Program("switch", 3);
 
@@ -86,7 +86,7 @@ impl Running {
         ends::plug(&self.folder.path().join(name), keys)
     }
 
-    /// Has another process take over; returns once the one before has ended.
+    /// Starts another process, which takes over; returns once the one before has ended.
     fn take_over(&mut self) {
         let options = self.options.clone();
         self.take_over_by(|command| command.args(options));
@@ -236,7 +236,7 @@ impl Remotes {
         Self { number, two: open(2), three: open(3) }
     }
 
-    /// Returns the port of the switch, which knows so many of the hosts beforehand.
+    /// Returns the port of the switch, which knows the first `known` hosts beforehand.
     pub(crate) fn port(&self, known: usize) -> String {
         let number = self.number;
         let remote = |host: usize| format!("127.0.0.{host}:{number}");
@@ -247,7 +247,7 @@ impl Remotes {
         format!("v=vxlan:127.0.0.1:{number}?vni=7&{keys}")
     }
 
-    /// Has the switch learn that station 2 is behind the second host.
+    /// Makes the switch learn that station 2 is behind the second host.
     pub(crate) fn teach(&mut self, a: &mut Port) {
         let there = Frames::between(1, 2);
         ends::reach((&mut self.two.tx, &mut a.rx), &there.clone().swapped());
@@ -413,7 +413,7 @@ fn afxdp_ports_share_interface_and_umem_after_takeovers() {
 }
 
 #[test]
-fn testpmd_stays_connected() {
+fn peers_stay_connected_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {
@@ -538,7 +538,7 @@ fn hostile_peers_do_not_prevent_a_takeover() {
     assert!(eventually(|| liar.is_hung_up()), "the peer that has changed its memory leaves");
     let why = running.port("short").last_disconnect.unwrap_or_default();
     assert!(why.contains("do not fit the file of 524288 bytes"), "{why}");
-    // Its place is free for the next driver.
+    // The socket is free for the next driver.
     let mut next = running.plug("short", "");
     pass_both_ways(&mut next, &mut memif);
 }

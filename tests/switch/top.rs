@@ -149,7 +149,7 @@ fn once_prints_rates_as_text_or_json() {
         assert_eq!((status, told.lines().count()), (Some(2), 1), "{told}");
     }
 
-    // Frames that nobody takes, and the end of a peer.
+    // Frames without a receiver, and the end of a peer.
     let path = folder.path().to_owned();
     let sender = thread::spawn(move || {
         let socket = std::os::unix::net::UnixDatagram::unbound().expect("a socket");

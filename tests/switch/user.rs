@@ -271,7 +271,7 @@ fn pod_with_few_capabilities_becomes_the_user() {
     assert!(!read(&log).contains("cannot"), "{}", read(&log));
     drop(switch);
 
-    // Its probes are root without capabilities, in the user's group.
+    // The pod's probes are root without capabilities, in the user's group.
     let folder = folder_of(0, GROUP);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1775)).unwrap();
     let control = folder.path().join("control").display().to_string();

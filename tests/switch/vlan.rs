@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::veths::Veths;
@@ -229,7 +228,7 @@ impl Mode {
 }
 
 /// Switch ports and their other ends: kind, and both URIs with `S` and `P` for interface names and
-/// `F` for a folder. The servers of memif sockets are testpmd's.
+/// `F` for a folder.
 const KINDS: [(&str, &str, &str); 8] = [
     ("raw", "raw:S?batch=64", "raw:P?batch=64"),
     ("generic", "afxdp:S?xdp=generic", "raw:P?batch=64"),
@@ -238,41 +237,8 @@ const KINDS: [(&str, &str, &str); 8] = [
     ("vhost", "vhost:F/S", "virtio:F/S"),
     ("virtio", "virtio:F/S?server=1", "vhost:F/S?client=1"),
     ("unix", "unix:F/S?peer=F/P", "unix:F/P?peer=F/S"),
-    ("memif", "memif:F/S", "virtio:F/P"),
+    ("memif", "memif:F/S", "memif:F/S?role=server"),
 ];
-
-/// DPDK's testpmd, which passes frames between a memif socket and a vhost-user socket for each pair
-/// of names.
-struct Testpmd(Child);
-
-impl Testpmd {
-    fn start(folder: &Path, names: &[[String; 2]]) -> Self {
-        let mut command = Command::new("dpdk-testpmd");
-        command.args(["--no-pci", "--no-huge", "-m", "256", "--no-shconf", "--no-telemetry"]);
-        for (number, sockets) in names.iter().enumerate() {
-            let [memif, vhost] = sockets.each_ref().map(|name| folder.join(name));
-            let memif = memif.display();
-            // testpmd joins ports with neighbouring numbers, which are in the order of arguments.
-            command
-                .arg("--vdev")
-                .arg(format!("net_memif{number},role=server,socket={memif},socket-abstract=no"));
-            command.arg("--vdev").arg(format!("net_vhost{number},iface={}", vhost.display()));
-        }
-        command.args(["--", "--forward-mode=io", "--auto-start", "--no-mlockall", "-i"]);
-        command.arg("--total-num-mbufs=16384");
-        let log = std::fs::File::create(folder.join("testpmd.log")).unwrap();
-        // testpmd exits when its input ends.
-        command.stdin(Stdio::piped()).stderr(log.try_clone().unwrap()).stdout(log);
-        Self(command.spawn().expect("dpdk-testpmd"))
-    }
-}
-
-impl Drop for Testpmd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 struct End {
     kind: &'static str,
@@ -318,10 +284,6 @@ fn vlan_forwarding_matches_model() {
     let mut config = SwitchConfig::from_toml("mode = 'learning'").unwrap();
     config.cpus = vec![cpu];
     let switch = Switch::start(&config).unwrap();
-    let memif = KINDS.iter().position(|(kind, ..)| *kind == "memif").unwrap();
-    let names = |mode: usize| ["s", "p"].map(|end| format!("{end}{memif}x{mode}"));
-    let names: Vec<_> = (0..Mode::ALL.len()).map(names).collect();
-    let _testpmd = Testpmd::start(folder.path(), &names);
     let mut ends = Vec::new();
     for (number, (kind, ours, theirs)) in KINDS.into_iter().enumerate() {
         for (mode_number, mode) in Mode::ALL.into_iter().enumerate() {

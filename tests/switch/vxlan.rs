@@ -119,7 +119,7 @@ impl Node {
     }
 }
 
-/// Waits until so many frames from other hosts are counted, and no more.
+/// Waits until exactly `expected` frames from other hosts are counted.
 #[track_caller]
 fn settle(switch: &Switch, expected: u64) {
     let received = || counters(switch, "v").rx_frames;
@@ -380,7 +380,7 @@ fn remotes_that_are_not_listed_are_learned_only_on_demand() {
     let mut spoke = Node::new(&underlay.uri(2, "10.9.0.", &[1], ""));
     underlay.kernel(3, "10.9.0.", &[1]);
     let mut kernel = open_in(underlay.host(3), "raw:vx0").unwrap();
-    // Nobody is known yet: there is nowhere to flood to.
+    // No host is known yet: there is nowhere to flood to.
     send_one(hub.port.tx[0].as_mut(), &Frames::broadcast(1));
     ends::eventually("dropped", || drops(&hub.switch, "v", DropReason::Undeliverable) == 1);
     for (number, port) in [(2, &mut spoke.port), (3, &mut kernel)] {

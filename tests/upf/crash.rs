@@ -200,7 +200,7 @@ fn busy_manager_keeps_the_state_later() {
 
 /// Peers never reconnect, and a packet that was forwarded was counted, whenever the process is killed.
 #[test]
-fn connections_and_usage_survive_twenty_kills_under_load() {
+fn connections_and_usage_survive_twenty_kills_with_time() {
     let _alone = alone();
     let mut moment = 1u32;
     for peers in [SPLIT, PACKED, MEMIF] {
@@ -221,7 +221,7 @@ fn connections_and_usage_survive_twenty_kills_under_load() {
         println!("{peers:?}: {numbers:?} sent, counted and received each way");
         for [sent, counted, received] in numbers {
             assert!(received <= counted && counted <= sent, "{report:?}");
-            // Those that a worker was moving, and those that waited for the egress port.
+            // Lost are frames that a worker was moving, and those that waited for the egress port.
             assert!(sent - received <= 20 * 2 * BATCH, "{report:?} {stats:?}");
         }
     }

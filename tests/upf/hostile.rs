@@ -12,7 +12,7 @@ use crate::fixture::{CONFIG, Upf, V4, check, interrupted, number, report};
 /// scapy sends messages of every kind from and to addresses that no single host has. Each is
 /// counted once, by a reason if it is refused; afterwards every packet passes both ways.
 #[test]
-fn upf_counts_hostile_scapy_messages() {
+fn upf_counts_hostile_scapy_messages_with_time() {
     let _alone = alone();
     require_root!();
     let mut scapy = Command::new("/usr/bin/python3");

@@ -119,8 +119,9 @@ fn released_buffer_waits_for_an_unknown_gnb() {
     assert_eq!(number(&stats, "/downlink/drops/no_neighbour"), 0, "{stats}");
 }
 
-/// Nobody has replied for 40 s, so questions have become rare. The packets to a gNB that is there now
-/// arrive all the same; so do those of a load, which does not wait longer than it has to.
+/// No neighbour has replied for 40 s, so solicitations have become rare. The packets to a gNB that
+/// is there now arrive all the same; so do those of a load, which does not wait longer than it has
+/// to.
 #[test]
 fn peers_that_boot_late_lose_no_packet() {
     let _alone = alone();

@@ -27,7 +27,7 @@ pub(crate) const PACKED: Peers = Peers { own: "vhost:DIR/N", other: "virtio:DIR/
 pub(crate) const MEMIF: Peers = Peers { own: "memif:DIR/N?role=server", other: "memif:DIR/N" };
 
 impl Peers {
-    /// Returns how the user plane function is told to open N3 and N6.
+    /// Returns the options with which `dray upf` opens N3 and N6.
     pub(crate) fn options(self) -> [String; 4] {
         let uri = |name| self.own.replace('N', name);
         ["--n3".to_owned(), uri("n3"), "--n6".to_owned(), uri("n6")]

@@ -82,7 +82,7 @@ impl Path {
 /// Connections get nine tenths of the rate in either direction, or of half of what passes without a
 /// limit, and never more than 1.05 of it in a second.
 #[test]
-fn tcp_gets_the_rate_of_a_session() {
+fn tcp_gets_the_rate_of_a_session_with_time() {
     let _alone = alone();
     require_root!();
     let path = Path::new();

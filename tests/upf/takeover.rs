@@ -74,7 +74,8 @@ impl Running {
         Client::new(&self.control())
     }
 
-    /// Has another process take over, with `options`; returns once the one before has ended.
+    /// Starts another process with `options`, which takes over; returns once the one before has
+    /// ended.
     fn take_over(&mut self, options: &[&str]) {
         self.take_over_by(|command| command.args(options));
     }

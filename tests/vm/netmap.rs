@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use dray_lab::peer::find_ns3;
 use dray_results::{Outcome, Results};
-use dray_testvm::{NETMAP_FILES, Vm, VmOutput};
+use dray_testvm::{Vm, VmOutput};
 
 use crate::LIMIT;
 use crate::common::{self, DRAY, alone};
@@ -58,12 +58,21 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-/// Returns from the calling test if netmap was not built: its source is not part of this one.
+/// Folder of the kernel that `scripts/setup.sh vm` unpacks for netmap's module.
+const KERNEL: &str = "/var/cache/dray/vm-netmap";
+
+/// Returns the folder with netmap's module and programs, which `NETMAP` names.
+fn netmap() -> Option<String> {
+    let folder = std::env::var("NETMAP").ok()?;
+    let has_module = Path::new(&folder).join("netmap.ko").exists();
+    has_module.then_some(folder)
+}
+
+/// Returns from the calling test if netmap is not there: it is in no package.
 macro_rules! require_netmap {
     () => {
-        if !Path::new(NETMAP_FILES).join("netmap/netmap.ko").exists() {
-            let why = "netmap is not built: docs/netmap.md says how PEERS names its source";
-            common::note_skip(why);
+        if netmap().is_none() {
+            common::note_skip("NETMAP names no folder with netmap's module (docs/netmap.md)");
             return;
         }
     };
@@ -83,6 +92,7 @@ fn machine() -> &'static VmOutput {
 }
 
 fn run() -> VmOutput {
+    let netmap = netmap().expect("a folder");
     let simulations = find_ns3().map_or("", |_| "ns3,vale/ns3-netmap");
     let script = format!(
         r#"
@@ -92,7 +102,7 @@ fn run() -> VmOutput {
         dray receive --port netmap:vale0:b --duration 1
         dray bench --quick --technique vale
         dray doctor | grep -A1 netmap
-        insmod {NETMAP_FILES}/netmap/netmap.ko buf_num=32768 || exit 1
+        insmod {netmap}/netmap.ko buf_num=32768 || exit 1
 
         pass vale netmap:vale0:b netmap:vale0:a
         pass pipe 'netmap:x}}1' 'netmap:x{{1?wait=poll'
@@ -125,18 +135,18 @@ fn run() -> VmOutput {
         pass switch netmap:vale1:b netmap:vale0:a
 
         # netmap's own forwarder.
-        {NETMAP_FILES}/netmap/bridge -w 0 -i vale0:b -i vale1:a > forwarder.bridge 2>&1 &
+        {netmap}/bridge -w 0 -i vale0:b -i vale1:a > forwarder.bridge 2>&1 &
         forwarders=$!
         await forwarder.bridge 'Ready to go'
         pass bridge netmap:vale1:b netmap:vale0:a
 
         echo "== from pkt-gen"
         receive netmap:vale0:b 1
-        timeout 20 {NETMAP_FILES}/netmap/pkt-gen -i vale0:a -f tx -n 1000 -l 100 -w 0 2>&1 | grep Sent
+        timeout 20 {netmap}/pkt-gen -i vale0:a -f tx -n 1000 -l 100 -w 0 2>&1 | grep Sent
         sleep 1; kill -INT $receiver; wait
         cat received
         echo "== to pkt-gen"
-        timeout 20 {NETMAP_FILES}/netmap/pkt-gen -i vale0:b -f rx -n 1000 -w 0 > pktgen 2>&1 &
+        timeout 20 {netmap}/pkt-gen -i vale0:b -f rx -n 1000 -w 0 > pktgen 2>&1 &
         await pktgen 'Wait 0'
         sleep 1
         dray send --port netmap:vale0:a --count 1000 --rate 2000 --size 100
@@ -165,7 +175,7 @@ fn run() -> VmOutput {
         kill -INT $taken $receiver; wait
         ip link del v1
         # The paper's chains and fans.
-        ln -s {NETMAP_FILES}/netmap/pkt-gen {NETMAP_FILES}/netmap/bridge /usr/local/bin
+        ln -s {netmap}/pkt-gen {netmap}/bridge /usr/local/bin
         for run in incremental,vale,netmap-pipe/netmap parallel,vale/netmap {simulations}; do
             shape=${{run%%,*}}
             timeout -k 1 90 dray bench casoni2013-$shape --quick --trials 1 --duration 0.2 --rate 500 \
@@ -180,7 +190,7 @@ fn run() -> VmOutput {
 END
         dray lab up /tmp/hand.toml || exit 1
         dray lab exec a -- dray ping --port 'netmap:vale1:1.1?netns=/proc/1/fd/3' --duration 0.5
-        dray lab exec a -- nsenter --net=/proc/1/fd/3 {NETMAP_FILES}/netmap/vale-ctl
+        dray lab exec a -- nsenter --net=/proc/1/fd/3 {netmap}/vale-ctl
         dray lab down || exit 1
         echo "== refused without support"
         veths
@@ -190,7 +200,7 @@ END
         rmmod netmap && ls /dev/netmap
         exit 0"#
     );
-    let machine = Vm::new("netmap").files(NETMAP_FILES).cpus(2).memory_mib(1024);
+    let machine = Vm::new("netmap").files(KERNEL).cpus(2).memory_mib(1024);
     let output = machine.script(&script).boot(LIMIT).unwrap();
     assert_eq!(output.status, 0, "{output:?}");
     output

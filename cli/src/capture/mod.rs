@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use dray_capture::{Counts, Record, Session, SessionError, Want};
+use dray_capture::{CaptureRequest, Counts, Record, Session, SessionError};
 use dray_daemon::Client;
 use dray_switch::config::CONTROL;
 
@@ -149,7 +149,7 @@ fn capture(
     use dray_capture::Direction as Side;
     let cancel = cancel_on_signals()?;
     let filter = filter.map(str::trim).filter(|filter| !filter.is_empty());
-    let want = Want {
+    let want = CaptureRequest {
         ports,
         direction: match choice.direction {
             Direction::In => Some(Side::In),

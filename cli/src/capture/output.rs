@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::anyhow;
 use dray_capture::pcapng::{self, Packet};
 use dray_capture::{Counts, Record};
-use dray_daemon::Place;
+use dray_socket::Place;
 
 /// Number of bytes after which they are written.
 const LONG: usize = 1 << 20;

@@ -4,7 +4,8 @@
 mod bench;
 mod doctor;
 mod inside;
-mod lab;
+pub(crate) mod lab;
+mod measuring;
 mod output;
 mod papers;
 mod report;
@@ -18,7 +19,6 @@ use clap::Subcommand;
 pub(crate) use bench::is_experiment;
 #[cfg(feature = "install")]
 pub(crate) use bench::with_names;
-pub(crate) use lab::control_in_lab;
 
 use crate::common::{CheckCommand, Failure};
 

@@ -12,7 +12,7 @@ use dray_report::{Report, Run};
 use dray_results::Results;
 
 use crate::common::{Failure, cancel_on_signals, print, usage};
-use crate::laboratory::bench::{Outputs, measure, to_json};
+use crate::laboratory::measuring::{Outputs, measure, to_json};
 use crate::laboratory::output::{Output, colour};
 
 /// Name in the place of an experiment.
@@ -58,7 +58,7 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
     let is_bare = |run: &Run| run.results.incomplete.as_ref().is_some_and(|it| it.trials_done == 0);
     if let (Some(error), true) = (&ended, runs.iter().all(is_bare)) {
         if to.resume.is_none() {
-            forget(&runs, &folder);
+            remove_files(&runs, &folder);
         }
         return Err(anyhow!("{error}").into());
     }
@@ -136,7 +136,7 @@ fn results(run: &Resumed) -> Results {
 }
 
 /// Removes the files of a run that found nothing.
-fn forget(runs: &[Run], folder: &Path) {
+fn remove_files(runs: &[Run], folder: &Path) {
     for run in runs {
         let _ = fs::remove_file(&run.file);
     }
@@ -229,7 +229,7 @@ fn choices_of(choices: &Choices, experiment: &Experiment) -> Option<Choices> {
     Some(choices)
 }
 
-/// Says which experiments are missing from a report.
+/// Returns a note that names the experiments missing from a report.
 fn left_out(planned: &[Planned]) -> Option<String> {
     let is_planned = |name: &str| planned.iter().any(|it| it.experiment.name == name);
     let names = experiments::of_papers().map(|experiment| experiment.name);

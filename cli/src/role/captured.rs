@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dray_capture::{Captures, Tap, shown};
+use dray_capture::{Captures, Tap, tapped};
 use dray_daemon::{ControlAddress, ControlSocket, Limits, Refusal, Request, Response, Server};
 use dray_port::{OpenError, Port, PortUri};
 use dray_traffic::Job;
@@ -35,7 +35,7 @@ impl Captured {
     /// Opens a port, whose name in captures is its URI.
     pub(super) fn open(&self, uri: &PortUri) -> Result<Port, OpenError> {
         let port = uri.open()?;
-        Ok(shown(port, &self.tap, self.captures.add_port(&uri.to_string())))
+        Ok(tapped(port, &self.tap, self.captures.add_port(&uri.to_string())))
     }
 }
 

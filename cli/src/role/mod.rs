@@ -1,6 +1,7 @@
 //! `dray send`, `receive`, `forward`, `echo`, `ping`: one role, by hand, on any ports.
 
 mod captured;
+mod common;
 pub(crate) mod describe;
 mod run;
 mod waiting;
@@ -8,16 +9,16 @@ mod waiting;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dray_daemon::ControlAddress;
 use dray_port::{BATCH_MAX, PortUri, UriError};
 use dray_traffic::{
-    Check, EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
+    Check, EchoJob, ForwardJob, Job, Output, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
     StreamSendJob, StreamUri,
 };
 use dray_wire::{FRAME_MAX, FRAME_MIN, Flow, MacAddr};
 
 use crate::common::{Failure, usage};
-use crate::parse::{self, Interval, Rate};
+use crate::parse::{self, Rate};
+use common::Common;
 use run::run;
 
 /// Adds what all roles have in common to a help text.
@@ -33,35 +34,6 @@ Exit status:
 SIGINT (Ctrl-C), SIGTERM and SIGHUP end a role early: it reports, with the same status."
         )
     };
-}
-
-/// Arguments that all roles have in common.
-#[derive(clap::Args)]
-struct Common {
-    /// End after this time; without it, on Ctrl-C.
-    #[arg(short = 't', long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
-    duration: Option<Duration>,
-    /// Time between lines with rates on standard error, in seconds; 0: no lines.
-    #[arg(short, long, value_name = "SECONDS", default_value = "1", allow_hyphen_values = true, value_parser = parse::interval)]
-    interval: Interval,
-    /// Run on this CPU.
-    #[arg(long)]
-    cpu: Option<usize>,
-    /// Control socket, at which `dray capture --control PATH --all` gets copies of the frames.
-    #[arg(long, value_name = "PATH")]
-    control: Option<ControlAddress>,
-    /// Write the report as JSON.
-    #[arg(short = 'J', long)]
-    json: bool,
-}
-
-impl Common {
-    /// Returns the time between samples: the interval, or a part of it that is no longer than a
-    /// second.
-    fn samples(&self) -> Duration {
-        let interval = self.interval.0.unwrap_or(Duration::from_secs(1));
-        interval / interval.as_secs_f64().ceil() as u32
-    }
 }
 
 /// Value of `--count`: more would take years.
@@ -317,7 +289,7 @@ pub(crate) fn send(arguments: SendArguments) -> Result<(), Failure> {
     }
     let flow = addresses.flow();
     let job = Job::Send(SendJob {
-        lanes: port.into_iter().map(|port| Lane { port, flow }).collect(),
+        outputs: port.into_iter().map(|port| Output { port, flow }).collect(),
         flows,
         stations,
         size,
@@ -350,7 +322,7 @@ pub(crate) fn ping(arguments: PingArguments) -> Result<(), Failure> {
     let PingArguments { port, size, rate, count, addresses, common } = arguments;
     check_size(size)?;
     let job = PingJob {
-        lane: Lane { port, flow: addresses.flow() },
+        output: Output { port, flow: addresses.flow() },
         size,
         rate: rate.map(|rate| rate.frames_per_second(size)),
         burst: 1,
@@ -373,9 +345,7 @@ pub(crate) fn receive(arguments: ReceiveArguments) -> Result<(), Failure> {
             ));
         }
         Ok(at) if arguments.count.is_some() => {
-            let why =
-                anyhow::anyhow!("--port {at}: byte streams have no frames: leave out --count");
-            return Err(Failure::usage(why));
+            return Err(usage!("--port {at}: byte streams have no frames: leave out --count"));
         }
         Ok(at) => {
             let job = StreamReceiveJob { at, check, interval: arguments.common.samples() };

@@ -11,8 +11,8 @@ use dray_port::PortUri;
 use dray_traffic::agent::Role;
 use dray_traffic::{Job, Report, RoleError, Signal};
 
-use super::Common;
 use super::captured::Captured;
+use super::common::Common;
 use super::describe::{describe, nothing_came, rates, too_few};
 use super::waiting::{Waiting, frames_of};
 use crate::common::{Failure, cancel_on_signals, print, print_json};

@@ -9,7 +9,7 @@ use dray_traffic::{Job, Watch};
 /// Time without a peer, or without a frame, after which a role says so.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Tells what a role waits for, once for each reason.
+/// Prints what a role waits for, once for each reason.
 pub(super) struct Waiting {
     watch: Watch,
     /// Frames that the role should receive, and where.
@@ -64,7 +64,7 @@ pub(super) fn frames_of(job: &Job) -> Option<String> {
         }
         Job::Forward(job) => format!("a frame at {}", job.ports.0),
         Job::Echo(job) => format!("a frame at {}", job.port),
-        Job::Ping(job) => format!("a reply at {}", job.lane.port),
+        Job::Ping(job) => format!("a reply at {}", job.output.port),
         _ => return None,
     })
 }

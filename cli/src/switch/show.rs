@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use dray_daemon::default_control;
 use dray_switch::config::CONTROL;
 use dray_switch::{PortStats, PortStatus, Status, SwitchConfig, TableEntry};
 use dray_text::{count, table};
 
 use crate::common::scaled;
+use crate::service;
 
-/// Returns what a switch says at its start.
+/// Returns the text at the start of a switch.
 pub(super) fn started(config: &SwitchConfig) -> String {
-    let cpus: Vec<_> = config.cpus.iter().map(u32::to_string).collect();
-    let workers = count(cpus.len(), "worker");
-    let cpus = match cpus.as_slice() {
-        [cpu] => format!("CPU {cpu}"),
-        cpus => format!("CPUs {}", cpus.join(", ")),
-    };
+    let workers = count(config.cpus.len(), "worker");
+    let cpus = service::listed(&config.cpus);
     let mode = format!("{:?}", config.mode).to_lowercase();
     let flow = format!("{:?}", config.flow).to_lowercase();
     let head = format!("dray switch: mode {mode}, flow {flow}, {workers} on {cpus}\n");
@@ -28,24 +24,14 @@ pub(super) fn started(config: &SwitchConfig) -> String {
         [] => "no ports yet\n".to_owned(),
         _ => table(&["port", "what", "where"], rows, 3),
     };
-    let control = config.control.path.display();
-    let option = match config.control.path == default_control(CONTROL) {
-        true => String::new(),
-        false => format!(" --control {control}"),
-    };
-    let next = match config.ports.as_slice() {
+    let next = |option: &str| match config.ports.as_slice() {
         [] => format!("dray switch add-port{option} a vhost:/run/dray/a.sock"),
         _ => format!("dray switch stats --watch{option}"),
     };
-    let metrics = config
-        .metrics
-        .map_or(String::new(), |address| format!("metrics: http://{address}/metrics\n"));
-    format!(
-        "{head}{ports}control socket: {control}\n{metrics}next, from another terminal: {next}\n"
-    )
+    head + &ports + &service::addresses(&config.control.path, CONTROL, config.metrics, next)
 }
 
-/// Returns what a switch says at its end.
+/// Returns the text at the end of a switch.
 pub(super) fn ended(status: &Status, counted: &[PortStats]) -> String {
     let up = Duration::from_secs(status.uptime_s as u64);
     let up = humantime::format_duration(up);

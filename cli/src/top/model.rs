@@ -14,7 +14,7 @@ pub(crate) struct Reading {
     pub(crate) version: String,
     /// `None` if it is not known.
     pub(crate) uptime_s: Option<f64>,
-    /// Its settings and sizes, in words.
+    /// Settings and sizes, in words.
     pub(crate) about: String,
     pub(crate) workers: Vec<Worker>,
     pub(crate) ports: Vec<Port>,
@@ -56,7 +56,7 @@ pub(crate) struct About {
     pub(crate) uri: String,
     /// State of its connection to its peer.
     pub(crate) state: String,
-    /// Its configuration and what was negotiated, in words.
+    /// Configuration and what was negotiated, in words.
     pub(crate) settings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) receive_ring: Option<Fill>,
@@ -98,7 +98,7 @@ pub(crate) struct WorkerRates {
     pub(crate) frames_per_s: f64,
     /// `None` without frames.
     pub(crate) frames_per_batch: Option<f64>,
-    /// Cycles of the time-stamp counter, in the time with frames to move.
+    /// Cycles of the time-stamp counter per frame; idle time does not count.
     pub(crate) cycles_per_frame: Option<f64>,
 }
 
@@ -210,6 +210,11 @@ fn rate(many: u64, time: f64) -> f64 {
     if time > 0.0 { many as f64 / time } else { 0.0 }
 }
 
+/// Returns the share of a ring that is used, 0 to 1.
+pub(super) fn share(fill: Fill) -> f64 {
+    f64::from(fill.used) / f64::from(fill.size.max(1))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Duration;
@@ -242,7 +247,7 @@ pub(crate) mod tests {
         Reading {
             at: start + Duration::from_secs(seconds),
             program: "switch",
-            version: "0.1.0".to_owned(),
+            version: "0.2.0".to_owned(),
             uptime_s: Some(100.0 + seconds as f64),
             about: "mode learning, flow drop, 3 stations".to_owned(),
             workers: vec![Worker {

@@ -3,11 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
 
-use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::model::{PortRates, Rates, Reading};
-use super::view;
+use super::model::{PortRates, Rates, Reading, share};
 use crate::common::has_colour;
 
 /// Number of rates that are remembered of each port and worker.
@@ -50,7 +48,7 @@ impl Sort {
     fn compare(self, a: &PortRates, b: &PortRates) -> Ordering {
         let fullest = |port: &PortRates| {
             let rings = [port.about.receive_ring, port.about.transmit_ring];
-            let fill = rings.into_iter().flatten().map(view::share);
+            let fill = rings.into_iter().flatten().map(share);
             fill.fold(0.0, f64::max)
         };
         match self {
@@ -187,10 +185,6 @@ impl Screen {
     pub(super) fn history(&self, name: &str) -> &History {
         static NONE: History = History::new();
         self.history.get(name).unwrap_or(&NONE)
-    }
-
-    pub(crate) fn draw(&self, frame: &mut Frame<'_>) {
-        view::draw(self, frame);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The programs that can be looked at, each by its control socket.
+//! Programs that `dray top` shows, each read by its control socket.
 
 use std::time::Instant;
 

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::model::Reading;
 use super::screen::Screen;
+use super::view;
 use crate::common::{Failure, cancel_on_signals, usage};
 
 /// Interval between looks at signals and new readings.
@@ -84,7 +85,7 @@ pub(crate) fn watch(
             is_new = true;
         }
         if is_new {
-            terminal.draw(|frame| screen.draw(frame))?;
+            terminal.draw(|frame| view::draw(&screen, frame))?;
         }
         wait()?;
         is_new = event::poll(Duration::ZERO)?;

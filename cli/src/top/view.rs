@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Clear, Paragraph, Row, Table, TableState, Wrap};
 
-use super::model::{PortRates, Rates, WorkerRates};
+use super::model::{PortRates, Rates, WorkerRates, share};
 use super::screen::{History, Screen, Sort, worker_key};
 use crate::common::scaled;
 
@@ -25,11 +25,6 @@ const WIDER: [(&str, u16); 3] = [("last minutes", 24), ("drop reasons", 30), ("w
 
 /// A ring from this share on is about to be full.
 const NEARLY_FULL: f64 = 0.9;
-
-/// Returns the share of a ring that is used, 0 to 1.
-pub(super) fn share(fill: Fill) -> f64 {
-    f64::from(fill.used) / f64::from(fill.size.max(1))
-}
 
 /// Formats the fill of a ring.
 pub(super) fn fill(fill: Option<Fill>) -> String {
@@ -250,7 +245,7 @@ fn detail<'t>(screen: &Screen, port: &PortRates, style: &Look, area: Rect) -> Pa
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(block)
 }
 
-/// Says how long ago a time, in seconds of the Unix epoch, was.
+/// Describes how long ago a time, in seconds of the Unix epoch, was.
 fn ago(at: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     format!("{} ago", humantime::format_duration(Duration::from_secs(now.saturating_sub(at))))
@@ -308,7 +303,7 @@ mod tests {
     /// Returns the lines of a screen of this size.
     fn lines(screen: &Screen, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        terminal.draw(|frame| draw(screen, frame)).unwrap();
         let buffer = terminal.backend().buffer();
         let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..height).map(|y| line(y).trim_end().to_owned()).collect()
@@ -318,7 +313,7 @@ mod tests {
     fn eighty_columns_show_rates_rings_and_drops() {
         let lines = lines(&screen(), 80, 24);
         let expected = [
-            "dray switch 0.1.0, up 1m 43s; mode learning, flow drop, 3 stations",
+            "dray switch 0.2.0, up 1m 43s; mode learning, flow drop, 3 stations",
             "",
             " cpu   busy cycles/frame frames/batch frames/s                          receives",
         ];

@@ -1,30 +1,24 @@
 //! The user plane function as a program, on any two ports.
 
 use std::io::{self, Write};
-use std::net::TcpListener;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{
-    ControlAddress, ControlSocket, FAREWELL, MetricsAddress, Store, Supervisor, default_control,
-};
-use dray_datapath::{Cancel, Placement};
+use dray_daemon::{MetricsAddress, Store, Supervisor, default_control};
+use dray_datapath::{Idle, Placement};
 use dray_port::{LinkState, LinkStatus, PortUri};
-use dray_switch::config::Idle;
+use dray_service::{LoggedPort, PortLog, Service, Sockets, total};
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Offer, RunningUpf, Succession, Upf};
+use dray_upf::{Past, RunningUpf, State, Upf};
 use serde::{Deserialize, Serialize};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::ports::{Given, Ports};
 use super::show;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
-use crate::log::{self, LogArguments, LoggedPort, PortLog};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::Confinement;
+use crate::service::ServiceArguments;
 
 /// Options of the daemon.
 #[derive(clap::Args)]
@@ -35,40 +29,24 @@ pub(super) struct DaemonArguments {
     /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
-    /// Time without packets after which a direction sleeps, such as 50us (the default), or `never`.
-    #[arg(long, value_name = "TIME")]
-    idle: Option<Idle>,
     /// End after this time; without it, on Ctrl-C.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration)]
     duration: Option<Duration>,
-    /// Control socket [default: /run/dray/upf.sock; in a lab, the container's own]; may end in
-    /// `?mode=0660&group=NAME`.
-    #[arg(long, value_name = "PATH")]
-    control: Option<ControlAddress>,
-    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
-    /// whoever reaches it.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<MetricsAddress>,
     #[command(flatten)]
-    confinement: Confinement,
-    /// Take over from the user plane function that runs at the control socket: peers stay connected,
-    /// and sessions, usage and counters stay. Options that are not given, and without --config the
-    /// configuration, are as they are there.
-    #[arg(long)]
-    take_over: bool,
-    #[command(flatten)]
-    log: LogArguments,
+    service: ServiceArguments,
     /// Write the counters as JSON.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
-    std::mem::take(&mut arguments.log).start()?;
-    let DaemonArguments { duration, take_over, json, .. } = arguments;
-    let confined = arguments.confinement.clone().begin()?;
-    let control = arguments.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
-    let mut past = take_over.then(|| Succession::request(&control.path)).transpose()?;
+    std::mem::take(&mut arguments.service.log).start()?;
+    let DaemonArguments { duration, json, .. } = arguments;
+    let take_over = arguments.service.take_over;
+    let confined = arguments.service.confinement.clone().begin()?;
+    let control =
+        arguments.service.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
+    let mut past = take_over.then(|| Past::request(&control.path)).transpose()?;
     let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
     let before = before.transpose()?;
     let has_config = given.config.is_some();
@@ -85,33 +63,25 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let options = arguments.options(ports, before.as_ref())?;
     let Options { metrics, workers, idle, ref cpus, .. } = options;
     let threads = 2 * usize::from(workers);
-    let idle = match idle {
-        Idle::After(time) => Some(time),
-        Idle::Never => None,
-    };
     if let Some(uri) =
         [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
     {
-        let what =
-            anyhow::anyhow!("{uri}: this path is that of the control socket; give another one");
-        return Err(Failure::usage(what));
+        return Err(usage!("{uri}: this path is that of the control socket; give another one"));
     }
     let config = match &past {
         Some(past) if !has_config => past.config().clone(),
         _ => ports.load()?,
     };
     let cancel = cancel_on_signals()?;
-    dray_port::share_heap();
-    dray_port::survive_truncation()?;
-    dray_daemon::watch_threads();
-    dray_daemon::announce_failures();
-    dray_daemon::refuse_own_sockets();
+    dray_service::begin()?;
     let mut supervisor = Supervisor::from_environment();
     let store = supervisor.store();
     past = past.or_else(|| left(store.as_ref()?));
     // Bind the socket first: a second daemon must fail before it touches ports.
-    let (socket, monitors) = listen(&control, metrics, past.as_mut())?;
-    let disconnects = past.as_ref().map(Succession::disconnects).unwrap_or_default();
+    let is_running = past.as_ref().is_some_and(Past::is_running);
+    let sockets = past.as_mut().and_then(Past::take_sockets);
+    let (socket, monitors) = Sockets::listen(&control, metrics, sockets, is_running)?;
+    let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
     let mut log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
     let confine = || confined.enter(&control.path, [&ports.n3, &ports.n6], None);
     let [n3, n6] = ports.open(past.as_mut(), confine)?;
@@ -119,17 +89,12 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
     let sessions = upf.session_count();
     let mut running = RunningUpf::prepare(upf, directions, cpus, idle)?;
-    past.map_or(Ok(()), |past| past.go_on(running.upf()))?;
+    past.map_or(Ok(()), |past| past.complete(running.upf()))?;
     running.go();
-    let offer = Offer {
-        config: &config,
-        ports: [&ports.n3, &ports.n6],
-        options: serde_json::to_string(&options)?,
-        control: socket.as_fd(),
-        metrics: monitors.as_ref().map(AsFd::as_fd),
-    };
     let is_kept = store.is_some();
-    running.upf().record(offer, store)?;
+    let state = State { config: config.clone(), options: serde_json::to_string(&options)? };
+    let uris = [&ports.n3, &ports.n6].map(Clone::clone);
+    running.upf().record(state, uris, Sockets::new(&socket, monitors.as_ref())?, store)?;
     let reports = running.upf().clone();
     let server = api::serve(socket, running.upf().clone(), move || say_last(&reports));
     let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
@@ -145,25 +110,13 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     }
     supervisor.ready(&dray_text::count(sessions, "session"));
     let deadline = duration.map(|duration| Instant::now() + duration);
-    loop {
+    dray_service::run(&Running { ports, upf: running.upf() }, &mut supervisor, &mut log, || {
         report(running.upf());
         if let Some(failure) = running.failure() {
             dray_daemon::fail(failure);
         }
-        if let Some(why) = dray_daemon::failure() {
-            thread::sleep(FAREWELL);
-            dray_daemon::exit(why);
-        }
-        if cancel.check().is_err() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            break;
-        }
-        if let Err(why) = supervisor.tend(|| running.upf().check_alive()) {
-            error!("{why}");
-        }
-        log.look(|| logged(ports, running.upf()));
-        thread::sleep(Cancel::INTERVAL);
-    }
-    supervisor.stopping();
+        cancel.check().is_ok() && deadline.is_none_or(|deadline| Instant::now() < deadline)
+    });
     if is_kept && dray_daemon::failure().is_none() {
         running.upf().leave(|| {
             say_last(running.upf());
@@ -203,10 +156,10 @@ impl DaemonArguments {
         };
         Ok(Options {
             config: ports.config.clone(),
-            metrics: self.metrics.or(before.and_then(|before| before.metrics)),
+            metrics: self.service.metrics.or(before.and_then(|before| before.metrics)),
             workers,
             cpus,
-            idle: self.idle.or(before.map(|before| before.idle)).unwrap_or_default(),
+            idle: self.service.idle.or(before.map(|before| before.idle)).unwrap_or_default(),
         })
     }
 }
@@ -219,22 +172,6 @@ struct Options {
     workers: u16,
     cpus: Vec<usize>,
     idle: Idle,
-}
-
-/// Listens at the control socket, and at the address for metrics, or takes the sockets of `past`.
-fn listen(
-    control: &ControlAddress,
-    metrics: Option<MetricsAddress>,
-    past: Option<&mut Succession>,
-) -> Result<(ControlSocket, Option<TcpListener>), Failure> {
-    let is_running = past.as_ref().is_some_and(|past| past.is_running());
-    let [socket, monitors] = past.map(Succession::take_sockets).unwrap_or_default();
-    let socket = match socket {
-        Some(socket) if is_running => ControlSocket::inherit(&control.path, socket)?,
-        left => ControlSocket::inherit_or_bind(control, left)?,
-    };
-    let monitors = metrics.map(|address| address.listen_with(monitors)).transpose()?;
-    Ok((socket, monitors))
 }
 
 /// Writes the events of the data path since the last call.
@@ -256,7 +193,7 @@ fn say_last(upf: &Upf) {
     }
 }
 
-/// Says that the user plane function has ended, and what it has counted.
+/// Prints that the user plane function has ended, and its counters.
 fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
     if dray_daemon::log::is_journal() {
         info!("user plane function ended");
@@ -270,10 +207,10 @@ fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
 }
 
 /// Returns what an earlier process has left in `store`, if there is anything that can be used.
-fn left(store: &Store) -> Option<Succession> {
-    match Succession::of_store(store) {
+fn left(store: &Store) -> Option<Past> {
+    match Past::of_store(store) {
         Ok(past) => {
-            let sessions = past.as_ref().map(Succession::session_count);
+            let sessions = past.as_ref().map(Past::session_count);
             sessions.iter().for_each(|sessions| info!(sessions, "continues with what was kept"));
             past
         }
@@ -284,7 +221,23 @@ fn left(store: &Store) -> Option<Succession> {
     }
 }
 
-/// Returns N3 and N6 as the log sees them.
+/// The user plane function as its process watches it.
+struct Running<'u> {
+    ports: &'u Ports,
+    upf: &'u Upf,
+}
+
+impl Service for Running<'_> {
+    fn check_alive(&self) -> Result<(), String> {
+        self.upf.check_alive()
+    }
+
+    fn logged_ports(&self) -> Vec<LoggedPort> {
+        logged(self.ports, self.upf)
+    }
+}
+
+/// Converts the states of N3 and N6 for the log.
 fn logged(ports: &Ports, upf: &Upf) -> Vec<LoggedPort> {
     let named = [("n3", &ports.n3), ("n6", &ports.n6)].into_iter().zip(upf.links());
     let logged = |((name, uri), link): ((&str, &PortUri), LinkStatus)| LoggedPort {
@@ -293,7 +246,7 @@ fn logged(ports: &Ports, upf: &Upf) -> Vec<LoggedPort> {
         is_running: link.state == LinkState::Running,
         failure: None,
         unreachable: link.unreachable,
-        disconnects: log::total(&link.ends),
+        disconnects: total(&link.ends),
         last_disconnect: link.last_end,
     };
     named.map(logged).collect()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use dray_port::{Bound, Port, PortUri};
 use dray_sandbox::SandboxError;
-use dray_upf::{Succession, UpfConfig};
+use dray_upf::{Past, UpfConfig};
 
 use crate::common::{Failure, usage};
 
@@ -50,13 +50,13 @@ impl Ports {
     /// afterwards.
     pub(super) fn open(
         &self,
-        mut past: Option<&mut Succession>,
+        mut past: Option<&mut Past>,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<[Port; 2], Failure> {
         let uris = [&self.n3, &self.n6];
         let mut bound = [None, None];
         for (number, uri) in uris.into_iter().enumerate() {
-            let kept = past.as_mut().map(|past| past.keep_port(number, uri)).transpose()?;
+            let kept = past.as_mut().map(|past| past.keep_port(number as u64, uri)).transpose()?;
             if kept != Some(true) {
                 bound[number] = Some(uri.bind()?);
             }
@@ -68,7 +68,7 @@ impl Ports {
                     continue;
                 }
                 let port = match (bound[number].take(), &mut past) {
-                    (None, Some(past)) => past.resume_port(number)?,
+                    (None, Some(past)) => past.resume_port(number as u64)?,
                     (bound, _) => bound.map(Bound::open).transpose()?,
                 };
                 ports[number] = Some(port.map_or_else(|| uri.open(), Ok)?);

@@ -3,18 +3,19 @@
 use std::path::Path;
 use std::time::Duration;
 
-use dray_daemon::{MetricsAddress, default_control};
+use dray_daemon::MetricsAddress;
 use dray_text::{count, table, wrapped};
 use dray_upf::api::{CONTROL, Stats, Status};
 use dray_upf::{Counters, DropReason, EventsLost, UpfConfig};
 
 use super::ports::Ports;
+use crate::service;
 
 mod sessions;
 
 pub(super) use sessions::{session, sessions};
 
-/// Returns what the user plane function says at its start.
+/// Returns the text at the start of the user plane function.
 pub(super) fn started(
     ports: &Ports,
     config: &UpfConfig,
@@ -29,32 +30,17 @@ pub(super) fn started(
             vec![name.to_owned(), addresses.join(", "), uri.kind().to_owned(), uri.to_string()]
         };
     let rows = [interface("N3", &ports.n3, &config.n3), interface("N6", &ports.n6, &config.n6)];
-    let mut on: Vec<String> = Vec::new();
-    for cpu in cpus.iter().map(usize::to_string) {
-        if !on.contains(&cpu) {
-            on.push(cpu);
-        }
-    }
-    let on = match on.as_slice() {
-        [cpu] => format!("CPU {cpu}"),
-        cpus => format!("CPUs {}", cpus.join(", ")),
-    };
     let (sessions, workers) = (count(sessions, "session"), count(cpus.len(), "worker"));
-    let option = match control == default_control(CONTROL) {
-        true => String::new(),
-        false => format!(" --control {}", control.display()),
-    };
-    let metrics =
-        metrics.map_or(String::new(), |address| format!("metrics: http://{address}/metrics\n"));
+    let next = |option: &str| format!("dray upf sessions ls{option}");
     format!(
-        "dray upf: {sessions}, {workers} on {on}\n{}control socket: {}\n{metrics}\
-         next, from another terminal: dray upf sessions ls{option}\n",
+        "dray upf: {sessions}, {workers} on {}\n{}{}",
+        service::listed(cpus),
         table(&["port", "addresses", "what", "where"], rows, 4),
-        control.display(),
+        service::addresses(control, CONTROL, metrics, next),
     )
 }
 
-/// Returns what the user plane function says at its end, after `uptime`.
+/// Returns the text at the end of the user plane function, after `uptime`.
 pub(super) fn ended(counted: &Stats, uptime: Duration) -> String {
     let uptime = humantime::format_duration(Duration::from_secs(uptime.as_secs()));
     format!("dray upf: ended after {uptime}\n{}", stats(counted))
@@ -80,7 +66,7 @@ pub(super) fn stats(stats: &Stats) -> String {
     };
     let hint = match uplink.drops.total() + downlink.drops.total() {
         0 => "",
-        _ => "What to look at for each drop reason: docs/upf.md, \"Drop reasons\".\n",
+        _ => "What to check for each drop reason: docs/upf.md, \"Drop reasons\".\n",
     };
     direction("uplink", uplink, uplink_workers)
         + &direction("downlink", downlink, downlink_workers)

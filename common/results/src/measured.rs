@@ -70,7 +70,7 @@ pub struct Measured {
     /// CPU cycles of all roles, and of the kernel on its own, per frame received.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycles_per_frame: Option<f64>,
-    /// The same without the cycles spent on polling empty ports, as far as they are known.
+    /// Cycles per frame without those spent on polling empty ports, as far as they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_cycles_per_frame: Option<f64>,
     /// Mb/s in received frames per busy core.

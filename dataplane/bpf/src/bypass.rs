@@ -243,8 +243,8 @@ impl BypassEntry {
         &self.table.words()[self.first + at]
     }
 
-    /// Has the kernel forward frames between this container and others with an open bypass, if they are of
-    /// the same VLAN, and not of the same group unless that is 0.
+    /// Lets the kernel forward frames between this container and others with an open bypass, if
+    /// they are of the same VLAN, and not of the same group unless that is 0.
     pub fn open(&self, vlan: u16, group: u64) {
         if self.is_its() {
             self.word(GROUP).store(group, Relaxed);
@@ -252,7 +252,7 @@ impl BypassEntry {
         }
     }
 
-    /// Has all frames go through the switch.
+    /// Sends all frames through the switch.
     pub fn close(&self) {
         if self.is_its() {
             self.word(STATE).store(0, Release);

@@ -11,7 +11,7 @@ use dray_shm::{Mapping, MemoryFile, PageSize};
 use serde::{Deserialize, Serialize};
 
 use crate::filter::{Filter, Program};
-use crate::tap::{Side, Taker, Tap, Wanted};
+use crate::tap::{Selection, Side, Subscriber, Tap};
 
 /// Resource of the control socket: `POST` starts a capture, which ends with the connection; `GET`
 /// returns a [`Reply`] without one.
@@ -30,7 +30,7 @@ const RINGS: usize = 256 << 20;
 /// A request for a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Want {
+pub struct CaptureRequest {
     /// Names of ports; empty: all, also those that are added later.
     pub ports: Vec<String>,
     /// Only what these ports receive (`in`) or send (`out`).
@@ -106,7 +106,8 @@ impl Captures {
         }
     }
 
-    /// Has `watch` called before each capture begins, with true, and after it has ended, with false.
+    /// Registers `watch`, which is called with true before each capture begins, and with false
+    /// after it has ended.
     pub fn watched(self, watch: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self { watch: Box::new(watch), ..self }
     }
@@ -191,14 +192,14 @@ impl Captures {
         }
     }
 
-    fn start(self: &Arc<Self>, want: &Want) -> Result<Response, Refusal> {
-        let Want { ports, direction, drops, snaplen, filter } = want;
+    fn start(self: &Arc<Self>, want: &CaptureRequest) -> Result<Response, Refusal> {
+        let CaptureRequest { ports, direction, drops, snaplen, filter } = want;
         let filter = filter.as_ref().map(|Program(program)| Filter::new(program)).transpose();
         let snaplen = match *snaplen {
             0 => OFFLOADED_LIMIT,
             some => OFFLOADED_LIMIT.min(some as usize),
         };
-        let wanted = Wanted {
+        let selection = Selection {
             ports: self.numbers(ports)?,
             side: direction.map(|direction| match direction {
                 Direction::In => Side::In,
@@ -219,14 +220,14 @@ impl Captures {
         let running = Running { captures: self.clone(), number };
         (self.watch)(true);
         let file = self
-            .tap_all(number, &wanted)
+            .tap_all(number, &selection)
             .map_err(|what| Refusal::new(500, format!("capture: memory for the frames: {what}")))?;
         let reply = Response::json(200, &self.describe());
         Ok(reply.with_descriptor(file).until_closed(Arc::new(running)))
     }
 
     /// Adds a ring for each data thread; returns the memory that holds them.
-    fn tap_all(&self, number: u64, wanted: &Wanted) -> Result<std::os::fd::OwnedFd, String> {
+    fn tap_all(&self, number: u64, selection: &Selection) -> Result<std::os::fd::OwnedFd, String> {
         let size = self.ring_size();
         let len = records::len(size);
         let total = (self.taps.len() * len) as u64;
@@ -237,7 +238,7 @@ impl Captures {
         let rings = (0..self.taps.len()).map(|ring| RecordWriter::new(&mapping, ring * len, size));
         let rings: Vec<_> = rings.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         for (tap, ring) in self.taps.iter().zip(rings) {
-            tap.add(Taker::new(number, wanted.clone(), ring));
+            tap.add(Subscriber::new(number, selection.clone(), ring));
         }
         std::os::fd::AsFd::as_fd(&file).try_clone_to_owned().map_err(|error| error.to_string())
     }

@@ -25,7 +25,7 @@ pub enum FilterError {
     /// An instruction that does not exist, or may not be there.
     #[error("filter: instruction {at}, {instruction:?}: {what}")]
     Instruction {
-        /// Its number, from 0.
+        /// Number of the instruction, from 0.
         at: usize,
         /// The instruction.
         instruction: Instruction,

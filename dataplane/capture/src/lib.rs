@@ -2,7 +2,7 @@
 //!
 //! * [`Tap`]: where a data thread shows its frames. It costs one branch per batch while no capture
 //!   runs.
-//! * [`shown`]: a port whose frames a tap shows.
+//! * [`tapped`]: a port whose frames a tap shows.
 //! * [`Captures`]: starts and ends captures at the request of clients of the control socket.
 //! * [`Session`]: such a client, which receives the copies.
 //! * [`filter`]: programs of the Berkeley Packet Filter, which a data thread runs on each frame.
@@ -21,8 +21,8 @@ mod record;
 mod session;
 mod tap;
 
-pub use captures::{CAPTURES_MAX, Captures, Direction, PATH, Reply, Want};
-pub use port::shown;
+pub use captures::{CAPTURES_MAX, CaptureRequest, Captures, Direction, PATH, Reply};
+pub use port::tapped;
 pub use record::{Kind, Record};
 pub use session::{Counts, Session, SessionError, ask_ports};
 pub use tap::{Side, Tap};

@@ -37,7 +37,7 @@ pub struct Packet<'a> {
     pub time: Duration,
     /// Length of the frame; there may be fewer bytes.
     pub len: u32,
-    /// Its first bytes.
+    /// First bytes of the frame.
     pub bytes: &'a [u8],
     /// True if the interface received it; false if it transmitted it.
     pub is_inbound: bool,

@@ -11,7 +11,7 @@ use crate::record::Kind;
 use crate::tap::Tap;
 
 /// Half of a port, whose frames `tap` shows as those of the port of this number.
-struct Shown<H> {
+struct Tapped<H> {
     half: H,
     tap: Arc<Tap>,
     number: u16,
@@ -19,16 +19,16 @@ struct Shown<H> {
 
 /// Makes `tap` show the frames of `port`, to which [`Captures`](crate::Captures) has given `number`. One
 /// thread may use all halves of ports with the same tap.
-pub fn shown(port: Port, tap: &Arc<Tap>, number: u16) -> Port {
+pub fn tapped(port: Port, tap: &Arc<Tap>, number: u16) -> Port {
     let Port { rx, tx, link } = port;
     let rx =
-        rx.into_iter().map(|half| Box::new(Shown { half, tap: tap.clone(), number }) as Box<_>);
+        rx.into_iter().map(|half| Box::new(Tapped { half, tap: tap.clone(), number }) as Box<_>);
     let tx =
-        tx.into_iter().map(|half| Box::new(Shown { half, tap: tap.clone(), number }) as Box<_>);
+        tx.into_iter().map(|half| Box::new(Tapped { half, tap: tap.clone(), number }) as Box<_>);
     Port { rx: rx.collect(), tx: tx.collect(), link }
 }
 
-impl Receive for Shown<Box<dyn Receive>> {
+impl Receive for Tapped<Box<dyn Receive>> {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
         let Self { half, tap, number } = self;
         if !tap.is_on() {
@@ -75,7 +75,7 @@ impl Receive for Shown<Box<dyn Receive>> {
     }
 }
 
-impl Transmit for Shown<Box<dyn Transmit>> {
+impl Transmit for Tapped<Box<dyn Transmit>> {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         let Self { half, tap, number } = self;
         let taken = half.transmit(frames)?;

@@ -44,9 +44,9 @@ pub struct Record<'a> {
     pub len: u32,
     /// Number of the port.
     pub port: u16,
-    /// Its fate at the port.
+    /// Fate of the frame at the port.
     pub kind: Kind,
-    /// Its first bytes.
+    /// First bytes of the frame.
     pub bytes: &'a [u8],
 }
 

@@ -8,7 +8,7 @@ use dray_port::clock;
 use dray_ring::records::{self, RecordReader, RecordsError, SOURCES};
 use dray_shm::{Mapping, MemoryFile};
 
-use crate::captures::{PATH, Reply, Want};
+use crate::captures::{CaptureRequest, PATH, Reply};
 use crate::record::Record;
 
 /// Time after which a data thread has published what it has seen: earlier records of one ring are
@@ -113,7 +113,7 @@ impl Ring {
 
 impl Session {
     /// Starts a capture of the program that `client` talks to.
-    pub fn start(client: &Client, want: &Want) -> Result<Self, SessionError> {
+    pub fn start(client: &Client, want: &CaptureRequest) -> Result<Self, SessionError> {
         let body = serde_json::to_vec(want).expect("a request serialises to JSON");
         let (reply, descriptors, connection): (Reply, _, _) =
             client.keep("POST", &format!("/{PATH}"), &body)?;

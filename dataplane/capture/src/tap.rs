@@ -18,16 +18,16 @@ use crate::record::{Kind, head};
 /// waits: a batch that it finds locked is counted as missed.
 #[derive(Default)]
 pub struct Tap {
-    /// True if there is a capture. On a cache line of its own, which only changes with it.
-    on: On,
-    takers: Mutex<Vec<Taker>>,
+    /// True if there is a capture. Flag a cache line of its own, which only changes with it.
+    on: Flag,
+    subscribers: Mutex<Vec<Subscriber>>,
     /// Number of frames that were not shown because the lock was held.
     locked_out: AtomicU64,
 }
 
 #[derive(Default)]
 #[repr(align(64))]
-struct On(AtomicBool);
+struct Flag(AtomicBool);
 
 /// The port that counts a drop: the one that received the frame, or the one that was to transmit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ impl Tap {
     #[cold]
     #[inline(never)]
     pub fn show(&self, port: u16, kind: Kind, frames: &[Frame<'_>]) {
-        let mut takers = match self.takers.try_lock() {
-            Ok(takers) => takers,
-            Err(TryLockError::Poisoned(takers)) => takers.into_inner(),
+        let mut subscribers = match self.subscribers.try_lock() {
+            Ok(subscribers) => subscribers,
+            Err(TryLockError::Poisoned(subscribers)) => subscribers.into_inner(),
             Err(TryLockError::WouldBlock) => {
                 self.locked_out.fetch_add(frames.len() as u64, Relaxed);
                 return;
@@ -69,35 +69,36 @@ impl Tap {
         };
         let missed = self.locked_out.swap(0, Relaxed);
         let tick = clock::ticks();
-        for taker in &mut *takers {
+        for subscriber in &mut *subscribers {
             if missed > 0 {
-                taker.ring.miss(port.into(), missed);
+                subscriber.ring.miss(port.into(), missed);
             }
-            taker.take(tick, port, kind, frames);
+            subscriber.record(tick, port, kind, frames);
         }
     }
 
-    pub(crate) fn add(&self, taker: Taker) {
-        lock(&self.takers).push(taker);
+    pub(crate) fn add(&self, subscriber: Subscriber) {
+        lock(&self.subscribers).push(subscriber);
         self.on.0.store(true, Relaxed);
     }
 
-    /// Removes the taker of a capture; the data thread does not use it any more.
+    /// Removes the subscriber of a capture; the data thread does not use it any more.
     pub(crate) fn remove(&self, capture: u64) {
-        let mut takers = lock(&self.takers);
-        let (gone, others) =
-            mem::take(&mut *takers).into_iter().partition(|taker| taker.capture == capture);
-        *takers = others;
-        self.on.0.store(!takers.is_empty(), Relaxed);
-        drop(takers);
-        // Its memory is unmapped without the lock.
-        drop::<Vec<Taker>>(gone);
+        let mut subscribers = lock(&self.subscribers);
+        let (gone, others) = mem::take(&mut *subscribers)
+            .into_iter()
+            .partition(|subscriber| subscriber.capture == capture);
+        *subscribers = others;
+        self.on.0.store(!subscribers.is_empty(), Relaxed);
+        drop(subscribers);
+        // The subscribers' memory is unmapped without the lock.
+        drop::<Vec<Subscriber>>(gone);
     }
 }
 
 /// Frames that a capture wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Selection {
     /// Numbers of ports; `None`: all.
     pub(crate) ports: Option<Vec<u16>>,
     /// Only this side.
@@ -108,8 +109,8 @@ pub(crate) struct Wanted {
     pub(crate) filter: Option<Filter>,
 }
 
-impl Wanted {
-    fn is(&self, port: u16, kind: Kind) -> bool {
+impl Selection {
+    fn matches(&self, port: u16, kind: Kind) -> bool {
         let side = if kind.is_inbound() { Side::In } else { Side::Out };
         self.drops == kind.reason().is_some()
             && self.side.is_none_or(|wanted| wanted == side)
@@ -118,36 +119,36 @@ impl Wanted {
 }
 
 /// Copies what one capture wants of one data thread into its ring.
-pub(crate) struct Taker {
+pub(crate) struct Subscriber {
     capture: u64,
-    wanted: Wanted,
+    selection: Selection,
     ring: RecordWriter,
     /// For a copy that no peer can write to.
     copy: Box<[u8]>,
 }
 
-impl Taker {
-    pub(crate) fn new(capture: u64, wanted: Wanted, ring: RecordWriter) -> Self {
-        Self { capture, wanted, ring, copy: vec![0; OFFLOADED_LIMIT].into() }
+impl Subscriber {
+    pub(crate) fn new(capture: u64, selection: Selection, ring: RecordWriter) -> Self {
+        Self { capture, selection, ring, copy: vec![0; OFFLOADED_LIMIT].into() }
     }
 
-    fn take(&mut self, tick: u64, port: u16, kind: Kind, frames: &[Frame<'_>]) {
-        let Self { wanted, ring, copy, .. } = self;
-        if !wanted.is(port, kind) {
+    fn record(&mut self, tick: u64, port: u16, kind: Kind, frames: &[Frame<'_>]) {
+        let Self { selection, ring, copy, .. } = self;
+        if !selection.matches(port, kind) {
             return;
         }
         let mut missed = 0;
         for frame in frames {
             // A filter may look at any byte.
-            let look = if wanted.filter.is_some() { copy.len() } else { wanted.snaplen };
-            let bytes = &mut copy[..look];
+            let most = if selection.filter.is_some() { copy.len() } else { selection.snaplen };
+            let bytes = &mut copy[..most];
             let len = frame.copy_from(0, bytes);
             let bytes = &bytes[..len];
-            if wanted.filter.as_ref().is_some_and(|filter| !filter.keeps(bytes, frame.len())) {
+            if selection.filter.as_ref().is_some_and(|filter| !filter.keeps(bytes, frame.len())) {
                 continue;
             }
             let head = head(tick, frame.len() as u32, port, kind);
-            let is_taken = ring.push([&head, &bytes[..len.min(wanted.snaplen)]]);
+            let is_taken = ring.push([&head, &bytes[..len.min(selection.snaplen)]]);
             missed += u64::from(!is_taken);
         }
         ring.publish();

@@ -158,7 +158,7 @@ impl Netlink {
         exchange(&self.0, request, NLM_F_DUMP)
     }
 
-    /// Has something changed, with flags such as [`NLM_F_CREATE`].
+    /// Requests a change, with flags such as [`NLM_F_CREATE`].
     pub(crate) fn change(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         exchange(&self.0, request, flags | NLM_F_ACK).map(drop)
     }

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use dray_daemon::Place;
 use dray_netdev::Interface;
 use dray_port::PortUri;
+use dray_socket::Place;
 use dray_switch::PortConfig;
 use dray_switch::client::{Client, ClientError};
 use dray_wire::MacAddr;
@@ -26,7 +26,6 @@ use crate::ends::{Ends, Wanted};
 use crate::kind::{Kind, MTU_USUAL};
 use crate::namespace::{self, Identity};
 use crate::reply::{CniError, code};
-use crate::store::Store;
 
 /// The record of an attachment. It is written before any part of the attachment is made, so each part
 /// may be missing.
@@ -70,7 +69,7 @@ const DIRECTORIES: &str = "/run/dray/vhost";
 
 impl Attachment {
     pub(crate) fn key(&self) -> String {
-        Store::key(&self.container, &self.interface)
+        key_of(&self.container, &self.interface)
     }
 
     /// Returns the directory for the socket of the program behind `port`.
@@ -240,6 +239,11 @@ impl Attachment {
     }
 }
 
+/// Returns the key of an attachment: the name of its record. Neither part can contain a colon.
+pub(crate) fn key_of(container: &str, interface: &str) -> String {
+    format!("{container}:{interface}")
+}
+
 /// Returns the address of a container that has none in its configuration, the same each time.
 pub(crate) fn own_mac(key: &str) -> MacAddr {
     MacAddr::local(hash(key))
@@ -273,7 +277,7 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
 /// to it, so it is a file system of its own: what a container puts there is bounded, and disappears as a
 /// whole.
 fn create_directory(directory: &Path, is_read_only: bool, user: u32) -> io::Result<()> {
-    let parent = dray_daemon::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
+    let parent = dray_socket::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
     let name = directory.file_name().unwrap_or_default();
     match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
         Err(Errno::EXIST) => {}
@@ -333,7 +337,7 @@ fn access_list(owner: u16, users: &[(u32, u16)], others: u16) -> Vec<u8> {
 fn remove_directory(directory: &Path) -> io::Result<()> {
     // A directory that another user has put in its place is left alone.
     if !matches!(
-        dray_daemon::find_own_directory(directory.parent().unwrap_or(directory)),
+        dray_socket::find_own_directory(directory.parent().unwrap_or(directory)),
         Ok(Some(_))
     ) {
         return Ok(());
@@ -383,7 +387,7 @@ mod tests {
             assert!(!may(5555, "touch") && !may(5555, "ls"));
             assert_eq!(may(4242, "rm"), user == 4242);
             // Root still finds it private.
-            dray_daemon::own_directory(&folder.path().join("vhost"), 0o700).unwrap();
+            dray_socket::own_directory(&folder.path().join("vhost"), 0o700).unwrap();
             remove_directory(&directory).unwrap();
         }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::reply::{CniError, code};
 
-/// Which container is attached by which interface.
+/// A container's interface that a request concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) container: String,
@@ -48,12 +48,8 @@ impl Call {
                 let what = "CNI_NETNS: missing; give the file of the container's network namespace";
                 return Err(invalid(what.to_owned()));
             }
-            // The path is a value in the port's URI.
-            Some(path) if !is_plain(path) => {
-                let what = "give an absolute path without & and line ends";
-                return Err(invalid(format!("CNI_NETNS={}: {what}", path.display())));
-            }
-            _ => {}
+            Some(path) => check_netns("CNI_NETNS=", path)?,
+            None => {}
         }
         Ok(Self { container, interface, netns })
     }
@@ -66,8 +62,14 @@ pub(crate) fn is_identifier(text: &str) -> bool {
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
 }
 
-pub(crate) fn is_plain(path: &Path) -> bool {
-    path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(['&', '\n']))
+/// Checks the path of a container's network namespace, which becomes a value in the port's URI. `name`
+/// precedes it in the error.
+pub(crate) fn check_netns(name: &str, path: &Path) -> Result<(), CniError> {
+    if path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(['&', '\n'])) {
+        return Ok(());
+    }
+    let what = "give the absolute path of a network namespace, without & and line ends";
+    Err(CniError::new(code::INVALID_ENVIRONMENT, format!("{name}{}: {what}", path.display())))
 }
 
 #[cfg(test)]
@@ -94,7 +96,7 @@ mod tests {
             ("CNI_IFNAME", "..", "CNI_IFNAME=..: give 1 to 15"),
             ("CNI_IFNAME", "sixteen_letters_", "CNI_IFNAME=sixteen"),
             ("CNI_NETNS", "", "CNI_NETNS: missing"),
-            ("CNI_NETNS", "a", "CNI_NETNS=a: give an absolute path"),
+            ("CNI_NETNS", "a", "CNI_NETNS=a: give the absolute path"),
             ("CNI_NETNS", "/a&b", "CNI_NETNS=/a&b: give"),
         ] {
             let mut given = right;

@@ -13,8 +13,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use dray_daemon::{Lock, Place};
 use dray_port::PortUri;
+use dray_socket::{Lock, Place};
 use dray_switch::PortConfig;
 use dray_switch::config::Name;
 use rustix::process::geteuid;
@@ -105,7 +105,7 @@ impl Specification {
     /// reads the old one or the new one. Without devices the file is removed.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         // Runtimes mount the directories that the files name.
-        dray_daemon::own_directory(folder, 0o755)?;
+        dray_socket::own_directory(folder, 0o755)?;
         let place = Place::of(&folder.join(&self.file))?;
         // Runtimes read only files with the suffixes .json and .yaml.
         let _lock = Lock::take(&folder.join(format!("{}.lock", self.file)))?;

@@ -10,21 +10,21 @@ use dray_switch::config::Name;
 use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
-use crate::attachment::{Attachment, switch_error};
-use crate::call::is_identifier;
-use crate::kind::{Kind, Make};
-use crate::namespace::Identity;
+use crate::attachment::{Attachment, key_of, switch_error};
+use crate::call::{Call, is_identifier};
+use crate::kind::Kind;
 use crate::network::Network;
+use crate::plan::describe;
+use crate::records::Records;
 use crate::reply::{CniError, code};
 use crate::restore::forget;
-use crate::store::Store;
 
 /// A claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'c> {
     /// Identifier, in the names of the ports and their directories.
     pub uid: &'c str,
-    /// Whose claim it is, for people.
+    /// Namespace and name, for people.
     pub owner: &'c str,
     /// Control socket of the switch.
     pub control: &'c Path,
@@ -51,49 +51,48 @@ pub struct ClaimPort {
 /// port that the claim has already stays as it is, since a container may use it. If one cannot be had,
 /// the new ones are removed again.
 pub fn prepare(
-    store: &Store,
+    records: &Records,
     claim: Claim<'_>,
     parameters: &[&Map<String, Value>],
 ) -> io::Result<Vec<ClaimPort>> {
     let mut new = Vec::new();
     let ports = parameters.iter().enumerate();
-    let ports = ports.map(|(number, keys)| prepare_one(store, claim, number, keys, &mut new));
+    let ports = ports.map(|(number, keys)| prepare_one(records, claim, number, keys, &mut new));
     let prepared = ports.collect::<Result<Vec<_>, _>>();
     if prepared.is_err() {
         for attachment in &new {
             // The error that made it fail is the one to report.
-            let _ = forget(store, attachment);
+            let _ = forget(records, attachment);
         }
     }
     prepared.map_err(|error| io::Error::other(error.msg))
 }
 
 fn prepare_one(
-    store: &Store,
+    records: &Records,
     claim: Claim<'_>,
     number: usize,
     parameters: &Map<String, Value>,
     new: &mut Vec<Attachment>,
 ) -> Result<ClaimPort, CniError> {
     check_uid(claim.uid)?;
-    let key = Store::key(claim.uid, &number.to_string());
-    let record = |error| CniError::io(&key, &error);
-    let _lock = store.lock(&key).map_err(record)?;
-    let old = store.load(&key).map_err(record)?;
+    let key = key_of(claim.uid, &number.to_string());
+    let _lock = records.lock(&key)?;
+    let old = records.load(&key)?;
     // A claim keeps the address that it was given.
     let mac = old.as_ref().and_then(Attachment::mac).unwrap_or_else(random_mac);
-    let (attachment, port) = plan(claim, number, parameters, mac)?;
+    let (attachment, port) = plan(records, claim, number, parameters, mac)?;
     match old {
         Some(old) if old == attachment => {}
         old => {
             if let Some(old) = old {
-                forget(store, &old)?;
+                forget(records, &old)?;
             }
-            store.save(&attachment).map_err(record)?;
+            records.save(&attachment)?;
             new.push(attachment.clone());
         }
     }
-    let ends = store.ends();
+    let ends = records.ends();
     attachment.create(&ends)?;
     if !attachment.has_port().map_err(|error| switch_error(&error))? {
         attachment.add_port(&attachment.open(&ends)?)?;
@@ -117,64 +116,44 @@ fn random_mac() -> MacAddr {
 /// Returns the attachment for a claim's port, and what its container needs to know. The container has the
 /// address of `parameters`, or `mac`.
 fn plan(
+    records: &Records,
     claim: Claim<'_>,
     number: usize,
     parameters: &Map<String, Value>,
     mac: MacAddr,
 ) -> Result<(Attachment, ClaimPort), CniError> {
     let Claim { uid, owner, control } = claim;
-    let network = Network::of_claim(parameters)?;
     let name: Name =
         format!("{uid}.{number}").parse().map_err(|error| wrong_uid(uid, &format!("{error}")))?;
-    let directory = Attachment::directory_of(name.as_str());
-    let interface = number.to_string();
-    let make = Make {
-        interface: &interface,
-        // A claim is of no kind that has them.
-        ends: ("", Path::new("")),
-        directory: Some(&directory),
-        queues: network.queues,
-        mtu: network.mtu,
-    };
-    let (uri, _) = network.kind.uri(&make);
-    // The switch creates a socket itself; for one that the container creates, it gets the directory.
-    let fd = u16::from(network.kind == Kind::Vhost);
-    let mac = network.mac.unwrap_or(mac);
-    let port = network.port(name.clone(), &uri, fd, mac)?;
-    let attachment = Attachment {
-        container: uid.to_owned(),
-        interface,
-        network: owner.to_owned(),
-        kind: network.kind,
-        netns: PathBuf::new(),
-        identity: Identity::default(),
+    let network = Network::of_claim(parameters)?;
+    let network = Network {
+        name: owner.to_owned(),
         control: control.to_owned(),
-        port,
-        directory: Some(directory.clone()),
-        device_info: None,
-        is_moved: false,
-        moves_mac: network.move_mac,
+        port_name: Some(name.clone()),
+        mac: network.mac.or(Some(mac)),
+        ..network
     };
+    let call = Call { container: uid.to_owned(), interface: number.to_string(), netns: None };
+    let (attachment, _) = describe(records, &call, &network)?;
     let port = ClaimPort {
         name,
         kind: network.kind,
-        mac,
+        mac: network.mac.unwrap_or(mac),
         mtu: network.mtu,
-        directory,
+        directory: attachment.directory.clone().unwrap_or_default(),
         read_only: attachment.is_read_only(),
     };
     Ok((attachment, port))
 }
 
 /// Removes all ports of the claim `uid`; it succeeds if there are none, or the switch is down.
-pub fn unprepare(store: &Store, uid: &str) -> io::Result<()> {
+pub fn unprepare(records: &Records, uid: &str) -> io::Result<()> {
     let mut result = Ok(());
-    for attachment in store.all()? {
+    for attachment in records.all()? {
         if attachment.is_claim() && attachment.container == uid {
-            let key = attachment.key();
-            let _lock = store.lock(&key)?;
-            let removed = forget(store, &attachment);
-            // One that cannot be removed does not keep the others.
+            let removed =
+                records.lock(&attachment.key()).and_then(|_lock| forget(records, &attachment));
+            // A port that cannot be removed must not keep the others.
             result = result.and(removed.map_err(|error| io::Error::other(error.msg)));
         }
     }
@@ -190,7 +169,7 @@ mod tests {
     fn plan_of(uid: &str, parameters: &Value) -> Result<(Attachment, ClaimPort), CniError> {
         let claim = Claim { uid, owner: "n/c", control: Path::new("/run/dray/switch.sock") };
         check_uid(uid)?;
-        plan(claim, 1, parameters.as_object().unwrap(), random_mac())
+        plan(&Records::at(""), claim, 1, parameters.as_object().unwrap(), random_mac())
     }
 
     #[test]

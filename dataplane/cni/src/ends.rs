@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use dray_bpf::{Bypass, BypassEntry, CONTAINERS_MAX};
-use dray_daemon::{Lock, Place};
 use dray_netdev::{Interface, NetworkNamespace, TapFormat, create_tap};
+use dray_socket::{Lock, Place};
 use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -28,7 +28,7 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use crate::addresses::Netlink;
 use crate::reply::{CniError, code};
 
-/// The ends of all containers of one store.
+/// The ends of all containers of one records.
 pub(crate) struct Ends {
     /// Directory of the store's records.
     folder: PathBuf,
@@ -306,7 +306,7 @@ pub fn check_kernel() -> io::Result<()> {
     attach(&Netlink::open()?, LOOPBACK, &Bypass::load()?)
 }
 
-/// Has the program see the frames that an interface receives (tc-bpf(8)).
+/// Attaches the program to the frames that an interface receives (tc-bpf(8)).
 fn attach(netlink: &Netlink, index: u32, bypass: &Bypass) -> io::Result<()> {
     let change = |request, option: &str| {
         netlink.change(request, NLM_F_CREATE | NLM_F_EXCL).map_err(|error| match error.kind() {

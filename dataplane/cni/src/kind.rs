@@ -46,8 +46,8 @@ impl Kind {
 
     /// Returns the URI of the switch's port, and the socket that the program in the container uses: in
     /// the directory, if there is one.
-    pub(crate) fn uri(self, make: &Make<'_>) -> (String, Option<String>) {
-        let Make { interface, ends, directory, queues, mtu } = *make;
+    pub(crate) fn uri(self, parts: &UriParts<'_>) -> (String, Option<String>) {
+        let UriParts { interface, ends, directory, queues, mtu } = *parts;
         let more = |first| match queues {
             1 => String::new(),
             queues => format!("{first}queues={queues}"),
@@ -93,7 +93,7 @@ impl Kind {
 }
 
 /// Parameters of a port's URI.
-pub(crate) struct Make<'a> {
+pub(crate) struct UriParts<'a> {
     pub(crate) interface: &'a str,
     /// The switch's TAP interface, and the file of its network namespace.
     pub(crate) ends: (&'a str, &'a Path),
@@ -113,7 +113,7 @@ mod tests {
         let directory = PathBuf::from("/run/dray/vhost/p");
         let of = |kind: Kind, queues| {
             let directory = (kind == Kind::Vhost).then_some(&directory);
-            kind.uri(&Make { interface: "net1", ends, directory, queues, mtu: 1500 })
+            kind.uri(&UriParts { interface: "net1", ends, directory, queues, mtu: 1500 })
         };
         let tap = "tap:tap1?mtu=1500&queues=2&netns=/run/dray/cni/netns".to_owned();
         assert_eq!(of(Kind::Tap, 2), (tap, None));

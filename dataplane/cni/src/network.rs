@@ -8,9 +8,13 @@ use dray_switch::config::{Burst, CONTROL, Keys, Name, Rate, VlanId};
 use dray_wire::MacAddr;
 use serde_json::{Map, Value};
 
-use crate::VERSIONS;
 use crate::kind::{Kind, MTU_USUAL};
 use crate::reply::{CniError, code};
+
+/// Versions of the specification that the plugin implements, the newest last.
+pub(crate) const VERSIONS: [&str; 3] = ["0.4.0", "1.0.0", "1.1.0"];
+/// Newest of [`VERSIONS`].
+pub(crate) const NEWEST: &str = VERSIONS[VERSIONS.len() - 1];
 
 /// A checked network configuration.
 #[derive(Clone, Debug)]
@@ -65,37 +69,13 @@ const STANDARD: [&str; 14] = [
     "type",
 ];
 
-/// The plugin's own keys.
-pub(crate) const OWN: [&str; 13] = [
-    "control",
-    "group",
-    "kind",
-    "mac",
-    "moveMac",
-    "mtu",
-    "native",
-    "port",
-    "queues",
-    "rate",
-    "spoofCheck",
-    "trunk",
-    "vlan",
-];
-
-/// Those of the plugin's keys that parameters of a claim may have.
-const CLAIM: [&str; 11] = [
-    "group",
-    "kind",
-    "mac",
-    "moveMac",
-    "mtu",
-    "native",
-    "queues",
-    "rate",
-    "spoofCheck",
-    "trunk",
-    "vlan",
-];
+/// Keys of a container's port, by whatever way it is attached.
+pub(crate) const PORT_KEYS: [&str; 9] =
+    ["group", "kind", "mtu", "native", "queues", "rate", "spoofCheck", "trunk", "vlan"];
+/// Further keys of a claim's port.
+const CLAIM_KEYS: [&str; 2] = ["mac", "moveMac"];
+/// Further keys of the network configuration.
+const CNI_KEYS: [&str; 4] = ["control", "mac", "moveMac", "port"];
 
 impl Network {
     /// Parses and checks a configuration.
@@ -112,7 +92,9 @@ impl Network {
 
     fn of(keys: &Map<String, Value>) -> Result<Self, CniError> {
         let version = check_version(keys)?;
-        check_known(keys)?;
+        check_known(keys, &CNI_KEYS, "the plugin takes", |key| {
+            STANDARD.contains(&key) || key.contains('/')
+        })?;
         let runtime = keys.get("runtimeConfig").unwrap_or(&Value::Null);
         let rate = parsed(keys, "rate")?;
         let bandwidth = &runtime["bandwidth"];
@@ -158,21 +140,12 @@ impl Network {
             valid: valid(keys)?,
         })
     }
-}
 
-impl Network {
-    /// Checks the parameters of a claim: those keys that are not the CNI's.
+    /// Checks the parameters of a claim, which may have [`PORT_KEYS`] and [`CLAIM_KEYS`].
     pub(crate) fn of_claim(parameters: &Map<String, Value>) -> Result<Self, CniError> {
-        if let Some((key, value)) =
-            parameters.iter().find(|(key, _)| !CLAIM.contains(&key.as_str()))
-        {
-            let hint = dray_text::hint(key, CLAIM);
-            let what =
-                format!("{key}: {value}: unknown key{hint} a claim takes {}", CLAIM.join(", "));
-            return Err(CniError::new(code::UNSUPPORTED_FIELD, what));
-        }
+        check_known(parameters, &CLAIM_KEYS, "a claim takes", |_| false)?;
         let mut keys = parameters.clone();
-        for (key, value) in [("cniVersion", VERSIONS[VERSIONS.len() - 1]), ("name", "claim")] {
+        for (key, value) in [("cniVersion", NEWEST), ("name", "claim")] {
             keys.insert(key.to_owned(), value.into());
         }
         keys.entry("kind").or_insert_with(|| Kind::Vhost.name().into());
@@ -193,8 +166,8 @@ impl Network {
         fd: u16,
         mac: MacAddr,
     ) -> Result<PortConfig, CniError> {
-        let invalid = |error: String| CniError::new(code::INVALID_CONFIG, error);
-        let mut keys = Keys::new(name, uri.parse().map_err(|error| invalid(format!("{error}")))?);
+        let uri = uri.parse().map_err(|error| CniError::invalid(format!("{error}")))?;
+        let mut keys = Keys::new(name, uri);
         keys.fd = fd;
         keys.vlan = self.vlan;
         keys.trunk = self.trunk.clone();
@@ -204,32 +177,44 @@ impl Network {
         keys.spoof_check = Some(self.spoof_check);
         keys.rate_in = self.rate_in;
         keys.rate_out = self.rate_out;
-        PortConfig::try_from(keys).map_err(|error| invalid(error.to_string()))
+        PortConfig::try_from(keys).map_err(|error| CniError::invalid(error.to_string()))
     }
 }
 
 /// Returns the version to speak.
 fn check_version(keys: &Map<String, Value>) -> Result<String, CniError> {
-    let known = VERSIONS.join(", ");
-    match keys.get("cniVersion") {
-        Some(Value::String(version)) if VERSIONS.contains(&version.as_str()) => Ok(version.clone()),
-        Some(version) => {
-            let what = format!("cniVersion: {version} is not supported; give one of {known}");
-            Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
+    let wrong = match keys.get("cniVersion") {
+        Some(Value::String(version)) if VERSIONS.contains(&version.as_str()) => {
+            return Ok(version.clone());
         }
-        None => {
-            let what = format!("cniVersion: missing; give one of {known}");
-            Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
-        }
-    }
+        Some(version) => format!("{version} is not supported"),
+        None => "missing".to_owned(),
+    };
+    let what = format!("cniVersion: {wrong}; give one of {}", VERSIONS.join(", "));
+    Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
 }
 
-fn check_known(keys: &Map<String, Value>) -> Result<(), CniError> {
-    let is_known = |key: &str| STANDARD.contains(&key) || OWN.contains(&key) || key.contains('/');
+/// Refuses keys that are neither [`PORT_KEYS`] nor `more` nor `is_standard`; `taker` begins the list of
+/// those that are allowed.
+fn check_known(
+    keys: &Map<String, Value>,
+    more: &[&'static str],
+    taker: &str,
+    is_standard: impl Fn(&str) -> bool,
+) -> Result<(), CniError> {
+    let known = with_port_keys(more);
+    let is_known = |key: &str| known.contains(&key) || is_standard(key);
     let Some((key, value)) = keys.iter().find(|(key, _)| !is_known(key)) else { return Ok(()) };
-    let hint = dray_text::hint(key, OWN);
-    let what = format!("{key}: {value}: unknown key{hint} the plugin takes {}", OWN.join(", "));
+    let (hint, known) = (dray_text::hint(key, known.iter().copied()), known.join(", "));
+    let what = format!("{key}: {value}: unknown key{hint} {taker} {known}");
     Err(CniError::new(code::UNSUPPORTED_FIELD, what))
+}
+
+/// Returns [`PORT_KEYS`] and `more`, sorted.
+pub(crate) fn with_port_keys(more: &[&'static str]) -> Vec<&'static str> {
+    let mut keys = [&PORT_KEYS, more].concat();
+    keys.sort_unstable();
+    keys
 }
 
 fn invalid(key: &str, value: &Value, what: &str) -> CniError {
@@ -237,7 +222,7 @@ fn invalid(key: &str, value: &Value, what: &str) -> CniError {
         Value::Null => format!("{key}: missing; {what}"),
         value => format!("{key}: {value}: {what}"),
     };
-    CniError::new(code::INVALID_CONFIG, what)
+    CniError::invalid(what)
 }
 
 /// Returns the value of a key that is given.
@@ -259,9 +244,8 @@ fn parsed<T: std::str::FromStr<Err: ToString>>(
     key: &str,
 ) -> Result<Option<T>, CniError> {
     let Some(text) = text_of(keys, key)? else { return Ok(None) };
-    text.parse().map(Some).map_err(|error: T::Err| {
-        CniError::new(code::INVALID_CONFIG, format!("{key}: {}", error.to_string()))
-    })
+    let invalid = |error: T::Err| CniError::invalid(format!("{key}: {}", error.to_string()));
+    text.parse().map(Some).map_err(invalid)
 }
 
 fn number(
@@ -315,9 +299,16 @@ fn mac(keys: &Map<String, Value>, runtime: &Value) -> Result<Option<MacAddr>, Cn
         (Value::Null, Some(value)) => ("mac", value),
         (value, _) => ("runtimeConfig.mac", value),
     };
-    let mac = value.as_str().and_then(|text| text.parse::<MacAddr>().ok());
-    let what = "give the address of a station, for example 02:00:00:00:00:01";
-    mac.filter(|mac| mac.is_station()).map(Some).ok_or_else(|| invalid(key, value, what))
+    let mac = value.as_str().and_then(station);
+    mac.map(Some).ok_or_else(|| invalid(key, value, STATION))
+}
+
+/// Advice for an invalid address of a container.
+pub(crate) const STATION: &str = "give the address of a station, for example 02:00:00:00:00:01";
+
+/// Parses the address of a container.
+pub(crate) fn station(text: &str) -> Option<MacAddr> {
+    text.parse::<MacAddr>().ok().filter(|mac| mac.is_station())
 }
 
 /// Burst, in bits, from which on the runtime means that none was asked for: what Kubernetes, CRI-O and

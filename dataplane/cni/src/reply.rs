@@ -34,15 +34,44 @@ impl CniError {
         Self { code, msg: msg.into() }
     }
 
-    /// An operation on the file or interface `what` failed.
+    /// Creates the error for an invalid configuration or request.
+    pub(crate) fn invalid(msg: impl Into<String>) -> Self {
+        Self::new(code::INVALID_CONFIG, msg)
+    }
+
+    /// Creates the error for a failed operation on the file or interface `what`.
     pub(crate) fn io(what: &impl ToString, error: &impl ToString) -> Self {
         let (what, error) = (what.to_string(), error.to_string());
         Self::new(code::IO_FAILURE, format!("{what}: {error}"))
     }
 }
 
-/// A result in the form of `version`: what is there from `previous`, a result of the plugins before
-/// in the chain, then `interface` and what the IPAM plugin said of it.
+/// Standard output and exit status of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// JSON, or nothing.
+    pub text: String,
+    /// 0, or 1 for an error.
+    pub status: u8,
+}
+
+impl Output {
+    /// Returns the output for a result, or for an error that `describe` converts.
+    pub(crate) fn new(
+        result: Result<Option<Value>, CniError>,
+        describe: impl FnOnce(CniError) -> Value,
+    ) -> Self {
+        let (value, status) = match result {
+            Ok(None) => return Self { text: String::new(), status: 0 },
+            Ok(Some(value)) => (value, 0),
+            Err(error) => (describe(error), 1),
+        };
+        Self { text: format!("{value:#}\n"), status }
+    }
+}
+
+/// Returns a result in the form of `version`: `previous`, the result of the plugins before in the chain,
+/// then `interface` and the IPAM plugin's result for it.
 pub(crate) fn result(
     version: &str,
     previous: Option<&Value>,

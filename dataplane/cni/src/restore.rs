@@ -8,18 +8,17 @@
 //! may run in a container themselves. Only the plugin, which the runtime starts where namespaces are
 //! visible, takes such a container for gone ([`reap`]).
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use dray_daemon::Lock;
+use dray_socket::Lock;
 use dray_switch::PortConfig;
 
 use crate::attachment::{Attachment, end_id, switch_error};
 use crate::kind::Kind;
+use crate::records::Records;
 use crate::reply::CniError;
-use crate::store::Store;
 
 /// A port that has been opened in its container's namespace, for the switch to add.
 pub struct Opened {
@@ -42,10 +41,10 @@ pub struct Restored {
 
 /// Opens the ports of the switch at `control` that containers should have. A second value says what
 /// could not be opened, and why.
-pub fn reopen(store: &Store, control: &Path) -> (Vec<Opened>, Vec<String>) {
+pub fn reopen(records: &Records, control: &Path) -> (Vec<Opened>, Vec<String>) {
     let (mut opened, mut problems) = (Vec::new(), Vec::new());
-    each(store, control, &mut problems, |attachment, lock| {
-        let descriptors = attachment.open(&store.ends())?;
+    each(records, control, &mut problems, |attachment, lock| {
+        let descriptors = attachment.open(&records.ends())?;
         opened.push(Opened { port: attachment.port.clone(), descriptors, _lock: lock });
         Ok(())
     });
@@ -53,12 +52,12 @@ pub fn reopen(store: &Store, control: &Path) -> (Vec<Opened>, Vec<String>) {
 }
 
 /// Gives the running switch at `control` the ports that containers should have and it lacks.
-pub fn restore(store: &Store, control: &Path) -> Restored {
+pub fn restore(records: &Records, control: &Path) -> Restored {
     let mut restored = Restored::default();
     let Restored { added, problems } = &mut restored;
-    each(store, control, problems, |attachment, _lock| {
+    each(records, control, problems, |attachment, _lock| {
         if !attachment.has_port().map_err(|error| switch_error(&error))? {
-            attachment.restore_port(&attachment.open(&store.ends())?)?;
+            attachment.restore_port(&attachment.open(&records.ends())?)?;
             added.push(attachment.port.clone());
         }
         Ok(())
@@ -68,22 +67,22 @@ pub fn restore(store: &Store, control: &Path) -> Restored {
 
 /// Removes what is left of containers that are gone. An open port keeps a network namespace alive
 /// that no container uses any more.
-pub(crate) fn reap(store: &Store) {
-    for key in store.keys().unwrap_or_default() {
+pub(crate) fn reap(records: &Records) {
+    for key in records.keys().unwrap_or_default() {
         let is_gone = || {
-            let attachment = store.load(&key).ok().flatten().filter(Attachment::is_gone)?;
+            let attachment = records.load(&key).ok().flatten().filter(Attachment::is_gone)?;
             // An engine creates the container's namespace after its interface.
-            let is_coming = attachment.is_moved && store.age(&key) < START_MAX;
+            let is_coming = attachment.is_moved && records.age(&key) < START_MAX;
             (!is_coming).then_some(attachment)
         };
         if is_gone().is_none() {
             continue;
         }
-        if let Ok(Some(_lock)) = store.try_lock(&key)
+        if let Ok(Some(_lock)) = records.try_lock(&key)
             && let Some(attachment) = is_gone()
         {
             // If the switch does not reply, a later request tries again.
-            let _ = forget(store, &attachment);
+            let _ = forget(records, &attachment);
         }
     }
 }
@@ -91,47 +90,71 @@ pub(crate) fn reap(store: &Store) {
 /// Maximum time until a container exists whose interface an engine has asked for.
 const START_MAX: Duration = Duration::from_secs(60);
 
+/// Creates an attachment by `create`, in place of an earlier one with its key, which a request left that was
+/// killed or is repeated. `undo` reverts what `create` does besides the attachment.
+pub(crate) fn replace<T>(
+    records: &Records,
+    attachment: &Attachment,
+    create: impl FnOnce() -> Result<T, CniError>,
+    undo: impl Fn() -> Result<(), CniError>,
+) -> Result<T, CniError> {
+    let key = attachment.key();
+    let _lock = records.lock(&key)?;
+    if let Some(old) = records.load(&key)? {
+        undo()?;
+        forget(records, &old)?;
+    }
+    records.save(attachment)?;
+    let created = create();
+    if created.is_err() {
+        // The first error is the one to report.
+        let _ = undo();
+        let _ = forget(records, attachment);
+    }
+    created
+}
+
 /// Removes an attachment and its record.
-pub(crate) fn forget(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
+pub(crate) fn forget(records: &Records, attachment: &Attachment) -> Result<(), CniError> {
     attachment.detach()?;
-    forget_detached(store, attachment)
+    forget_detached(records, attachment)
 }
 
 /// Removes an attachment whose port is removed, and its record.
-pub(crate) fn forget_detached(store: &Store, attachment: &Attachment) -> Result<(), CniError> {
-    attachment.release(&store.ends())?;
-    let key = attachment.key();
-    store.remove(&key).map_err(|error| CniError::io(&key, &error))
+pub(crate) fn forget_detached(records: &Records, attachment: &Attachment) -> Result<(), CniError> {
+    attachment.release(&records.ends())?;
+    records.remove(&attachment.key())
 }
 
 /// Calls `work` for each record of the switch at `control` that no other process works on: a request
 /// in progress adds or removes its port itself.
 fn each(
-    store: &Store,
+    records: &Records,
     control: &Path,
     problems: &mut Vec<String>,
     mut work: impl FnMut(&Attachment, Lock) -> Result<(), CniError>,
 ) {
-    let keys = store.keys().unwrap_or_else(|error| {
+    let keys = records.keys().unwrap_or_else(|error| {
         problems.push(error.to_string());
         Vec::new()
     });
     for key in keys {
         let done = |work: &mut dyn FnMut(&Attachment, Lock) -> Result<(), CniError>| {
-            let Some(lock) = store.try_lock(&key)? else { return Ok(()) };
-            let Some(attachment) = store.load(&key)? else { return Ok(()) };
+            let named = |error: CniError| error.msg;
+            let Some(lock) = records.try_lock(&key).map_err(named)? else { return Ok(()) };
+            let Some(attachment) = records.load(&key).map_err(named)? else { return Ok(()) };
             if attachment.control != control {
                 return Ok(());
             }
             work(&attachment, lock).map_err(|error| {
                 if attachment.kind == Kind::Tap {
-                    store.ends().shut(end_id(&key));
+                    records.ends().shut(end_id(&key));
                 }
-                io::Error::other(error.msg)
+                format!("{key}: {}", error.msg)
             })
         };
-        if let Err(error) = done(&mut work) {
-            problems.push(format!("{key}: {error}"));
+        if let Err(problem) = done(&mut work) {
+            problems.push(problem);
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_netdev::peer_user;
+use dray_socket::{Place, path_of};
 use rustix::cmsg_space;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -17,7 +18,6 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 
 use crate::http::DESCRIPTORS_MAX;
-use crate::place::{Place, path_of};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a reply: more than the largest tables need.
@@ -72,7 +72,7 @@ impl Client {
     }
 
     /// Refuses, from now on, a program of another user than `user`.
-    pub(crate) fn of_user(self, user: u32) -> Self {
+    pub fn of_user(self, user: u32) -> Self {
         Self { user: Some(user), ..self }
     }
 

@@ -64,7 +64,7 @@ pub fn failure() -> Option<&'static str> {
 /// Ends the process with status 1 and a reason, without waiting: other threads may be waiting for a
 /// thread that has died.
 pub fn exit(why: &str) -> ! {
-    log::complain(why);
+    log::report_failure(why);
     process::exit(1);
 }
 

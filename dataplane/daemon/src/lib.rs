@@ -7,9 +7,7 @@
 //! checked as if they were untrusted, since scripts make mistakes too.
 #![deny(unsafe_code)]
 
-mod access;
 mod address;
-mod bound;
 #[expect(unsafe_code, reason = "the supervisor passes descriptors by their numbers")]
 mod calls;
 mod channel;
@@ -18,26 +16,14 @@ mod connections;
 mod failure;
 mod http;
 mod listen;
-mod lock;
 pub mod log;
 mod metrics;
-mod name;
 mod notify;
-mod own;
-mod place;
 mod recent;
 mod server;
 mod socket;
 mod store;
-mod takeover;
-mod user;
-mod walk;
 
-pub use access::{Access, Account, read_accounts};
-pub use bound::{
-    BoundSocket, SocketFile, address_of, borrow_files, borrows_files, check_abstract,
-    may_make_folder,
-};
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
 pub use connections::{Limits, Strangers};
@@ -46,19 +32,12 @@ pub use http::{
     BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,
 };
 pub use listen::{AddressError, ListenError, MetricsAddress};
-pub use lock::Lock;
 pub use log::LogLevel;
 pub use metrics::{Metrics, Value, observe_process};
-pub use name::SocketName;
 pub use notify::Supervisor;
-pub use own::{Own, refuse_own_sockets};
-pub use place::{Place, find_own_directory, own_directory};
 pub use recent::Recent;
 pub use server::{Answer, Server};
 pub use socket::{
-    CONTROL_DIR, ControlAddress, ControlSocket, FOLDER, SocketError, check_socket_path,
-    default_control,
+    CONTROL_DIR, ControlAddress, ControlSocket, SocketError, check_socket_path, default_control,
 };
-pub use store::{Hello, Kept, Page, Store};
-pub use takeover::{Incumbent, Program, Successor, Takeover, TakeoverError};
-pub use user::{User, share_folder};
+pub use store::{Kept, Page, Store};

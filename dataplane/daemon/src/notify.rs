@@ -11,6 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dray_socket::SocketName;
 use rustix::cmsg_space;
 use rustix::io::Errno;
 use rustix::net::{
@@ -20,7 +21,6 @@ use rustix::net::{
 use rustix::process::getpid;
 use tracing::warn;
 
-use crate::SocketName;
 use crate::http::DESCRIPTORS_MAX;
 use crate::store::Store;
 
@@ -70,7 +70,7 @@ impl Supervisor {
 
     fn tell(&mut self) {
         let Some(message) = &self.untold else { return };
-        // A supervisor that has gone away cannot be told so.
+        // A supervisor that has gone away gets no message.
         let is_behind = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !self.send(message, &[]).is_err_and(is_behind) {
             self.untold = None;
@@ -186,7 +186,7 @@ mod tests {
         supervisor.tend(|| Ok(())).unwrap();
         assert_eq!(received(), "WATCHDOG=1");
         supervisor.tend(|| Err("not asked".to_owned())).unwrap();
-        // That the program is ready is told once the supervisor reads again.
+        // The message "ready" is sent once the supervisor reads again.
         while supervisor.send("STATUS=many", &[]).is_ok() {}
         supervisor.ready("3 ports");
         assert_eq!(received(), "STATUS=many");

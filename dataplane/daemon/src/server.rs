@@ -100,7 +100,7 @@ fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
         if is_admitted {
             let now = Instant::now();
             due = due.max(now) + interval;
-            // Those of a second may come at once.
+            // The connections of one second may come at once.
             thread::sleep((due - now).saturating_sub(SECOND));
         }
     }

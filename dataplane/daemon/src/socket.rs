@@ -8,21 +8,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use dray_socket::{
+    Access, BoundSocket, Lock, Place, SocketFile, SocketName, address_of, folder_of,
+    may_make_folder, missing_folder,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, socket_with,
 };
 
-use crate::access::Access;
-use crate::bound::{BoundSocket, SocketFile, address_of, folder_of, may_make_folder, missing};
-use crate::lock::Lock;
-use crate::name::SocketName;
-use crate::place::Place;
-
-/// Default directory of dray's sockets.
-pub const FOLDER: &str = "/run/dray";
-
-/// Environment variable that replaces [`FOLDER`] in the default paths of control sockets. A lab sets
+/// Environment variable that replaces [`dray_socket::FOLDER`] in the default paths of control sockets. A lab sets
 /// it for the commands in its containers.
 pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
 
@@ -169,7 +164,7 @@ fn accepts(place: &Place) -> bool {
 fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     let ControlAddress { path, access } = address;
     let place = if may_make_folder(path) { Place::making(path) } else { Place::of(path) };
-    let place = place.map_err(|error| missing(path, error))?;
+    let place = place.map_err(|error| missing_folder(path, error))?;
     // Without the lock, two programs that start at once could each take the other's socket for a
     // dead one.
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -181,7 +176,7 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
 }
 
 /// Checks that a control socket can be created at `path`; the error says why not. Directories below
-/// [`FOLDER`] need not exist: they are created.
+/// [`dray_socket::FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
     let max = SocketName::LEN_MAX;

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::ioctl_fionread;
-use serde::{Deserialize, Serialize};
 
 use crate::Channel;
 use crate::calls::inherited;
@@ -46,40 +45,12 @@ pub struct Kept {
 /// A page that an earlier process has kept.
 #[derive(Debug)]
 pub struct Page {
-    /// Number in the order of keeping.
+    /// Sequence number of the page.
     pub number: u64,
-    /// Its text.
+    /// Text of the page.
     pub text: Vec<u8>,
-    /// Its descriptors.
+    /// Descriptors of the page.
     pub descriptors: Vec<OwnedFd>,
-}
-
-/// Version of a program, and format of what it leaves to the next one or exchanges with it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Hello {
-    /// Version of dray.
-    pub version: String,
-    /// Version of the format; two processes must have the same.
-    pub format: u32,
-}
-
-impl Hello {
-    /// Returns that of this process.
-    pub fn new(format: u32) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), format }
-    }
-
-    /// Returns why this process cannot read what the process `before` has left, if it cannot.
-    /// `program` is what both are.
-    pub fn cannot_read(&self, program: &str, before: &Self) -> Option<String> {
-        (self.format != before.format).then(|| {
-            format!(
-                "the {program} before was dray {} and this is dray {}, whose states differ (formats \
-                 {} and {})",
-                before.version, self.version, before.format, self.format
-            )
-        })
-    }
 }
 
 impl Store {
@@ -87,8 +58,8 @@ impl Store {
         Self { socket, count: AtomicU64::new(0) }
     }
 
-    /// Has the supervisor keep a page. A supervisor without a store, or whose store is full, keeps
-    /// nothing, and does not say so.
+    /// Stores a page with the supervisor. A supervisor without a store, or whose store is full,
+    /// keeps nothing, and does not say so.
     pub fn keep(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
         // A connection whose other end is not read holds little.
         let mut file = File::from(memfd_create("dray-page", MemfdFlags::CLOEXEC)?);

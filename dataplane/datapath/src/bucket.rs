@@ -39,7 +39,7 @@ impl Limit {
         Self { cost: cost.max(1), depth: clock::to_ticks(burst) }
     }
 
-    /// Lets so many units pass at once in any case.
+    /// Raises the burst to at least `units`.
     #[must_use]
     pub fn at_least(self, units: u64) -> Self {
         // Rounded up, so that all of them fit.
@@ -52,7 +52,7 @@ impl Limit {
         (units * self.cost) >> PLACES
     }
 
-    /// Returns the units that pass in so many ticks.
+    /// Returns the units that pass in `ticks`.
     pub fn units(self, ticks: u64) -> u64 {
         let units = (u128::from(ticks) << PLACES).div_euclid(self.cost.into());
         units.try_into().unwrap_or(u64::MAX)

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dray_port::clock;
 
+use crate::Idle;
+
 /// Interval at which a busy thread publishes its counters.
 const PUBLISH: Duration = Duration::from_millis(1);
 
@@ -32,9 +34,12 @@ pub struct Round {
 }
 
 impl Pace {
-    /// Creates the times of a thread that sleeps after `idle` without work; `None`: never.
-    pub fn new(idle: Option<Duration>) -> Self {
-        let patience = idle.map_or(u64::MAX, clock::to_ticks);
+    /// Creates the times of a thread that sleeps after `idle` without work.
+    pub fn new(idle: Idle) -> Self {
+        let patience = match idle {
+            Idle::After(time) => clock::to_ticks(time),
+            Idle::Never => u64::MAX,
+        };
         let now = clock::ticks();
         let publish = clock::to_ticks(PUBLISH);
         Self { publish, patience, now, last_publish: now, last_work: now }
@@ -68,7 +73,7 @@ mod tests {
 
     #[test]
     fn idle_thread_publishes_before_it_sleeps() {
-        let mut pace = Pace::new(Some(Duration::from_millis(2)));
+        let mut pace = Pace::new(Idle::After(Duration::from_millis(2)));
         assert!(!pace.round(true).sleep);
         std::thread::sleep(Duration::from_millis(3));
         let busy = pace.round(true);
@@ -84,7 +89,7 @@ mod tests {
 
     #[test]
     fn thread_without_idle_time_never_sleeps() {
-        let mut pace = Pace::new(None);
+        let mut pace = Pace::new(Idle::Never);
         std::thread::sleep(Duration::from_millis(3));
         let round = pace.round(false);
         assert!(round.publish && !round.sleep);

@@ -97,11 +97,11 @@ pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<(String, TapFormat)> {
 /// Segmentation that the kernel leaves to the reader of a TAP device, besides that of TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TapOffloads {
-    /// None, nor that of TCP, nor checksums.
+    /// Neither checksums nor segmentation.
     Nothing,
     /// Checksums, and segmentation of TCP, with ECN too.
     Tcp,
-    /// The same, and segmentation of UDP (Linux 6.2).
+    /// Checksums, and segmentation of TCP and UDP (Linux 6.2).
     TcpAndUdp,
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mps
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{BoundSocket, Place, SocketName};
+use dray_socket::{BoundSocket, Place, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, SocketType, shutdown};
 use rustix::process::Pid;
@@ -333,19 +333,19 @@ impl Connection {
         Ok(Some(Frozen { live, _gate: gate }))
     }
 
-    /// Has changes of what [`freeze`](Self::freeze) describes counted from now on.
+    /// Counts changes of what [`freeze`](Self::freeze) describes from now on.
     pub(crate) fn keep_marks(&self, marks: Arc<Marks>) {
         // A connection has one port.
         let _ = self.control.marks.set(marks);
     }
 
-    /// Has `tell` called after each such change.
+    /// Registers `tell`, which is called after each such change.
     pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        // Whoever asked first is told.
+        // A connection has one port.
         let _ = self.control.tell.set(tell);
     }
 
-    /// Has `forget` called when a peer has left, before the next one is accepted.
+    /// Registers `forget`, which is called when a peer has left, before the next one is accepted.
     pub(crate) fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
         let _ = self.control.forget.set(forget);
@@ -419,7 +419,7 @@ impl Control {
             self.forget.get().into_iter().for_each(|forget| forget());
         }
         if let (Some(peer), End::Left | End::Refused(_), false) =
-            (&peer, &end, dray_daemon::borrows_files())
+            (&peer, &end, dray_socket::borrows_files())
         {
             // Another process may have duplicates of the connection.
             let _ = shutdown(peer, Shutdown::Both);

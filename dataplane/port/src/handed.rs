@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use dray_daemon::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
+use dray_socket::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
@@ -53,7 +53,7 @@ impl Handed {
             return Err(wrong());
         }
         if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
-            // Another program that has the socket may accept the peer that this one was told of.
+            // Another program that has the socket may accept the peer first.
             set_nonblocking(&descriptor, true)?;
             return Ok(Self::Listener(descriptor.into()));
         }

@@ -23,7 +23,7 @@ pub(crate) const TO_DEVICE: [(u32, &str); 5] = [
     (VIRTIO_NET_F_HOST_ECN, "host_ecn"),
     (VIRTIO_NET_F_HOST_USO, "host_uso"),
 ];
-/// The same for work that a device leaves to the driver.
+/// Features by which a device leaves work on its frames to the driver, as in `TO_DEVICE`.
 pub(crate) const TO_DRIVER: [(u32, &str); 6] = [
     (VIRTIO_NET_F_GUEST_CSUM, "guest_csum"),
     (VIRTIO_NET_F_GUEST_TSO4, "guest_tso4"),

@@ -96,7 +96,6 @@ use dray_wire::offload::Offloads;
 pub use batch::BATCH_MAX;
 pub use bytes::{Bytes, BytesError};
 pub use dray_bpf::{BypassEntry, Bypassed};
-pub use dray_daemon::{Access, Account, SocketName};
 pub use dray_shm::guard::{
     GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded, survive_truncation,
 };
@@ -227,7 +226,7 @@ pub trait Transmit: Send {
         self.lost().total()
     }
 
-    /// Returns how full the ring is that the peer empties, if the port has one and a peer.
+    /// Returns the fill of the ring that the peer empties; `None` without such a ring or a peer.
     fn fill(&self) -> Option<Fill> {
         None
     }

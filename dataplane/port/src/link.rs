@@ -103,12 +103,13 @@ pub trait Link: Send + Sync {
         false
     }
 
-    /// Has `forget` called each time that a peer has left, before the next one is accepted.
+    /// Registers `forget`, which is called each time that a peer has left, before the next one is
+    /// accepted.
     fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
         drop(forget);
     }
 
-    /// Has `tell` called after each such change.
+    /// Registers `tell`, which is called after each such change.
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
         drop(tell);
     }

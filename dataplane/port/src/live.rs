@@ -218,7 +218,7 @@ impl Said {
         Ok(Self { words: self.words.clone(), descriptors: descriptors.collect::<io::Result<_>>()? })
     }
 
-    /// Says it at `socket`, whose other end reads it before the next message.
+    /// Sends the message on `socket`, ahead of the peer's next one.
     pub(crate) fn send(&self, socket: impl AsFd) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -251,7 +251,7 @@ impl Frozen<'_> {
 
 /// A port that is about to be handed over.
 pub enum Held<'p> {
-    /// Its control thread stands still.
+    /// The port's control thread is paused.
     Peer(Frozen<'p>),
     /// It has no peer.
     Devices(Live),
@@ -322,10 +322,11 @@ impl From<String> for Unsaid {
 }
 
 impl Resumed {
-    /// Has everything said by `say`: at once what leads to where the peer stood, and when the other
-    /// process has let go what starts the queues, after `stand` was told where they stand. Returns
-    /// false if that never happens. A peer that is not taken again keeps no other port from being
-    /// handed over: the port is ready, and the error comes once the other process has let go.
+    /// Repeats the peer's messages by `say`: at once those that lead to the peer's state, and when
+    /// the other process has let go those that start the queues, after `stand` was given their
+    /// positions. Returns false if that never happens. A peer that is not taken again keeps no
+    /// other port from being handed over: the port is ready, and the error comes once the other
+    /// process has let go.
     pub(crate) fn restate(
         self,
         stand: impl FnOnce(&PastMarks),

@@ -78,7 +78,7 @@ impl Lost {
         let _ = self.of_call.try_push((index as u16, why));
     }
 
-    /// Takes back the frames that were added of a call that has taken only so many.
+    /// Takes back the frames added for a call that took only `taken` of them.
     pub(crate) fn keep(&mut self, taken: usize) {
         while self.of_call.last().is_some_and(|(index, _)| usize::from(*index) >= taken) {
             self.of_call.pop();

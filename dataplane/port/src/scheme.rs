@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use dray_daemon::{Access, BoundSocket, SocketName};
 use dray_netdev::privilege::Capability;
+use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
 use crate::handed::refused;

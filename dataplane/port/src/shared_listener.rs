@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{Access, BoundSocket, SocketName};
+use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
 use rustix::process::Pid;
@@ -46,11 +46,11 @@ pub(crate) struct Protocol {
     /// Returns the id of the port that a client wants, from its first message, which is there and
     /// stays there; `None` if the message is invalid.
     pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
-    /// Tells a client why it is disconnected.
+    /// Sends a client the reason for its disconnection.
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
 }
 
-/// Limits that a client is told before it says which port it wants, so they hold for all ports.
+/// Limits that are announced to a client before it names its port, so they hold for all ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) queues: u16,
@@ -303,7 +303,7 @@ impl Drop for Listener {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.signal();
         let Some(thread) = self.thread.get_mut() else { return };
-        // As for the thread of a connection: the end of one that a client holds up is not awaited.
+        // A thread that a client holds up is not awaited, as in a connection.
         let ended = thread.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
         let handle = thread.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take();

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use dray_daemon::{Access, Place, SocketName};
+use dray_socket::{Access, Place, SocketName};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::query::{Query, UriError};
@@ -32,7 +32,7 @@ pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStr
     match name {
         SocketName::File(path) => connect_at(&Place::shared(path)?, kind),
         SocketName::Abstract(text) => {
-            dray_daemon::check_abstract(text)?;
+            dray_socket::check_abstract(text)?;
             connect_to(&name.address()?, kind)
         }
     }
@@ -41,7 +41,7 @@ pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStr
 /// Connects to the peer's socket at `place`.
 pub(crate) fn connect_at(place: &Place, kind: SocketType) -> io::Result<UnixStream> {
     let file = place.socket()?;
-    connect_to(&dray_daemon::address_of(&file)?, kind)
+    connect_to(&dray_socket::address_of(&file)?, kind)
 }
 
 fn connect_to(address: &SocketAddrUnix, kind: SocketType) -> io::Result<UnixStream> {
@@ -106,7 +106,7 @@ pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result
     match error.kind() {
         io::ErrorKind::NotFound if directory.is_dir() => Ok("no such socket".to_owned()),
         // The program that creates the socket creates this directory as well.
-        io::ErrorKind::NotFound if dray_daemon::may_make_folder(path) => {
+        io::ErrorKind::NotFound if dray_socket::may_make_folder(path) => {
             Ok("no such socket".to_owned())
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Err(missing(directory)),
@@ -120,7 +120,7 @@ pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dray_daemon::BoundSocket;
+    use dray_socket::BoundSocket;
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
     use std::sync::mpsc;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
-use dray_daemon::SocketName;
+use dray_socket::SocketName;
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
@@ -558,7 +558,7 @@ mod tests {
         }
     }
 
-    /// The other port of a forwarder can deliver frames that no UDP socket can carry.
+    /// A forwarder's input port can deliver frames that no UDP socket can carry.
     #[test]
     fn udp_port_refuses_other_frames() {
         use crate::Frame;

@@ -114,7 +114,7 @@ pub(crate) struct Returning<'a> {
     lens: &'a mut [u16],
     /// Running index after the last identity put.
     end: usize,
-    /// Its value once all are free.
+    /// Value of the counter once all are free.
     full: usize,
     /// Running index after the last identity that is free.
     free: &'a mut usize,

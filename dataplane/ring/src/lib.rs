@@ -125,7 +125,7 @@ pub trait DeviceQueue: Send {
     /// was killed reads it ([`Progress`]).
     fn keep_mark(&mut self, word: SharedWord);
 
-    /// Says that the popped chains are about to be used. If this device is killed before it has returned
+    /// Marks the popped chains as about to be used. If this device is killed before it has returned
     /// them, the next one returns them without reading them again.
     fn commit(&mut self);
 

@@ -19,7 +19,7 @@
 
 mod calls;
 mod capabilities;
-mod held;
+mod open_directories;
 mod paths;
 mod root;
 mod trap;
@@ -33,7 +33,7 @@ use rustix::process::{geteuid, getuid};
 
 pub use paths::landlock_version;
 pub use rustix::thread::CapabilitySet;
-pub use user::{act_as, join_groups, settle};
+pub use user::{act_as, become_user, join_groups};
 
 /// True once the sandbox is active.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -93,7 +93,7 @@ pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
     let paths = paths.map_err(SandboxError::Landlock)?;
     let none = CapabilitySet::empty();
     capabilities::bound(none).map_err(SandboxError::Capabilities)?;
-    user::settle().map_err(SandboxError::User)?;
+    user::become_user().map_err(SandboxError::User)?;
     capabilities::keep(none).map_err(SandboxError::Capabilities)?;
     paths::restrict(paths).map_err(SandboxError::Landlock)?;
     calls::restrict(calls::CONTROL).map_err(SandboxError::Seccomp)?;

@@ -23,7 +23,7 @@ use rustix::mount::{
 use rustix::process::{chdir, fchdir, pivot_root};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::held::HeldDirectories;
+use crate::open_directories::OpenDirectories;
 
 /// Symbolic links in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -72,7 +72,7 @@ pub(crate) fn confine(directories: &[&Path]) -> io::Result<Option<String>> {
         .map(|path| Ok((path.as_path(), tree(path)?)))
         .collect::<io::Result<_>>()?;
     // Without /proc, nothing can be found by a descriptor either.
-    let held = HeldDirectories::now().ok();
+    let directories = OpenDirectories::now().ok();
     let process = match tree(Path::new("/proc/self")) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         process => Some(process?),
@@ -96,7 +96,7 @@ pub(crate) fn confine(directories: &[&Path]) -> io::Result<Option<String>> {
     unmount(".", UnmountFlags::DETACH)?;
     chdir("/")?;
     chdir(&current)?;
-    held.map_or(Ok(()), HeldDirectories::open_anew)?;
+    directories.map_or(Ok(()), OpenDirectories::reopen)?;
     Ok(None)
 }
 

@@ -31,7 +31,7 @@ pub fn act_as(uid: u32) -> io::Result<()> {
 }
 
 /// Becomes the user that the process acts as. There is no way back.
-pub fn settle() -> io::Result<()> {
+pub fn become_user() -> io::Result<()> {
     let user = geteuid();
     // A supervisor may forbid the call.
     if getuid() == user {

@@ -125,10 +125,10 @@ pub struct KeyChange {
     /// Name of the key. `partner` is the other port of its pair, if that follows from the order of
     /// the ports.
     pub key: String,
-    /// Its value while the switch runs.
+    /// Value in the running switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Value>,
-    /// Its value in the file.
+    /// Value in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
 }

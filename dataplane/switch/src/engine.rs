@@ -78,7 +78,7 @@ pub enum EngineError {
         mac: MacAddr,
         /// Name of the port that the station is behind.
         other: String,
-        /// Its VLAN; 0 for ports without VLANs.
+        /// VLAN of the station; 0 for ports without VLANs.
         vlan: u16,
     },
     /// Another port uses the same interface or socket.
@@ -245,9 +245,9 @@ pub struct BypassStatus {
     /// True if frames may pass that way now.
     #[serde(rename = "open")]
     pub is_open: bool,
-    /// Those of the port's received frames that did.
+    /// Received frames of the port that passed that way.
     pub rx_frames: u64,
-    /// Those of the port's transmitted frames that did.
+    /// Transmitted frames of the port that passed that way.
     pub tx_frames: u64,
 }
 

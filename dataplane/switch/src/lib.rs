@@ -32,7 +32,7 @@
 //! # }
 //! ```
 //!
-//! Its data path in one thread, between ports in memory:
+//! The data path in one thread, between ports in memory:
 //!
 //! ```
 //! use dray_port::memory::Peer;
@@ -62,7 +62,6 @@ pub mod config;
 pub mod counters;
 mod engine;
 mod path;
-mod recorder;
 pub mod table;
 mod takeover;
 
@@ -73,6 +72,5 @@ pub use engine::{
     WorkerStatus,
 };
 pub use path::{InlineSwitch, Switch};
-pub use recorder::Recorder;
 pub use table::Table;
-pub use takeover::{Predecessor, Succession, TakeoverError};
+pub use takeover::{OwnPort, Past, TakeoverError};

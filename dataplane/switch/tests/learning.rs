@@ -116,7 +116,7 @@ fn frame_stays_in_vlan_with_right_tag() {
     // Ports without VLANs only exchange frames with each other; here there is one, so no receiver.
     bench.check("p", &ten, &[]);
     assert_eq!(drops(&bench.switch, "p", DropReason::NoReceiver), 1);
-    // The same address is another station in another VLAN.
+    // An address is another station in another VLAN.
     let to_one = Frames::between(7, 1);
     bench.check("b", &to_one, &[("n", &to_one)]);
     bench.check("c", &to_one, &[("n", &to_one.clone().tagged(20))]);

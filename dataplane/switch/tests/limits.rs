@@ -350,7 +350,7 @@ fn shaped_port_passes_backpressure_on() {
         let frames = |many: usize| vec![Sent::from(frame(station(1), station(2))); many];
         let mut arrived = switch.pass(0, frames(200))[1].len();
         switch.room.store(0, Relaxed);
-        // Those that wait have to wait for the receiver as well.
+        // Frames that wait for the rate wait for the receiver as well.
         arrived += wait(&mut switch, Duration::from_millis(50)).len();
         assert!((100..200).contains(&arrived), "{a} {b}: {arrived}");
         switch.offer(0, frames(3000));

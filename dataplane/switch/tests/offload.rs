@@ -153,7 +153,7 @@ fn receiver_without_room_gets_the_first_segments() {
     }
 }
 
-/// Its sender has changed the frame since the port checked it.
+/// The sender has changed the frame since the port checked it.
 #[test]
 fn frame_that_does_not_fit_its_offload_is_dropped() {
     let ports =

@@ -217,7 +217,7 @@ fn address_is_pinned_to_one_port_of_a_vlan() {
     switch.flush_table();
     let [one, two] = [1, 2].map(MacAddr::local);
     let [a, b, c] = ["a", "b", "c"].map(str::to_owned);
-    // A trunk's address is told in each of its VLANs.
+    // A trunk's address is listed in each of its VLANs.
     let trunk = [(8, two, b.clone()), (9, two, b)];
     let own = [(0, two, c.clone()), (7, one, a.clone()), (7, two, a)];
     assert_eq!(pinned(), [&own[..], &trunk].concat());

@@ -116,8 +116,8 @@ impl Role {
     ///
     /// [`PARTING`]: Self::PARTING
     pub fn part(&mut self) -> usize {
-        let mut lanes = self.lanes();
-        let mut pending = || lanes.iter_mut().map(|tx| tx.pending()).sum::<usize>();
+        let mut outputs = self.outputs();
+        let mut pending = || outputs.iter_mut().map(|tx| tx.pending()).sum::<usize>();
         let (mut left, mut since) = (pending(), Instant::now());
         while left > 0 && since.elapsed() < Self::PARTING {
             thread::sleep(Duration::from_millis(1));
@@ -134,12 +134,12 @@ impl Role {
     pub const PARTING: Duration = Duration::from_secs(2);
 
     /// Returns the queues through which the role transmits.
-    fn lanes(&mut self) -> Vec<&mut dyn Transmit> {
+    fn outputs(&mut self) -> Vec<&mut dyn Transmit> {
         match self {
-            Self::Send(role) => role.lanes().collect(),
-            Self::Forward(role) => role.lanes().collect(),
-            Self::Echo(role) => role.lanes().collect(),
-            Self::Ping(role) => role.lanes().collect(),
+            Self::Send(role) => role.outputs().collect(),
+            Self::Forward(role) => role.outputs().collect(),
+            Self::Echo(role) => role.outputs().collect(),
+            Self::Ping(role) => role.outputs().collect(),
             // A user plane function runs as a job only in a container, where ports stay open.
             Self::Receive(_)
             | Self::Upf(_)
@@ -201,7 +201,7 @@ impl Role {
 /// Serves requests until the stream of requests ends.
 pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io::Result<()> {
     let events = Arc::new(Mutex::new(events));
-    say(&events, &Event::Up);
+    send_event(&events, &Event::Up);
     let mut running: Option<(Signal, JoinHandle<()>)> = None;
     for line in requests.lines() {
         match serde_json::from_str(&line?)? {
@@ -228,16 +228,16 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
 }
 
 fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
-    let progress = || say(events, &Event::Progress);
+    let progress = || send_event(events, &Event::Progress);
     let mut role = match Role::open(job, &PortUri::open, &progress) {
         Ok(role) => role,
-        Err(error) => return say(events, &Event::Failed { message: error.to_string() }),
+        Err(error) => return send_event(events, &Event::Failed { message: error.to_string() }),
     };
     let report = role.connect(signal).and_then(|()| {
-        say(events, &Event::Ready(role.agreements()));
+        send_event(events, &Event::Ready(role.agreements()));
         role.run(signal, None)
     });
-    say(
+    send_event(
         events,
         &match report {
             Ok(report) => Event::Done(Box::new(report)),
@@ -252,7 +252,7 @@ fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
 }
 
 /// Reports an event. If the reader is gone, the requests end as well, and with them the agent.
-fn say(events: &Mutex<impl Write>, event: &Event) {
+fn send_event(events: &Mutex<impl Write>, event: &Event) {
     let mut line = serde_json::to_vec(event).expect("events are plain data");
     line.push(b'\n');
     let mut events = events.lock().expect("no panic while an event is written");
@@ -269,7 +269,7 @@ mod tests {
     use dray_wire::gtpu::Direction;
 
     use super::*;
-    use crate::{Lane, SendJob, UpfJob};
+    use crate::{Output, SendJob, UpfJob};
 
     /// A caller waits for a million sessions as long as there are more.
     #[test]
@@ -301,7 +301,7 @@ mod tests {
             |scheme: &str| -> PortUri { format!("{scheme}:{}", folder.display()).parse().unwrap() };
         let mut back_end = uri("vhost").open().unwrap();
         let job = SendJob {
-            lanes: vec![Lane { port: uri("virtio"), flow: Flow::default() }],
+            outputs: vec![Output { port: uri("virtio"), flow: Flow::default() }],
             flows: 1,
             stations: 1,
             size: 64,
@@ -323,7 +323,7 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         let Report::Send(report) = role.run(&signal, None).unwrap() else { panic!("a sender") };
-        let pending: usize = role.lanes().into_iter().map(Transmit::pending).sum();
+        let pending: usize = role.outputs().into_iter().map(Transmit::pending).sum();
         assert!(report.sent > 0 && pending == report.sent as usize, "{report:?}");
         let parting = thread::spawn(move || role.part());
         let mut taken = 0;

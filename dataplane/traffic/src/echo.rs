@@ -3,14 +3,15 @@
 use dray_port::{BATCH_MAX, Batch, Frame, Transmit};
 use dray_wire::{FRAME_MAX, flow};
 
-use crate::intake::{Intake, Progress};
+use crate::forwarder::{pass, transmit};
 use crate::links::{Links, OpenPort};
+use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::{EchoJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// An echo with its port open.
 pub struct Echo {
     job: EchoJob,
-    intake: Intake,
+    rx_queues: ReceiveQueues,
     out: Vec<Box<dyn Transmit>>,
     pub(crate) links: Links,
 }
@@ -22,7 +23,7 @@ impl Echo {
         let mut links = Links::default();
         let port = links.open(&job.port, open)?;
         Ok(Self {
-            intake: Intake::new(vec![(job.port.clone(), port.rx)], job.yielding),
+            rx_queues: ReceiveQueues::new(vec![(job.port.clone(), port.rx)], job.yielding),
             out: port.tx,
             links,
             job,
@@ -30,7 +31,7 @@ impl Echo {
     }
 
     /// Returns the queues through which the echo transmits.
-    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.out.iter_mut().map(|tx| &mut **tx as &mut dyn Transmit)
     }
 
@@ -47,11 +48,8 @@ impl Echo {
         let mut scratch = dray_port::scratch();
         let (port, out) = (&self.job.port, &mut self.out[0]);
         let (samples, arrivals) =
-            self.intake.serve(self.job.interval, signal, on_sample, |intake| {
-                let mut failure = None;
-                let lent = intake.receive(0, &mut |frames| {
-                    report.received += frames.len() as u64;
-                    report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
+            self.rx_queues.serve(self.job.interval, signal, on_sample, |rx_queues| {
+                let worked = pass(rx_queues, 0, port, &mut report, |frames| {
                     let mut batch = Batch::new();
                     let mut replies = replies.iter_mut();
                     for frame in frames {
@@ -65,23 +63,12 @@ impl Echo {
                         flow::swap_addresses(reply);
                         batch.push(Frame::from(reply.as_slice()));
                     }
-                    match out.transmit(&batch) {
-                        Ok(taken) => {
-                            let lost = out.lost().of_call().len();
-                            report.transmitted += (taken - lost) as u64;
-                        }
-                        Err(error) => failure = Some(error),
-                    }
-                    frames.len()
+                    transmit(&mut **out, &batch)
                 })?;
-                if let Some(error) = failure {
-                    return Err(RoleError::port(port)(error));
-                }
-                let worked = lent > 0;
                 Ok(Progress { frames: report.received, bytes: report.bytes, worked })
             })?;
         report.refused = report.received - report.transmitted;
-        report.dropped = self.intake.dropped()?;
+        report.dropped = self.rx_queues.dropped()?;
         (report.samples, report.arrivals) = (samples, arrivals);
         Ok(report)
     }

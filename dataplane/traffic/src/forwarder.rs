@@ -1,16 +1,18 @@
 //! The forwarder: moves frames from one port to another, one way or both, unchanged.
 
-use dray_port::{Batch, PortUri, Transmit};
+use std::io;
 
-use crate::intake::{Intake, Progress};
+use dray_port::{Batch, Frame, PortUri, Transmit};
+
 use crate::links::{Links, OpenPort};
+use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
 
 /// A forwarder with its ports open: frames that arrive at one port leave at the other.
 pub struct Forwarder {
     job: ForwardJob,
-    intake: Intake,
-    /// In the order of the intake's ports.
+    rx_queues: ReceiveQueues,
+    /// In the order of the role's ports.
     outs: Vec<Out>,
     pub(crate) links: Links,
 }
@@ -19,7 +21,7 @@ pub struct Forwarder {
 struct Out {
     uri: PortUri,
     tx: Vec<Box<dyn Transmit>>,
-    /// Number of the intake's queues that lead to this port.
+    /// Number of the role's queues that lead to this port.
     queues: usize,
 }
 
@@ -35,12 +37,12 @@ impl Forwarder {
         let (left, right) = (links.open(left_uri, open)?, links.open(right_uri, open)?);
         let out = |uri: &PortUri, tx, from: &[_]| Out { uri: uri.clone(), tx, queues: from.len() };
         let mut outs = vec![out(right_uri, right.tx, &left.rx)];
-        let mut intake = vec![(left_uri.clone(), left.rx)];
+        let mut rx_queues = vec![(left_uri.clone(), left.rx)];
         if job.both_ways {
             outs.push(out(left_uri, left.tx, &right.rx));
-            intake.push((right_uri.clone(), right.rx));
+            rx_queues.push((right_uri.clone(), right.rx));
         }
-        Ok(Self { intake: Intake::new(intake, job.yielding), outs, links, job })
+        Ok(Self { rx_queues: ReceiveQueues::new(rx_queues, job.yielding), outs, links, job })
     }
 
     /// Forwards until `signal` ends it. A frame that the outgoing port refuses is dropped and
@@ -53,7 +55,7 @@ impl Forwarder {
         let mut report = ForwardReport::default();
         let outs = &mut self.outs;
         let (samples, arrivals) =
-            self.intake.serve(self.job.interval, signal, on_sample, |intake| {
+            self.rx_queues.serve(self.job.interval, signal, on_sample, |rx_queues| {
                 let mut worked = false;
                 let mut index = 0;
                 for Out { uri, tx, queues } in outs.iter_mut() {
@@ -61,14 +63,14 @@ impl Forwarder {
                         // A flow stays in one queue, and so in order.
                         let count = tx.len();
                         let tx = &mut tx[queue % count];
-                        worked |= forward(intake, index, uri, &mut **tx, &mut report)?;
+                        worked |= forward(rx_queues, index, uri, &mut **tx, &mut report)?;
                         index += 1;
                     }
                 }
                 Ok(Progress { frames: report.received, bytes: report.bytes, worked })
             })?;
         report.refused = report.received - report.transmitted;
-        report.dropped = self.intake.dropped()?;
+        report.dropped = self.rx_queues.dropped()?;
         (report.samples, report.arrivals) = (samples, arrivals);
         Ok(report)
     }
@@ -76,26 +78,40 @@ impl Forwarder {
 
 impl Forwarder {
     /// Returns the queues through which the forwarder transmits.
-    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
         self.outs.iter_mut().flat_map(|out| &mut out.tx).map(|tx| &mut **tx as &mut dyn Transmit)
     }
 }
 
-/// Forwards the frames in one of the intake's queues; returns true if there were any.
+/// Forwards the frames in one of the role's queues; returns true if there were any.
 fn forward(
-    intake: &mut Intake,
+    rx_queues: &mut ReceiveQueues,
     index: usize,
     to: &PortUri,
     tx: &mut dyn Transmit,
     report: &mut ForwardReport,
 ) -> Result<bool, RoleError> {
+    pass(rx_queues, index, to, report, |frames| {
+        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
+        transmit(tx, &batch)
+    })
+}
+
+/// Lends the frames in one of the role's queues to `send`, which returns how many it transmitted to the
+/// port `to`, and counts them; returns true if there were any.
+pub(crate) fn pass(
+    rx_queues: &mut ReceiveQueues,
+    index: usize,
+    to: &PortUri,
+    report: &mut ForwardReport,
+    mut send: impl FnMut(&[Frame<'_>]) -> io::Result<u64>,
+) -> Result<bool, RoleError> {
     let mut failure = None;
-    let lent = intake.receive(index, &mut |frames| {
+    let lent = rx_queues.receive(index, &mut |frames| {
         report.received += frames.len() as u64;
         report.bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
-        match tx.transmit(&batch) {
-            Ok(taken) => report.transmitted += (taken - tx.lost().of_call().len()) as u64,
+        match send(frames) {
+            Ok(transmitted) => report.transmitted += transmitted,
             Err(error) => failure = Some(error),
         }
         frames.len()
@@ -104,4 +120,10 @@ fn forward(
         Some(error) => Err(RoleError::port(to)(error)),
         None => Ok(lent > 0),
     }
+}
+
+/// Transmits a batch; returns the number of frames that the port took and has not lost.
+pub(crate) fn transmit(tx: &mut dyn Transmit, batch: &[Frame<'_>]) -> io::Result<u64> {
+    let taken = tx.transmit(batch)?;
+    Ok((taken - tx.lost().of_call().len()) as u64)
 }

@@ -39,21 +39,21 @@ pub enum Job {
 
 /// One of a sender's ports, and the addresses of its frames.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Lane {
+pub struct Output {
     /// Port to send through.
     pub port: PortUri,
-    /// Addresses of the lane's first flow.
+    /// Addresses of the output's first flow.
     pub flow: Flow,
 }
 
 /// See [`sender`](crate::sender).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendJob {
-    /// Lanes that take bursts in turn. At least one.
-    pub lanes: Vec<Lane>,
-    /// Flows per lane, 1 or more; lane `i` has the streams `i * flows .. (i + 1) * flows`.
+    /// Outputs that take bursts in turn. At least one.
+    pub outputs: Vec<Output>,
+    /// Flows per output, 1 or more; output `i` has the streams `i * flows .. (i + 1) * flows`.
     pub flows: u16,
-    /// MAC address pairs to rotate through in each lane, 1 or more. Above 1 there is one flow only.
+    /// MAC address pairs to rotate through in each output, 1 or more. Above 1 there is one flow only.
     pub stations: u16,
     /// Frame size in bytes; with users, the size of the frames that leave their tunnels.
     pub size: usize,
@@ -61,7 +61,7 @@ pub struct SendJob {
     pub users: Option<Users>,
     /// Frames per burst, 1 to [`BATCH_MAX`](dray_port::BATCH_MAX).
     pub burst: usize,
-    /// Frames per second over all lanes; `None` sends as fast as possible.
+    /// Frames per second over all outputs; `None` sends as fast as possible.
     pub rate: Option<f64>,
     /// Frames to send, after which the run ends; `None`: as many as the duration allows.
     #[serde(default)]
@@ -169,7 +169,7 @@ pub struct EchoJob {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PingJob {
     /// Port to send and receive through, and the addresses.
-    pub lane: Lane,
+    pub output: Output,
     /// Frame size in bytes.
     pub size: usize,
     /// Frames per second, independent of replies; `None` sends the next frame when the last reply
@@ -301,7 +301,7 @@ pub struct ReceiveReport {
     /// Rate of the intact frames.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// The same counters for each stream that was seen; empty without checks.
+    /// Counters of each stream that was seen; empty without checks.
     pub streams: Vec<StreamReport>,
     /// Latency from due time to reception, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,6 @@ mod counts;
 mod cpu_time;
 pub mod echo;
 pub mod forwarder;
-mod intake;
 mod job;
 pub mod latency;
 pub mod limit;
@@ -23,6 +22,7 @@ pub mod neighbour;
 pub mod pacer;
 pub mod ping;
 pub mod prefetch;
+mod receive_queues;
 pub mod receiver;
 pub mod sample;
 pub mod sender;
@@ -35,7 +35,7 @@ mod users;
 pub use dray_datapath::Arrivals;
 pub use dray_results::{Agreement, Check, Percentiles};
 pub use job::{
-    EchoJob, ForwardJob, ForwardReport, Job, Lane, NeighbourJob, NeighbourReport, PingJob,
+    EchoJob, ForwardJob, ForwardReport, Job, NeighbourJob, NeighbourReport, Output, PingJob,
     PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
     StreamReport, StreamSendJob, UpfJob,
 };

@@ -8,12 +8,12 @@ use dray_port::{Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
 use crate::counts::Counts;
-use crate::intake::Intake;
 use crate::latency::Latency;
 use crate::links::{Links, OpenPort};
 use crate::pacer::Pacer;
+use crate::receive_queues::ReceiveQueues;
 use crate::sample::Sampler;
-use crate::sender::{Late, OpenLane};
+use crate::sender::{Late, OpenOutput};
 use crate::{OnSample, Phase, PingJob, PingReport, ReceiveReport, RoleError, SendReport, Signal};
 
 /// Time to wait for a reply before the next frame is sent, or after the last one of a given rate. A
@@ -23,27 +23,27 @@ const TIMEOUT: Duration = Duration::from_millis(100);
 /// A ping with its port open and its frames built.
 pub struct Ping {
     job: PingJob,
-    intake: Intake,
-    lane: OpenLane,
+    rx_queues: ReceiveQueues,
+    output: OpenOutput,
     pub(crate) links: Links,
 }
 
 impl Ping {
     /// Opens the port.
     pub fn open(job: PingJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
-        let uri = &job.lane.port;
+        let uri = &job.output.port;
         RoleError::check_transmits(uri)?;
         let mut links = Links::default();
         let port = links.open(uri, open)?;
         let tx = port.tx.into_iter().next().expect("a port has a queue");
-        let lane = OpenLane::over(tx, &job.lane, job.size, job.burst, (1, 1))?;
-        let intake = Intake::new(vec![(uri.clone(), port.rx)], job.yielding);
-        Ok(Self { job, intake, lane, links })
+        let output = OpenOutput::over(tx, &job.output, job.size, job.burst, (1, 1))?;
+        let rx_queues = ReceiveQueues::new(vec![(uri.clone(), port.rx)], job.yielding);
+        Ok(Self { job, rx_queues, output, links })
     }
 
     /// Returns the queue through which the ping transmits.
-    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
-        std::iter::once(&mut *self.lane.tx as &mut dyn Transmit)
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        std::iter::once(&mut *self.output.tx as &mut dyn Transmit)
     }
 
     /// Sends frames and receives replies until the job is done or `signal` ends it.
@@ -71,7 +71,7 @@ impl Ping {
             send: sent,
             receive: ReceiveReport {
                 arrivals: answers.noted.arrivals(),
-                ..answers.counts.into_report(self.intake.dropped()?, samples)
+                ..answers.counts.into_report(self.rx_queues.dropped()?, samples)
             },
             latency: answers.latency,
         })
@@ -96,7 +96,7 @@ impl Ping {
             if now >= deadline || all_sent || signal.phase() != Phase::Run {
                 break;
             }
-            if self.lane.send(1, |_| now)? == 0 {
+            if self.output.send(1, |_| now)? == 0 {
                 report.refused += 1;
                 std::thread::yield_now();
                 continue;
@@ -120,13 +120,13 @@ impl Ping {
     ) -> Result<(), RoleError> {
         let until = clock::ticks() + clock::to_ticks(patience);
         while answers.next < sent && signal.phase() != Phase::Stop {
-            if answers.take(&mut self.intake, scratch, sent)? {
+            if answers.take(&mut self.rx_queues, scratch, sent)? {
                 continue;
             }
             if clock::ticks() >= until {
                 break;
             }
-            self.intake.idle()?;
+            self.rx_queues.idle()?;
         }
         Ok(())
     }
@@ -159,17 +159,17 @@ impl Ping {
             let count = due.min(burst as u64) as usize;
             let mut worked = false;
             if count > 0 {
-                let taken = self.lane.send(count, |index| pacer.due(sent + index))?;
-                late.note(now, pacer.due(sent), taken);
+                let taken = self.output.send(count, |index| pacer.due(sent + index))?;
+                late.record(now, pacer.due(sent), taken);
                 sent += taken as u64;
                 refused += (count - taken) as u64;
                 worked = taken > 0;
             }
-            worked |= answers.take(&mut self.intake, &mut scratch, sent)?;
+            worked |= answers.take(&mut self.rx_queues, &mut scratch, sent)?;
             if worked {
                 sampler.worked(clock::ticks() - from);
             } else {
-                self.intake.idle()?;
+                self.rx_queues.idle()?;
             }
             from = clock::ticks();
         }
@@ -204,13 +204,13 @@ impl Answers {
     /// frames sent so far.
     fn take(
         &mut self,
-        intake: &mut Intake,
+        rx_queues: &mut ReceiveQueues,
         scratch: &mut Scratch,
         sent: u64,
     ) -> Result<bool, RoleError> {
         let mut worked = false;
-        for index in 0..intake.len() {
-            worked |= intake.receive(index, &mut |frames| {
+        for index in 0..rx_queues.len() {
+            worked |= rx_queues.receive(index, &mut |frames| {
                 for frame in frames {
                     self.record(test_frame::read(frame.bytes(scratch)), frame.len(), sent);
                 }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
     use crate::agent::Role;
     use crate::echo::Echo;
-    use crate::{EchoJob, Job, Lane, Report};
+    use crate::{EchoJob, Job, Output, Report};
     use dray_port::PortUri;
 
     /// Over the loopback interface: replies arrive, and their round-trip times are measured.
@@ -276,7 +276,7 @@ mod tests {
         };
         let mut echo = Echo::open(echo, &PortUri::open).unwrap();
         let ping = PingJob {
-            lane: Lane {
+            output: Output {
                 port: port(&format!("udp:{net}.2:9000-{net}.1:9000")),
                 flow: dray_wire::Flow::default(),
             },

@@ -14,9 +14,10 @@ const LINES: usize = 256;
 /// Maximum duration, on CPUs that other programs keep busy.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Returns true if a port on CPU `here` that copies to memory that CPU `there` uses in turn chooses to
-/// prefetch: that is faster, or neither is and the maker of the processor decides. Takes up to 50 ms
-/// on idle CPUs. Returns `None` if that is one CPU, or if other programs keep one of them busy.
+/// Returns true if prefetching for writing is faster for a port on CPU `here` that copies to memory
+/// which CPU `there` uses in turn, or if neither way is faster and the processor's vendor decides
+/// so. Takes up to 50 ms on idle CPUs. Returns `None` if both are one CPU, or if other programs
+/// keep one of them busy.
 ///
 /// # Errors
 /// If this process may not use one of the CPUs.

@@ -6,8 +6,8 @@ use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Scratch, Transmit, clock};
 use dray_wire::test_frame::{self, Burst, FRAME_MIN, Verdict, Words};
 
 use crate::counts::Counts;
-use crate::intake::{Intake, Progress};
 use crate::links::{Links, OpenPort};
+use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::sample::ticks_at;
 use crate::users::{self, TUNNEL_LEN};
 use crate::{Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Signal};
@@ -18,7 +18,7 @@ const ANNOUNCED: Duration = Duration::from_secs(1);
 
 /// A receiver with its ports open.
 pub struct Receiver {
-    intake: Intake,
+    rx_queues: ReceiveQueues,
     pub(crate) links: Links,
     announcements: Vec<Announcement>,
     check: Check,
@@ -50,9 +50,9 @@ impl Receiver {
             }
             ports.push((uri.clone(), port.rx));
         }
-        let intake = Intake::new(ports, job.yielding);
+        let rx_queues = ReceiveQueues::new(ports, job.yielding);
         let &ReceiveJob { check, tunnelled, timed, count, interval, .. } = job;
-        Ok(Self { intake, links, announcements, check, tunnelled, timed, count, interval })
+        Ok(Self { rx_queues, links, announcements, check, tunnelled, timed, count, interval })
     }
 
     /// Announces the port's addresses to a learning switch, once every role is ready: a kernel that
@@ -89,17 +89,17 @@ impl Receiver {
         self.announce(signal)?;
         let mut counts = Counts::default();
         let enough = self.count.unwrap_or(u64::MAX);
-        let mut look = Look::new(self.check, self.tunnelled);
+        let mut frame_check = FrameCheck::new(self.check, self.tunnelled);
         let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
         let (samples, arrivals) =
-            self.intake.serve(self.interval, signal, on_sample, |intake| {
+            self.rx_queues.serve(self.interval, signal, on_sample, |rx_queues| {
                 let mut worked = false;
-                for index in 0..intake.len() {
-                    let lent = intake.receive(index, &mut |frames| {
+                for index in 0..rx_queues.len() {
+                    let lent = rx_queues.receive(index, &mut |frames| {
                         // More than enough stay in the port.
                         let left = usize::try_from(enough - counts.received).unwrap_or(usize::MAX);
                         let frames = &frames[..frames.len().min(left)];
-                        match look.check {
+                        match frame_check.check {
                             Check::None => counts.count(frames),
                             Check::Fetched => {
                                 dray_port::ahead(frames).for_each(fetch);
@@ -108,7 +108,7 @@ impl Receiver {
                             Check::Whole | Check::Sampled => {
                                 let now = timer.as_mut().map(Timer::now);
                                 let (counts, timer) = (&mut counts, &mut timer);
-                                look.record(frames, &mut Books { counts, timer, now });
+                                frame_check.record(frames, &mut BatchCounts { counts, timer, now });
                             }
                         }
                         frames.len()
@@ -120,7 +120,7 @@ impl Receiver {
                 }
                 Ok(Progress { frames: counts.received, bytes: counts.bytes, worked })
             })?;
-        let report = counts.into_report(self.intake.dropped()?, samples);
+        let report = counts.into_report(self.rx_queues.dropped()?, samples);
         Ok(ReceiveReport { arrivals, latency: timer.map(|timer| timer.latency), ..report })
     }
 }
@@ -152,7 +152,7 @@ impl<'s> Timer<'s> {
 
     /// Records frames with the same due time.
     #[inline]
-    fn note(&mut self, now: u64, burst: &Burst) {
+    fn record(&mut self, now: u64, burst: &Burst) {
         let due = burst.first().ticks;
         if self.from.is_some_and(|from| due >= from) {
             let late = clock::nanoseconds(now.saturating_sub(due));
@@ -168,7 +168,7 @@ fn fetch(frame: &Frame<'_>) {
 }
 
 /// Checks of frames.
-struct Look {
+struct FrameCheck {
     check: Check,
     tunnelled: bool,
     /// Frames since the last one that was checked whole.
@@ -176,13 +176,13 @@ struct Look {
     scratch: Scratch,
 }
 
-impl Look {
+impl FrameCheck {
     fn new(check: Check, tunnelled: bool) -> Self {
         Self { check, tunnelled, unchecked: 0, scratch: dray_port::scratch() }
     }
 
-    /// Checks frames and counts them in `books`.
-    fn record(&mut self, frames: &[Frame<'_>], books: &mut Books<'_, '_>) {
+    /// Checks frames and counts them in `batch`.
+    fn record(&mut self, frames: &[Frame<'_>], batch: &mut BatchCounts<'_, '_>) {
         // The loop is short so that its data stays in registers: everything except the next frame
         // of a burst is handled in another function.
         let mut burst = Burst::default();
@@ -191,24 +191,24 @@ impl Look {
             let goes_on =
                 head_only && self.words(frame).is_some_and(|(words, len)| burst.take(&words, len));
             if !goes_on {
-                burst = self.look_closely(frame, head_only, burst, books);
+                burst = self.inspect(frame, head_only, burst, batch);
             }
         }
-        books.close(&burst);
+        batch.record(&burst);
     }
 
     /// Checks a frame that may continue `burst` or begin another one; returns the frame's burst.
     #[inline(never)]
-    fn look_closely(
+    fn inspect(
         &mut self,
         frame: &Frame<'_>,
         head_only: bool,
         mut burst: Burst,
-        books: &mut Books<'_, '_>,
+        batch: &mut BatchCounts<'_, '_>,
     ) -> Burst {
         let (head, len, verdict) = if head_only {
             let Some((head, len)) = self.head(frame) else {
-                books.counts.record(Verdict::Foreign, frame.len());
+                batch.counts.record(Verdict::Foreign, frame.len());
                 return burst;
             };
             (head, len, test_frame::read_head(&head, len))
@@ -220,10 +220,10 @@ impl Look {
         match verdict {
             Verdict::Intact(_) if burst.take(&test_frame::words_of(&head), len) => {}
             Verdict::Intact(stamp) => {
-                books.close(&burst);
+                batch.record(&burst);
                 burst = Burst::from(&head, len, stamp);
             }
-            Verdict::Corrupt(_) | Verdict::Foreign => books.counts.record(verdict, len),
+            Verdict::Corrupt(_) | Verdict::Foreign => batch.counts.record(verdict, len),
         }
         burst
     }
@@ -262,17 +262,17 @@ impl Look {
 }
 
 /// Counters for a batch of frames, with timing if `now`, the time of its reception, is known.
-struct Books<'a, 's> {
+struct BatchCounts<'a, 's> {
     counts: &'a mut Counts,
     timer: &'a mut Option<Timer<'s>>,
     now: Option<u64>,
 }
 
-impl Books<'_, '_> {
+impl BatchCounts<'_, '_> {
     /// Counts a burst.
-    fn close(&mut self, burst: &Burst) {
+    fn record(&mut self, burst: &Burst) {
         if let (Some(timer), Some(now)) = (&mut *self.timer, self.now) {
-            timer.note(now, burst);
+            timer.record(now, burst);
         }
         self.counts.record_burst(burst);
     }

@@ -1,6 +1,7 @@
 //! The sender: test frames at a given rate, size and burst, or as fast as possible.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use dray_port::{BATCH_MAX, Batch, Frame, PortUri, Transmit, clock};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
@@ -9,24 +10,24 @@ use crate::links::{Links, OpenPort};
 use crate::pacer::{Pacer, wait_until};
 use crate::sample::Sampler;
 use crate::users::{self, Turn, Users};
-use crate::{Lane, Latency, OnSample, Phase, RoleError, SendJob, SendReport, Signal};
+use crate::{Latency, OnSample, Output, Phase, RoleError, SendJob, SendReport, Signal};
 
 /// A sender with its ports open and its frames built.
 pub struct Sender {
     job: SendJob,
-    lanes: Vec<OpenLane>,
+    outputs: Vec<OpenOutput>,
     pub(crate) links: Links,
 }
 
-/// The ring of frames built for one port. Frame number `n` of the lane has the head in slot
+/// The ring of frames built for one port. Frame number `n` of the output has the head in slot
 /// `n % slots`, belongs to stream `n % flows` and has sequence number `n / flows` in it.
-pub(crate) struct OpenLane {
+pub(crate) struct OpenOutput {
     uri: PortUri,
     /// The port's first queue only, so that every flow stays in order.
     pub(crate) tx: Box<dyn Transmit>,
     /// First bytes of each frame, up to the end of the test header.
     heads: Heads,
-    /// The other bytes, equal in all frames: one copy of them stays in the cache.
+    /// Bytes behind the head, equal in all frames: one copy of them stays in the cache.
     tail: Vec<u8>,
     first_stream: u16,
     flows: u64,
@@ -41,9 +42,9 @@ impl Sender {
     /// Opens the ports and builds all frames.
     pub fn open(job: SendJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
         let mut links = Links::default();
-        let lanes = 0..job.lanes.len();
-        let lanes = lanes.map(|index| OpenLane::open(&job, index, &mut links, open));
-        Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, job, links })
+        let outputs = 0..job.outputs.len();
+        let outputs = outputs.map(|index| OpenOutput::open(&job, index, &mut links, open));
+        Ok(Self { outputs: outputs.collect::<Result<_, _>>()?, job, links })
     }
 
     /// Sends until the job is done or `signal` ends it.
@@ -52,25 +53,16 @@ impl Sender {
         signal: &Signal,
         on_sample: Option<OnSample>,
     ) -> Result<SendReport, RoleError> {
-        let SendJob { rate, count, duration, burst, turn, timed, .. } = self.job;
+        let SendJob { burst, turn, timed, .. } = self.job;
         signal.wait_for_start();
-        let offered = rate.map(|rate| (rate * duration.as_secs_f64()) as u64);
-        let most = count.or(offered);
-        let start = clock::ticks();
-        let deadline = start + clock::to_ticks(duration);
-        let pacer = rate.map(|rate| Pacer::new(start, rate));
-        // A sender of a given number of frames ends when the next one would be due.
-        let all_sent = match (count, pacer) {
-            (Some(count), Some(pacer)) => pacer.due(count).min(deadline),
-            (Some(_), None) => start,
-            (None, _) => deadline,
-        };
-        let mut late = timed.map(|warm_up| Late::new(start + clock::to_ticks(warm_up)));
+        let schedule = Schedule::new(&self.job);
+        let warm = |warm_up| Late::new(schedule.start + clock::to_ticks(warm_up));
+        let mut late = timed.map(warm);
         let mut sampler = Sampler::new(self.job.interval, on_sample);
         sampler.worked(0);
         // Tick at which the current work began.
         let mut working: Option<u64> = None;
-        let (mut sent, mut refused, mut lane, mut turn_left) = (0, 0, 0, turn);
+        let (mut sent, mut refused, mut output, mut turn_left) = (0, 0, 0, turn);
         let size = self.job.size as u64;
 
         loop {
@@ -78,10 +70,8 @@ impl Sender {
             if let Some(from) = working.take() {
                 sampler.worked(now - from);
             }
-            let rest = most.map_or(u64::MAX, |most| most - sent);
-            // After sending everything, the sender stays to the end, so that every sample is taken.
-            let end = if rest == 0 { all_sent } else { deadline };
-            let due = if rest == 0 { end } else { pacer.map_or(now, |p| p.due(sent)) };
+            let rest = schedule.rest(sent);
+            let (due, end) = schedule.due(sent, rest, now);
             if now < due {
                 now = wait_until(due.min(end), dray_port::PATIENCE, turn.is_some());
             }
@@ -93,18 +83,18 @@ impl Sender {
                 continue;
             }
             let mut count = burst.min(usize::try_from(rest).unwrap_or(usize::MAX));
-            let out = &mut self.lanes[lane];
-            let taken = match (&mut late, pacer) {
+            let out = &mut self.outputs[output];
+            let taken = match (&mut late, schedule.pacer) {
                 (Some(late), Some(pacer)) => {
                     count = count.min(pacer.count(now).saturating_sub(sent).max(1) as usize);
                     let taken = out.send(count, |index| pacer.due(sent + index))?;
-                    late.note(now, due, taken);
+                    late.record(now, due, taken);
                     taken
                 }
                 _ => out.send(count, |_| due)?,
             };
             working = (taken > 0).then_some(now);
-            lane = (lane + 1) % self.lanes.len();
+            output = (output + 1) % self.outputs.len();
             sent += taken as u64;
             refused += (count - taken) as u64;
             // The program that shares this CPU may be the receiver.
@@ -119,16 +109,13 @@ impl Sender {
                 }
             }
         }
-        let elapsed = clock::ticks() - start;
-        let elapsed_s = elapsed as f64 / clock::ticks_per_second() as f64;
-        // A sender that was ended early was offered less.
-        let so_far = rate.map(|rate| (rate * elapsed_s) as u64);
+        let elapsed_s = schedule.elapsed_s();
         Ok(SendReport {
-            offered: offered.min(so_far).map(|offered| count.map_or(offered, |n| n.min(offered))),
+            offered: schedule.offered(elapsed_s),
             sent,
             bytes: sent * size,
             refused,
-            streams: self.lanes.iter().flat_map(OpenLane::sent_by_stream).collect(),
+            streams: self.outputs.iter().flat_map(OpenOutput::sent_by_stream).collect(),
             elapsed_ns: (elapsed_s * 1e9) as u64,
             late: late.map(|late| late.times),
             samples: sampler.finish(sent, sent * size),
@@ -136,8 +123,66 @@ impl Sender {
     }
 
     /// Returns the queues through which the sender transmits.
-    pub(crate) fn lanes(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
-        self.lanes.iter_mut().map(|lane| &mut *lane.tx as &mut dyn Transmit)
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = &mut dyn Transmit> {
+        self.outputs.iter_mut().map(|output| &mut *output.tx as &mut dyn Transmit)
+    }
+}
+
+/// Times at which a sender sends, from now on.
+struct Schedule {
+    rate: Option<f64>,
+    count: Option<u64>,
+    duration: Duration,
+    /// Maximum number of frames; `None`: as many as the duration allows.
+    most: Option<u64>,
+    start: u64,
+    deadline: u64,
+    /// End of a sender that has sent everything: a given number of frames ends when the next one would
+    /// be due.
+    all_sent: u64,
+    pacer: Option<Pacer>,
+}
+
+impl Schedule {
+    fn new(job: &SendJob) -> Self {
+        let SendJob { rate, count, duration, .. } = *job;
+        let most = count.or(rate.map(|rate| (rate * duration.as_secs_f64()) as u64));
+        let start = clock::ticks();
+        let deadline = start + clock::to_ticks(duration);
+        let pacer = rate.map(|rate| Pacer::new(start, rate));
+        let all_sent = match (count, pacer) {
+            (Some(count), Some(pacer)) => pacer.due(count).min(deadline),
+            (Some(_), None) => start,
+            (None, _) => deadline,
+        };
+        Self { rate, count, duration, most, start, deadline, all_sent, pacer }
+    }
+
+    /// Returns the number of frames left after `sent`.
+    #[inline]
+    fn rest(&self, sent: u64) -> u64 {
+        self.most.map_or(u64::MAX, |most| most - sent)
+    }
+
+    /// Returns the ticks at which the frame after `sent` is due, and at which the sender ends: after
+    /// sending everything, it stays to the end, so that every sample is taken.
+    #[inline]
+    fn due(&self, sent: u64, rest: u64, now: u64) -> (u64, u64) {
+        match rest {
+            0 => (self.all_sent, self.all_sent),
+            _ => (self.pacer.map_or(now, |pacer| pacer.due(sent)), self.deadline),
+        }
+    }
+
+    fn elapsed_s(&self) -> f64 {
+        (clock::ticks() - self.start) as f64 / clock::ticks_per_second() as f64
+    }
+
+    /// Returns the number of frames that were due; a sender that was ended early was offered less.
+    fn offered(&self, elapsed_s: f64) -> Option<u64> {
+        let by = |seconds: f64| self.rate.map(|rate| (rate * seconds) as u64);
+        let offered = by(self.duration.as_secs_f64()).min(by(elapsed_s));
+        offered.map(|offered| self.count.map_or(offered, |count| count.min(offered)))
     }
 }
 
@@ -155,71 +200,71 @@ impl Late {
 
     /// Counts `frames` handed over at `now`, the first of which was due at the tick `due`.
     #[inline]
-    pub(crate) fn note(&mut self, now: u64, due: u64, frames: usize) {
+    pub(crate) fn record(&mut self, now: u64, due: u64, frames: usize) {
         if due >= self.from && frames > 0 {
             self.times.record_ns(clock::nanoseconds(now.saturating_sub(due)), frames as u64);
         }
     }
 }
 
-impl OpenLane {
+impl OpenOutput {
     fn open(
         job: &SendJob,
         index: usize,
         links: &mut Links,
         open: &OpenPort<'_>,
     ) -> Result<Self, RoleError> {
-        let lane = &job.lanes[index];
-        RoleError::check_transmits(&lane.port)?;
+        let output = &job.outputs[index];
+        RoleError::check_transmits(&output.port)?;
         let flows = job.flows.max(job.stations);
-        if flows > 1 && lane.port.is_one_flow() {
-            return Err(RoleError::OneFlow { port: lane.port.to_string(), flows });
+        if flows > 1 && output.port.is_one_flow() {
+            return Err(RoleError::OneFlow { port: output.port.to_string(), flows });
         }
-        let port = links.open(&lane.port, open)?;
+        let port = links.open(&output.port, open)?;
         let tx = port.tx.into_iter().next().expect("a port has a queue");
         let (flows, stations) = (usize::from(job.flows), usize::from(job.stations));
         let first_stream = (index * flows) as u16;
-        let open = Self::over(tx, lane, job.size, job.burst, (flows, stations))?;
+        let open = Self::over(tx, output, job.size, job.burst, (flows, stations))?;
         let open = Self { first_stream, ..open };
         match job.users {
             None => Ok(open),
-            Some(users) => open.for_users(users, lane, job.size),
+            Some(users) => open.for_users(users, output, job.size),
         }
     }
 
-    /// Creates the lane of an open port, with the given flows and stations; its first stream is 0.
+    /// Creates the output of an open port, with the given flows and stations; its first stream is 0.
     pub(crate) fn over(
         tx: Box<dyn Transmit>,
-        lane: &Lane,
+        output: &Output,
         size: usize,
         burst: usize,
         (flows, stations): (usize, usize),
     ) -> Result<Self, RoleError> {
-        RoleError::check_fits(size, &*tx, &lane.port)?;
+        RoleError::check_fits(size, &*tx, &output.port)?;
         // Whole rounds of the flows or stations, and enough slots that a burst never meets itself.
         let slots = burst.clamp(1, BATCH_MAX).next_multiple_of(flows * stations);
         let build = |slot| {
-            let flow = lane.flow.nth((slot % flows) as u16);
+            let flow = output.flow.nth((slot % flows) as u16);
             test_frame::build(&flow.between_others((slot % stations) as u16), size)
         };
         let (heads, tail) = split((0..slots).map(build), FRAME_MIN);
-        let (uri, flows) = (lane.port.clone(), flows as u64);
+        let (uri, flows) = (output.port.clone(), flows as u64);
         let (first_stream, sent, turn, behind) = (0, 0, None, 0);
         Ok(Self { uri, tx, heads, tail, first_stream, flows, sent, turn, behind })
     }
 
-    /// Turns the lane into one with users' packets.
-    fn for_users(self, users: Users, lane: &Lane, size: usize) -> Result<Self, RoleError> {
+    /// Turns the output into one with users' packets.
+    fn for_users(self, users: Users, output: &Output, size: usize) -> Result<Self, RoleError> {
         let behind = users.sender_extra();
-        RoleError::check_fits(size + behind, &*self.tx, &lane.port)?;
-        let flow = |slot: usize| lane.flow.nth((slot as u64 % self.flows) as u16);
+        RoleError::check_fits(size + behind, &*self.tx, &output.port)?;
+        let flow = |slot: usize| output.flow.nth((slot as u64 % self.flows) as u16);
         let frames = (0..self.heads.len()).map(|slot| users::build(&users, &flow(slot), size));
         let (heads, tail) = split(frames, behind + FRAME_MIN);
         let turn = heads.each(0..1).next().map(|head| Turn::new(users, head));
         Ok(Self { heads, tail, turn, behind, ..self })
     }
 
-    /// Stamps and transmits the lane's next `count` frames, each with its due tick `due(index)`;
+    /// Stamps and transmits the output's next `count` frames, each with its due tick `due(index)`;
     /// returns how many the port accepted. The other frames keep their numbers and are stamped
     /// again next time.
     #[inline(never)] // Its loops need the registers.
@@ -265,7 +310,7 @@ impl OpenLane {
         Ok(taken)
     }
 
-    /// Returns the number of frames sent in each of the lane's streams, in their order.
+    /// Returns the number of frames sent in each of the output's streams, in their order.
     fn sent_by_stream(&self) -> impl Iterator<Item = u64> + '_ {
         let (rounds, rest) = (self.sent / self.flows, self.sent % self.flows);
         (0..self.flows).map(move |flow| rounds + u64::from(flow < rest))
@@ -354,9 +399,9 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     fn job(rate: Option<f64>) -> SendJob {
-        let lane = Lane { port: "null:".parse().unwrap(), flow: Flow::default() };
+        let output = Output { port: "null:".parse().unwrap(), flow: Flow::default() };
         SendJob {
-            lanes: vec![lane.clone(), lane],
+            outputs: vec![output.clone(), output],
             flows: 3,
             stations: 1,
             size: 64,
@@ -377,7 +422,7 @@ mod tests {
         let report = sender.run(&Signal::default(), None).unwrap();
         assert_eq!(report.offered, Some(500));
         assert!(report.sent <= 500);
-        assert_eq!(report.streams.len(), 6, "2 lanes of 3 flows");
+        assert_eq!(report.streams.len(), 6, "2 outputs of 3 flows");
         assert_eq!(report.streams.iter().sum::<u64>(), report.sent);
         assert_eq!(report.bytes, report.sent * 64);
         let frames: Vec<_> = report.samples.iter().map(|sample| sample.frames).collect();
@@ -448,9 +493,9 @@ mod tests {
         let timed = Some(Duration::from_millis(20));
         let one = SendJob { flows: 1, size: 1500, timed, ..job(Some(20_000.0)) };
         let mut sender =
-            Sender::open(SendJob { lanes: vec![one.lanes[0].clone()], ..one }, &PortUri::open)
+            Sender::open(SendJob { outputs: vec![one.outputs[0].clone()], ..one }, &PortUri::open)
                 .unwrap();
-        sender.lanes[0].tx = Box::new(Picky(taken.clone()));
+        sender.outputs[0].tx = Box::new(Picky(taken.clone()));
         let report = sender.run(&Signal::default(), None).unwrap();
         let taken = taken.lock().unwrap();
         assert_eq!(taken.len() as u64, report.sent);
@@ -465,16 +510,16 @@ mod tests {
         assert!(late.abs_diff(due) <= 7, "{late}, not {due}");
     }
 
-    /// A lane's frames carry consecutive numbers of its own streams in turn, across the end of the
+    /// A output's frames carry consecutive numbers of its own streams in turn, across the end of the
     /// ring and if a port accepts only a part of a burst.
     #[test]
     fn streams_have_consecutive_sequence_numbers() {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let mut lane =
-            OpenLane::open(&job(None), 1, &mut Links::default(), &PortUri::open).unwrap();
-        lane.tx = Box::new(Picky(taken.clone()));
+        let mut output =
+            OpenOutput::open(&job(None), 1, &mut Links::default(), &PortUri::open).unwrap();
+        output.tx = Box::new(Picky(taken.clone()));
         for _ in 0..20 {
-            lane.send(7, |_| 0).unwrap();
+            output.send(7, |_| 0).unwrap();
         }
         let taken = taken.lock().unwrap();
         assert_eq!(taken.len(), 40);

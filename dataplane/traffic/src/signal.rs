@@ -114,7 +114,7 @@ impl<'a> Ending<'a> {
 
     /// Returns true if the role goes on; `worked` is true if the last round found a frame.
     #[inline]
-    pub(crate) fn go_on(&mut self, now: u64, worked: bool) -> bool {
+    pub(crate) fn continues(&mut self, now: u64, worked: bool) -> bool {
         match self.signal.phase() {
             Phase::Run => true,
             Phase::Drain => {
@@ -142,16 +142,16 @@ mod tests {
         let mut ending = Ending::new(&signal);
         let (quiet, most) = (ending.quiet_ticks, ending.drain_ticks);
         let start = clock::ticks();
-        assert!(ending.go_on(start, false) && ending.go_on(start + 2 * most, false));
+        assert!(ending.continues(start, false) && ending.continues(start + 2 * most, false));
         let start = start + 2 * most;
         signal.drain();
-        assert!(ending.go_on(start, false), "however long it did not run");
-        assert!(ending.go_on(start + quiet / 2, false), "not silent for long enough");
-        assert!(ending.go_on(start + quiet, true), "a frame came");
-        assert!(ending.go_on(start + 2 * quiet - 1, false));
-        assert!(!ending.go_on(start + 2 * quiet, false), "silence");
-        assert!(!ending.go_on(start + most, true), "a flood");
+        assert!(ending.continues(start, false), "however long it did not run");
+        assert!(ending.continues(start + quiet / 2, false), "not silent for long enough");
+        assert!(ending.continues(start + quiet, true), "a frame came");
+        assert!(ending.continues(start + 2 * quiet - 1, false));
+        assert!(!ending.continues(start + 2 * quiet, false), "silence");
+        assert!(!ending.continues(start + most, true), "a flood");
         signal.stop();
-        assert!(!ending.go_on(start, true));
+        assert!(!ending.continues(start, true));
     }
 }

@@ -4,8 +4,8 @@ use dray_port::PortUri;
 use dray_upf::{DropReason, Upf, Worker};
 use dray_wire::gtpu::Direction;
 
-use crate::intake::{Intake, Progress};
 use crate::links::{Links, OpenPort};
+use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::{ForwardReport, OnSample, RoleError, Signal, UpfJob};
 
 /// A user plane function with its ports open; only one direction runs.
@@ -42,7 +42,7 @@ impl UserPlane {
         let from: &PortUri = if job.direction == Direction::Uplink { &job.n3 } else { &job.n6 };
         let failed = RoleError::port(from);
         // Without ports: the user plane function polls its own.
-        let mut nothing = Intake::new(Vec::new(), job.yielding && !job.sleeping);
+        let mut nothing = ReceiveQueues::new(Vec::new(), job.yielding && !job.sleeping);
         let (samples, arrivals) = nothing.serve(job.interval, signal, on_sample, |_| {
             let mut worked = worker.poll().map_err(&failed)?;
             if !worked && job.sleeping {

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_daemon::ControlSocket;
+use dray_datapath::Idle;
 use dray_port::memory::Peer;
 use dray_upf::api::{self, Client, Transaction};
 use dray_upf::{RunningUpf, Upf, UpfConfig};
@@ -121,7 +122,8 @@ fn churn(duration: Duration) {
     let (upf, workers) =
         Upf::new(&config(STAYING, room, ", urr = true"), n3.port(), n6.port()).expect("right");
     let cpus = [0, 1];
-    let running = RunningUpf::start(upf, workers.map(|worker| vec![worker]), &cpus, Some(IDLE));
+    let running =
+        RunningUpf::start(upf, workers.map(|worker| vec![worker]), &cpus, Idle::After(IDLE));
     let running = running.expect("threads");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("upf.sock");

@@ -159,7 +159,7 @@ pub(crate) const BEFORE: usize = 0;
 /// Account of control threads.
 pub(crate) const CONTROL: usize = 1;
 
-/// Returns the account of a worker; with so many workers, the number of accounts.
+/// Returns the account of a worker; for the number of workers, the number of accounts.
 pub(crate) const fn account(worker: usize) -> usize {
     2 + worker
 }

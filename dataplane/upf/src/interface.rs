@@ -17,14 +17,14 @@ use crate::neighbours::{HOPS_MAX, Neighbours, Question};
 
 /// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
 pub(crate) struct Interface {
-    /// Its number in captures.
+    /// Number of the interface in captures.
     number: u16,
     pub(crate) mac: MacAddr,
     pub(crate) v4: Option<Ipv4Addr>,
     pub(crate) v6: Option<Ipv6Addr>,
     /// The addresses of both interfaces.
     ours: Vec<IpAddr>,
-    /// The same addresses by version; 0 if absent.
+    /// The IPv4 addresses of `ours`; 0 if absent.
     all_v4: [u32; 2],
     all_v6: [u128; 2],
     /// A bit for each first octet of IPv4 addresses that contains martian addresses.
@@ -276,9 +276,10 @@ impl Interface {
         source.inspect(|source| self.neighbours.heard_of(*source)).is_some()
     }
 
-    /// Announces the interface's own addresses as soon as a peer is connected, and has it asked for all
+    /// Announces the interface's own addresses as soon as a peer is connected, and solicits all
     /// neighbours that have not replied. A learning switch would otherwise flood all frames to an
-    /// address that has only ever received. Returns true if a peer has connected since the last call.
+    /// address that has only ever received. Returns true if a peer has connected since the last
+    /// call.
     pub(crate) fn announce(&self, tap: &Tap, counters: &mut Counters) -> bool {
         let mut transmit_all = || {
             let frames = self.announcements();

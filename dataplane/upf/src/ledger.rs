@@ -169,8 +169,8 @@ impl Ledger {
         Numbers { rates: rates.collect(), usages: usages.collect(), terms: terms.collect() }
     }
 
-    /// Continues what the process before has counted for the same rules in its accounts `past`.
-    /// Returns the reports that are due.
+    /// Continues the counts of the previous process for the same rules, which are in its accounts
+    /// `past`. Returns the reports that are due.
     pub(crate) fn resume(
         &self,
         (accounts, slot): (&Accounts, u32),

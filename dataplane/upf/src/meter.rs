@@ -9,7 +9,7 @@ use dray_port::clock;
 
 /// Maximum time that a burst may be ahead of the rate.
 const BURST: Duration = Duration::from_millis(10);
-/// The same for our own messages, which never wait.
+/// Burst of our own messages, which never wait.
 const OWN_BURST: Duration = Duration::from_millis(50);
 /// Maximum time that a packet waits to conform: TCP, whose senders hand over up to 64 KiB at once, loses
 /// too much of them with half of it.

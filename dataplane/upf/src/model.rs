@@ -17,9 +17,9 @@ use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
 use crate::interface::Interface;
+use crate::journal::{Recorded, SessionRecorder, write_journal};
 use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
-use crate::recorder::{Recorded, Recorder, write_journal};
 use crate::session::{Peer, Report, Session};
 use crate::tunnels::Tunnels;
 use crate::usage::Counted;
@@ -82,13 +82,13 @@ pub struct SessionStatus {
     /// TEIDs of its tunnels at our end.
     #[serde(with = "teid::list")]
     pub teids: Vec<u32>,
-    /// Its tunnels at the gNBs' end.
+    /// Tunnels of the session at the gNBs' end.
     pub tunnels: Vec<Tunnel>,
     /// Number of buffered packets.
     pub waiting: u16,
     /// Counts of its usage reporting rules.
     pub usage: Vec<UsageStatus>,
-    /// Its configuration; `None` in lists of sessions.
+    /// Configuration of the session; `None` in lists of sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<SessionConfig>,
 }
@@ -124,7 +124,7 @@ pub(crate) struct Model {
     tunnels: Arc<Tunnels>,
     waiting: Arc<Waiting>,
     /// Records sessions for the next process.
-    recorder: Option<Recorder>,
+    recorder: Option<SessionRecorder>,
 }
 
 /// Indexes of the two kinds of keys.
@@ -214,13 +214,13 @@ impl Model {
         }
     }
 
-    /// Has all sessions recorded, now and after each transaction.
-    pub(crate) fn record_by(&mut self, recorder: Recorder) {
+    /// Records all sessions, now and after each transaction.
+    pub(crate) fn record_by(&mut self, recorder: SessionRecorder) {
         self.recorder = Some(recorder);
         self.record(&[]);
     }
 
-    /// Has sessions recorded if they should be, and could not be before.
+    /// Retries recording after an earlier failure.
     pub(crate) fn record_again(&mut self) {
         if self.recorder.as_ref().is_some_and(|recorder| !recorder.is_recording()) {
             self.record(&[]);

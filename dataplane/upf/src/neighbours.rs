@@ -14,7 +14,7 @@
 //! * A message or packet only makes it be asked; its Ethernet address is taken from replies alone.
 //! * A neighbour that no route and no tunnel leads to is forgotten, once no packet waits for it.
 //!
-//! Their Ethernet addresses are in memory that outlives the process: the next one sends to them at
+//! Neighbours' Ethernet addresses are in memory that outlives the process: the next one sends to them at
 //! once, and asks whether they are still right.
 //!
 //! ```text
@@ -113,7 +113,7 @@ impl Neighbour {
         self.last.map_or(0, |last| last + HALF_SECOND)
     }
 
-    /// Has it asked in the next round, or half a second after the last question.
+    /// Schedules a solicitation for the next round, or half a second after the previous one.
     fn ask_soon(&mut self, round: u64) {
         self.next = self.next.min(self.soonest().max(round + 1));
     }
@@ -378,8 +378,8 @@ impl Neighbours {
         }
     }
 
-    /// Has all questions without a reply asked in the next round, as if they were new: a peer has
-    /// connected, which has not received them.
+    /// Sends all solicitations without a reply again in the next round, as if they were new: a peer
+    /// has connected, which has not received them.
     pub(crate) fn begin_again(&self) {
         let mut state = lock(&self.state);
         let open = state.neighbours.iter_mut().filter(|neighbour| neighbour.asked > 0);

@@ -9,14 +9,12 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use crate::neighbours::ROUND;
 use crate::upf::Upf;
 use crate::worker::{self, Worker};
-use dray_datapath::{Activity, lock};
+use dray_datapath::{Activity, Idle, lock};
 
 /// Interval between looks for a peer that has connected; every second one is a round of questions to
 /// neighbours.
 const LOOK: Duration = Duration::from_millis(25);
 const _: () = assert!(2 * LOOK.as_millis() == ROUND.as_millis());
-/// Interval between attempts to record sessions that could not be recorded before.
-const RECORD: Duration = Duration::from_millis(500);
 
 /// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct RunningUpf {
@@ -35,18 +33,18 @@ impl RunningUpf {
         upf: Upf,
         workers: [Vec<Worker>; 2],
         cpus: &[usize],
-        idle: Option<Duration>,
+        idle: Idle,
     ) -> std::io::Result<Self> {
         Self::prepare(upf, workers, cpus, idle).inspect(Self::go)
     }
 
-    /// Like [`start`](Self::start); threads rest, and use no port, until they are told to
+    /// Like [`start`](Self::start); threads are paused, and use no port, until they
     /// [go](Self::go).
     pub fn prepare(
         upf: Upf,
         workers: [Vec<Worker>; 2],
         cpus: &[usize],
-        idle: Option<Duration>,
+        idle: Idle,
     ) -> std::io::Result<Self> {
         let mut threads: Vec<(usize, Vec<(Direction, Worker)>)> = Vec::new();
         let [uplink, downlink] = workers;
@@ -77,15 +75,11 @@ impl RunningUpf {
         }
         let upf = running.upf.clone();
         let neighbours = move || {
-            let [mut ask, mut record] = [Instant::now(); 2];
-            while !upf.course.has_ended() {
+            let mut ask = Instant::now();
+            while !upf.control.is_stopped() {
                 let now = Instant::now();
                 if upf.tend_neighbours(now >= ask) {
                     ask = now + ROUND;
-                    if now >= record {
-                        upf.record_again();
-                        record = now + RECORD;
-                    }
                 }
                 thread::park_timeout(LOOK);
             }
@@ -102,21 +96,21 @@ impl RunningUpf {
         name: &str,
         cpu: usize,
         mut workers: Vec<Worker>,
-        idle: Option<Duration>,
+        idle: Idle,
         activity: Arc<Activity>,
     ) -> std::io::Result<()> {
         let (upf, failure) = (self.upf.clone(), self.failure.clone());
         self.threads.push(dray_datapath::spawn(name, cpu, move || {
-            if let Err(error) = worker::run(&mut workers, idle, &upf.course, &activity) {
+            if let Err(error) = worker::run(&mut workers, idle, &upf.control, &activity) {
                 lock(&failure).get_or_insert(format!("a port failed: {error}"));
             }
         })?);
         Ok(())
     }
 
-    /// Has threads that rest use the ports.
+    /// Lets threads that are paused use the ports.
     pub fn go(&self) {
-        self.upf.course.go();
+        self.upf.control.resume();
         self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 
@@ -125,15 +119,14 @@ impl RunningUpf {
         &self.upf
     }
 
-    /// Returns why a thread ended before it was told to, if one did: users' packets are no longer
-    /// forwarded.
+    /// Returns the reason if a thread ended early: users' packets are no longer forwarded.
     pub fn failure(&self) -> Option<String> {
         lock(&self.failure).clone()
     }
 
     /// Ends the threads after they have published all counters.
     pub fn stop(&mut self) {
-        self.upf.course.end();
+        self.upf.control.stop();
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // The reason for a failure is already recorded.

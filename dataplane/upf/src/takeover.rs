@@ -1,140 +1,118 @@
-//! State for the process after this one: recorded for one after a crash or a restart, and handed over
-//! to one that takes over, on the same pages.
+//! State for the process after this one, on the same pages after a crash or a restart and at a take-over.
 
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
 
-use dray_daemon::{Store, Successor};
+use dray_daemon::Store;
 use dray_datapath::lock;
-use dray_port::{Held, Live};
+use dray_port::{Held, Live, PortUri};
+use dray_service::{Outgoing, Page, Recorded, Sockets, Unrecorded, hold_all};
 
-use crate::recorder::{Offer, Pages, PortRecorder, Recorder};
+use crate::journal::SessionRecorder;
+use crate::leaving::{Leaving, PROGRAM, Recorder, State};
 use crate::upf::Upf;
 
-/// Time that the handling of a message may take while a port is recorded.
-const RECORDING: Duration = Duration::from_millis(5);
-/// The same, while a port is to be handed over.
-const FREEZING: Duration = Duration::from_secs(1);
-/// Pause after a port was recorded: a peer must not keep the recorder busy.
-const PAUSE: Duration = Duration::from_millis(2);
-/// Interval at which ports are looked at that have not told of a change.
-const LOOK: Duration = Duration::from_secs(1);
-
 impl Upf {
-    /// Leaves all that there is to the process after this one. With a `store`, sessions and ports are
-    /// recorded there from now on.
-    pub fn record(self: &Arc<Self>, offer: Offer<'_>, store: Option<Store>) -> io::Result<()> {
+    /// Prepares the state for the process after this one; `ports` are N3 and N6. With a `store`, sessions
+    /// and ports are recorded there from now on.
+    pub fn record(
+        self: &Arc<Self>,
+        state: State,
+        ports: [PortUri; 2],
+        sockets: Sockets,
+        store: Option<Store>,
+    ) -> io::Result<()> {
         let [uplink, downlink] = self.counters.each_ref().map(|ledger| ledger.as_fd());
         let [n3, n6] = [&self.n3, &self.n6].map(|interface| interface.neighbours.as_fd());
         let memory = [self.accounts.as_fd(), uplink, downlink, n3, n6];
-        let pages = Arc::new(Pages::new(offer, memory)?);
+        let memory = memory.map(|of| of.try_clone_to_owned()).into_iter();
+        let memory = memory.collect::<io::Result<_>>()?;
+        let leaving = Arc::new(Leaving { state, sockets, memory, ports });
         // It is called once.
-        let _ = self.pages.set(pages.clone());
-        let Some(store) = store.map(Arc::new) else { return Ok(()) };
-        lock(&self.model).record_by(Recorder::new(store.clone(), pages.clone()));
-        *lock(&self.port_recorder) = Some(PortRecorder::new(store, pages));
-        let (tell, told) = sync_channel(1);
+        let _ = self.leaving.set(leaving.clone());
+        let Some(store) = store else { return Ok(()) };
+        let (recorder, woken) = Recorder::new(PROGRAM, store);
+        let _ = self.recorder.set(recorder.clone());
+        lock(&self.model).record_by(SessionRecorder::new(recorder.clone(), leaving));
         for link in self.ends.iter().filter_map(|end| end.link.as_ref()) {
-            let tell = tell.clone();
-            // It has been told, if there is no room.
-            link.on_change(Box::new(move || _ = tell.try_send(())));
+            link.on_change(recorder.notifier());
         }
-        let upf = Arc::downgrade(self);
-        let run = move || record_ports(&upf, &told);
-        thread::Builder::new().name("dray-record".to_owned()).spawn(run)?;
-        Ok(())
+        recorder.start(self, woken)
     }
 
     /// Hands over to another process. First sessions do not change any more, control threads stand
-    /// still, and the pages tell the other process what there is; packets pass. Once it is ready, data
-    /// threads let go of the ports, and this process ends. If anything fails, all goes on.
+    /// still, and the other process gets the pages; packets pass. Once it is ready, data threads pause,
+    /// and this process calls `end` and ends. If anything fails, all goes on.
     ///
     /// # Errors
     /// Why it has failed.
-    pub(crate) fn hand_over(&self, successor: &Successor) -> Result<Infallible, String> {
-        let text = |error: io::Error| error.to_string();
-        let pages = self.pages.get().ok_or("it has not started yet")?;
+    pub(crate) fn hand_over(
+        &self,
+        outgoing: &Outgoing,
+        end: impl FnOnce(),
+    ) -> Result<Infallible, String> {
+        let leaving = self.leaving.get().ok_or("it has not started yet")?;
         let model = lock(&self.model);
-        let _recorder = lock(&self.port_recorder);
-        let mut held = Vec::new();
-        for (name, end) in ["n3", "n6"].into_iter().zip(&self.ends) {
-            let failed = |what: &str| format!("port {name:?}: {what}");
-            let port = end.hold(FREEZING);
-            let port = port.ok_or_else(|| failed("such a port cannot be handed over"))?;
-            held.push(port.map_err(|error| failed(&error.to_string()))?);
-        }
+        let _recording = self.recorder.get().map(|recorder| recorder.recording());
+        let mut held = hold_all(["n3", "n6"].into_iter().zip(&self.ends))?;
         let lives: Vec<Live> = held.iter_mut().map(Held::take_live).collect();
-        let journal = model.journal().map_err(text)?;
-        let mut all = vec![pages.sessions(journal.as_fd())];
-        for (number, live) in lives.iter().enumerate() {
-            all.push(pages.port(number, live).map_err(text)?);
-        }
-        let (mut sizes, mut descriptors) = (Vec::new(), Vec::new());
-        for (text, of) in all {
-            sizes.push((String::from_utf8(text).expect("JSON"), of.len()));
-            descriptors.extend(of);
-        }
-        let message = serde_json::to_vec(&sizes).map_err(|error| error.to_string())?;
-        successor.offer(&message, &descriptors)?;
+        let journal = model.journal().map_err(|error| error.to_string())?;
+        let mut pages = vec![leaving.page(journal.as_fd())];
+        let ports = (0..).zip(leaving.ports.iter().zip(&lives));
+        pages.extend(ports.map(|(at, (uri, live))| Page::of_port(&PROGRAM, at, uri, live, None)));
+        outgoing.offer(&pages)?;
         let _transmits = lock(&self.transmits);
-        self.course.hold(self.threads().count())?;
-        successor.let_go().inspect_err(|_| self.course.go())
+        self.control.pause(self.threads().count(), || ())?;
+        outgoing.complete(end).inspect_err(|_| self.control.resume())
     }
 
     /// Ends this process by `end` so that the next one continues it from the store: once data threads
-    /// have let go of the ports, and control threads stand still.
+    /// have paused, and control threads stand still.
     pub fn leave(&self, end: impl FnOnce()) {
         let _model = lock(&self.model);
         let _transmits = lock(&self.transmits);
         // Threads that have ended use no port.
-        let _ = self.course.hold(self.threads().count());
-        let mut recorder = lock(&self.port_recorder);
-        let _held = [0, 1].map(|number| self.record_port(number, &mut recorder, true));
-        end();
+        let _ = self.control.pause(self.threads().count(), || ());
+        self.record_changed(true, end);
     }
 
-    /// Has ports that have changed recorded; returns false if one is busy, or could not be kept.
-    fn record_changed_ports(&self) -> bool {
-        let mut recorder = lock(&self.port_recorder);
-        let recorded = [0, 1].map(|number| self.record_port(number, &mut recorder, false).is_ok());
-        recorded == [true; 2]
-    }
-
-    /// Has a port recorded if it has changed. Returns it standing still if this `is_last`.
-    fn record_port(
-        &self,
-        number: usize,
-        recorder: &mut Option<PortRecorder>,
-        is_last: bool,
-    ) -> io::Result<Option<Held<'_>>> {
-        let end = &self.ends[number];
-        let recorder = recorder.as_mut();
-        let recorder = recorder.filter(|recorder| recorder.is_due(number, end.changes()));
-        if recorder.is_none() && !is_last {
-            return Ok(None);
+    /// Records the ports that have changed; returns false if one is busy, or could not be kept. If these
+    /// are the last pages (`is_last`), control threads stand still during `then`.
+    fn record_changed(&self, is_last: bool, then: impl FnOnce()) -> bool {
+        let (Some(leaving), Some(recorder)) = (self.leaving.get(), self.recorder.get()) else {
+            return true;
+        };
+        let mut recording = recorder.recording();
+        let (mut is_complete, mut held) = (true, Vec::new());
+        for (number, (uri, end)) in (0..).zip(leaving.ports.iter().zip(&self.ends)) {
+            if recording.is_due(number, end, |_| true) {
+                match recording.record_port(number, uri.clone(), end, None) {
+                    Ok(port) => held.extend(port.filter(|_| is_last)),
+                    Err(Unrecorded::Busy | Unrecorded::NotKept) => is_complete = false,
+                }
+            } else if is_last {
+                held.extend(end.hold_for_record());
+            }
         }
-        // Without one, the port can only be opened again.
-        let Some(mut held) = end.hold(RECORDING).transpose()? else { return Ok(None) };
-        recorder.map_or(Ok(()), |recorder| recorder.record(number, &held.take_live()))?;
-        Ok(Some(held))
+        then();
+        is_complete
     }
 }
 
-/// Has the ports of `upf` recorded whenever it is told of a change.
-fn record_ports(upf: &Weak<Upf>, told: &Receiver<()>) {
-    while let Some(upf) = upf.upgrade() {
-        let is_complete = upf.record_changed_ports();
-        drop(upf);
-        thread::sleep(PAUSE);
-        let patience = if is_complete { LOOK } else { PAUSE };
-        // No port tells of changes.
-        if told.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected) {
-            thread::sleep(patience);
+impl Recorded for Upf {
+    type Port = PortUri;
+
+    fn record_ports(&self, _: &Recorder) -> bool {
+        self.record_changed(false, || ())
+    }
+
+    /// Records sessions if they could not be recorded before; skipped while sessions are being changed.
+    fn record_state(&self, _: &Recorder, _: bool) -> bool {
+        if let Ok(mut model) = self.model.try_lock() {
+            model.record_again();
         }
+        true
     }
 }

@@ -16,18 +16,17 @@ use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{self, Counters, Ledger};
-use crate::course::Course;
-use crate::end::PortEnd;
 use crate::event::{Event, Events, EventsLost, Teller};
 use crate::interface::Interface;
+use crate::leaving::{Leaving, Recorder};
 use crate::model::{Draft, Model, Operation, SessionStatus, Wire};
 use crate::packet;
+use crate::past::Past;
 use crate::path::{Change, Waiting};
-use crate::recorder::{Pages, PortRecorder};
 use crate::session::{Peer, Report};
-use crate::succession::Succession;
 use crate::worker::Worker;
-use dray_datapath::{Activity, lock};
+use dray_datapath::{Activity, ThreadControl, lock};
+use dray_service::PortEnd;
 
 /// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
 /// wherever they are polled.
@@ -49,12 +48,12 @@ pub struct Upf {
     waiting: Arc<Waiting>,
     /// N3 and N6.
     pub(crate) ends: [PortEnd; 2],
-    pub(crate) course: Course,
+    pub(crate) control: ThreadControl,
     /// Held by a control thread that transmits.
     pub(crate) transmits: Mutex<()>,
-    /// Pages for the process after this one, and the recorder of the ports for it.
-    pub(crate) pages: OnceLock<Arc<Pages>>,
-    pub(crate) port_recorder: Mutex<Option<PortRecorder>>,
+    /// State for the process after this one, and its recorder.
+    pub(crate) leaving: OnceLock<Arc<Leaving>>,
+    pub(crate) recorder: OnceLock<Arc<Recorder>>,
     /// CPU of each data thread, and what it tells of itself; empty if it does not run on threads.
     threads: Vec<(usize, Arc<Activity>)>,
     /// Tap of control threads.
@@ -94,11 +93,11 @@ impl Upf {
     }
 
     /// Like [`with_workers`](Self::with_workers), with the sessions of another process, until
-    /// [`Succession::go_on`] without what they have used. Those that are not valid with `config` any more end,
+    /// [`Past::complete`] without what they have used. Those that are not valid with `config` any more end,
     /// and the log says which.
     pub fn resume(
         config: &UpfConfig,
-        past: Option<&mut Succession>,
+        past: Option<&mut Past>,
         n3: Port,
         n6: Port,
         workers: usize,
@@ -107,7 +106,7 @@ impl Upf {
     }
 
     /// Continues with what `past` has used and counted, and its neighbours.
-    pub(crate) fn inherit(&self, past: &Succession) {
+    pub(crate) fn inherit(&self, past: &Past) {
         let model = lock(&self.model);
         for (seid, numbers) in past.continued() {
             let reports = model.resume(seid, (&past.accounts, numbers)).into_iter();
@@ -123,20 +122,12 @@ impl Upf {
         }
     }
 
-    /// Has sessions recorded if they should be, and could not be before; skipped while sessions are
-    /// being changed.
-    pub(crate) fn record_again(&self) {
-        if let Ok(mut model) = self.model.try_lock() {
-            model.record_again();
-        }
-    }
-
     /// Adds the data threads that it runs on.
     pub(crate) fn with_threads(self, threads: Vec<(usize, Arc<Activity>)>) -> Self {
         Self { threads, ..self }
     }
 
-    /// Returns the CPU of each data thread, and what it tells of itself.
+    /// Returns the CPU and the activity of each data thread.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (usize, &Activity)> {
         self.threads.iter().map(|(cpu, activity)| (*cpu, &**activity))
     }
@@ -300,7 +291,7 @@ impl Upf {
     /// nothing while data threads rest.
     pub(crate) fn tend_neighbours(&self, is_due: bool) -> bool {
         let _transmits = lock(&self.transmits);
-        if !self.course.runs() || !(self.announce() || is_due) {
+        if !self.control.runs() || !(self.announce() || is_due) {
             return false;
         }
         self.ask_for_neighbours();

@@ -149,7 +149,7 @@ impl Limit {
         now >= self.end.load(Relaxed)
     }
 
-    /// Returns true if the quota is used up and nobody has reported it.
+    /// Returns true if the quota is used up and not reported yet.
     fn must_tell(&self, now: u64) -> bool {
         self.is_used_up(now) && !self.told.swap(true, Relaxed)
     }
@@ -165,7 +165,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Those of a rule without limits.
+    /// Terms of a rule without limits.
     pub(crate) const NONE: Self = Self { step: [NEVER; 3], quota: [NEVER; 3], end: [NEVER; 3] };
 }
 

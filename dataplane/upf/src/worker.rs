@@ -3,11 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use dray_datapath::{Activity, Moved, Pace};
+use dray_datapath::{Activity, Idle, Moved, Pace, ThreadControl};
 use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 
 use crate::counters::{Counters, DropReason};
-use crate::course::Course;
 use crate::path::{Change, Lane, State};
 
 /// Interval at which a worker asks its port what that has lost, which takes system calls.
@@ -90,6 +89,12 @@ impl Worker {
         self.losses.due = clock::ticks() + clock::to_ticks(LOSSES);
     }
 
+    /// Prepares to continue another process, which counts the frames that the port loses until this one
+    /// runs.
+    pub(crate) fn continue_another(&mut self) {
+        self.losses.due = NEVER;
+    }
+
     /// Counts only frames that the port loses from now on, if another process has counted the others.
     fn continue_losses(&mut self) {
         if self.losses.due == NEVER {
@@ -107,10 +112,10 @@ impl Worker {
     /// Transmits the packets that have left the kernel already, those that wait for their rate, and
     /// those that wait for the egress port, unless it takes none for too long, or the thread is to end.
     #[cold]
-    fn let_go(&mut self, course: &Course) -> io::Result<()> {
+    fn let_go(&mut self, control: &ThreadControl) -> io::Result<()> {
         loop {
             let rest = self.drain(true) || self.lane.is_full() || self.lane.has_later();
-            if !rest || course.has_ended() {
+            if !rest || control.is_stopped() {
                 break;
             }
             // Early, so that none is lost.
@@ -128,7 +133,7 @@ impl Worker {
     /// Receives only packets that have left the kernel already (`true`), or all. Returns true if there are
     /// such packets.
     fn drain(&mut self, on: bool) -> bool {
-        // Every queue is told.
+        // Every queue drains, so `fold` does not stop at the first one.
         self.rx.iter_mut().fold(false, |any, rx| rx.drain(on) | any)
     }
 
@@ -142,18 +147,15 @@ impl Worker {
     }
 }
 
-/// Runs `workers`, of either direction, on the calling thread for as long as `course` says. After
+/// Runs `workers`, of either direction, on the calling thread until `control` stops it. After
 /// `idle` without work the thread sleeps, at most [`PATIENCE`] at a time.
 pub(crate) fn run(
     workers: &mut [Worker],
-    idle: Option<Duration>,
-    course: &Course,
+    idle: Idle,
+    control: &ThreadControl,
     activity: &Activity,
 ) -> io::Result<()> {
     let mut pace = Pace::new(idle);
-    if course.continues() {
-        workers.iter_mut().for_each(|worker| worker.losses.due = NEVER);
-    }
     // Ticks with packets to move.
     let mut work = 0;
     let publish = |workers: &mut [Worker], work| {
@@ -165,13 +167,13 @@ pub(crate) fn run(
         activity.publish(work, moved);
     };
     loop {
-        if !course.runs() {
-            workers.iter_mut().try_for_each(|worker| worker.let_go(course))?;
+        if !control.runs() {
+            workers.iter_mut().try_for_each(|worker| worker.let_go(control))?;
             let counting = workers.iter_mut().filter(|worker| worker.losses.due != NEVER);
             counting.for_each(Worker::count_losses);
-            // Another process may continue with these numbers as soon as this thread rests.
+            // Another process may continue with these numbers as soon as this thread has paused.
             publish(workers, work);
-            if !course.rest(|| publish(workers, work)) {
+            if !control.wait(|| publish(workers, work)) {
                 break;
             }
             workers.iter_mut().for_each(|worker| _ = worker.drain(false));

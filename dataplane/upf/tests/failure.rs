@@ -2,6 +2,7 @@
 
 mod ends;
 
+use dray_datapath::Idle;
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ fn port_failure_is_reported_with_reason() {
     let mut port = n3.port();
     port.rx = vec![Box::new(Failing)];
     let (upf, workers) = Upf::with_workers(&config, port, n6.port(), 1).unwrap();
-    let running = RunningUpf::start(upf, workers, &[0], None).unwrap();
+    let running = RunningUpf::start(upf, workers, &[0], Idle::Never).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while running.failure().is_none() && Instant::now() < until {
         thread::sleep(Duration::from_millis(5));

@@ -201,7 +201,7 @@ fn extensions(list: &[(u8, &str)]) -> Value {
 }
 
 #[test]
-fn go_gtp_messages_are_accepted() {
+fn go_gtp_messages_are_accepted_with_tools() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut built = |request: Value| {
         let answer = go_gtp.ask(&request);
@@ -240,7 +240,7 @@ fn go_gtp_messages_are_accepted() {
 }
 
 #[test]
-fn go_gtp_reads_our_replies() {
+fn go_gtp_reads_our_replies_with_tools() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut ends = Ends::new(&plain_session(1));
     // Sends a request that go-gtp builds, and returns how go-gtp reads our reply.
@@ -269,7 +269,7 @@ fn go_gtp_reads_our_replies() {
 }
 
 #[test]
-fn go_gtp_reads_our_messages() {
+fn go_gtp_reads_our_messages_with_tools() {
     let Some(mut go_gtp) = Other::go_gtp() else { return };
     let mut tpdus = 0;
     for frame in made() {

@@ -11,7 +11,8 @@ pub(crate) const ICMP_LEN: usize = 8;
 /// Maximum number of bytes of the packet that an IPv4 error quotes, so that the whole has at most
 /// 576 bytes (RFC 1812, section 4.3.2.3).
 const QUOTE_V4: usize = 576 - IPV4_LEN - ICMP_LEN;
-/// The same for IPv6, whose minimum MTU is 1280 (RFC 4443, section 3.1).
+/// Maximum number of bytes of the packet that an IPv6 error quotes: the minimum MTU is 1280 (RFC
+/// 4443, section 3.1).
 const QUOTE_V6: usize = 1280 - IPV6_LEN - ICMP_LEN;
 
 /// Reason that a packet could not be forwarded.
@@ -23,7 +24,7 @@ pub enum Problem {
     NoRoute,
     /// No socket is open at its port.
     NoPort,
-    /// Its time to live has run out.
+    /// The packet's time to live has run out.
     TimeExceeded,
     /// The packet is longer than this many bytes, and must not be fragmented.
     TooBig(u16),
@@ -184,11 +185,11 @@ pub enum Discovery {
         /// Link-layer address of the sender.
         source: Option<MacAddr>,
     },
-    /// Says that `target` is at `mac`.
+    /// Neighbour advertisement: `target` is at `mac`.
     Advertisement {
         /// The address that is advertised.
         target: Ipv6Addr,
-        /// Its link-layer address.
+        /// Link-layer address of the target.
         mac: MacAddr,
     },
 }
@@ -200,7 +201,7 @@ const OPTION_SOURCE: u8 = 1;
 const OPTION_TARGET: u8 = 2;
 /// Flag of an advertisement: sent in reply to a solicitation.
 const SOLICITED: u32 = 0x4000_0000;
-/// The same flag in the first byte of the flags.
+/// The flag `SOLICITED` in the first byte of the flags.
 const SOLICITED_BIT: u8 = (SOLICITED >> 24) as u8;
 /// Flag of an advertisement: replaces what was known.
 const OVERRIDE: u32 = 0x2000_0000;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use dray_k8s::proto::registration::registration_client::RegistrationClient;
 use dray_k8s::proto::v1::d_r_a_plugin_client::DRAPluginClient;
-use dray_k8s::proto::v1beta1::d_r_a_plugin_client as v1beta1;
 use dray_k8s::proto::{
     Claim, Device, InfoRequest, NodePrepareResourcesRequest, NodePrepareResourcesResponse,
     NodeUnprepareResourcesRequest, PluginInfo, RegistrationStatus,
@@ -28,14 +27,14 @@ impl Kubelet {
         let mut client = RegistrationClient::new(connect(&socket).await);
         let info: PluginInfo = client.get_info(InfoRequest {}).await.unwrap().into_inner();
         assert_eq!((info.r#type.as_str(), info.name.as_str()), ("DRAPlugin", "dray.dev"));
-        assert_eq!(info.supported_versions, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]);
+        assert_eq!(info.supported_versions, ["v1.DRAPlugin"]);
         let channel = connect(&PathBuf::from(info.endpoint)).await;
         let status = RegistrationStatus { plugin_registered: true, error: String::new() };
         client.notify_registration_status(status).await.unwrap();
         Self { channel }
     }
 
-    /// Tells the driver that it is refused.
+    /// Sends the driver a refusal.
     pub(crate) async fn refuse(registry: &Path) {
         let socket = registry.join("dray.dev-reg.sock");
         let mut client = RegistrationClient::new(connect(&socket).await);
@@ -45,12 +44,6 @@ impl Kubelet {
 
     pub(crate) async fn prepare(&self, name: &str) -> Result<Vec<Device>, String> {
         let mut client = DRAPluginClient::new(self.channel.clone());
-        let request = NodePrepareResourcesRequest { claims: vec![claim(name)] };
-        outcome(name, &client.node_prepare_resources(request).await.unwrap().into_inner())
-    }
-
-    pub(crate) async fn prepare_beta(&self, name: &str) -> Result<Vec<Device>, String> {
-        let mut client = v1beta1::DRAPluginClient::new(self.channel.clone());
         let request = NodePrepareResourcesRequest { claims: vec![claim(name)] };
         outcome(name, &client.node_prepare_resources(request).await.unwrap().into_inner())
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use dray_cni::Store;
+use dray_cni::Records;
 use dray_k8s::proto::Device;
 use serde_json::{Value, json};
 
@@ -131,8 +131,6 @@ async fn prepared_claim_stays_as_it_is() {
     let is_socket = |path: &Path| fs::metadata(path).is_ok_and(|file| file.file_type().is_socket());
     assert!(is_socket(&memif));
     assert_eq!(kubelet.prepare("one").await.unwrap(), devices);
-    // By the earlier name of the service.
-    assert_eq!(kubelet.prepare_beta("one").await.unwrap(), devices);
     node.restart_driver();
     let kubelet = node.kubelet().await;
     assert_eq!(kubelet.prepare("one").await.unwrap(), devices);
@@ -148,7 +146,7 @@ async fn prepared_claim_stays_as_it_is() {
     assert_eq!(names(&node.ports()), names(&ports));
     assert!(is_socket(&memif) && directory.join("mark").exists());
     // Records can be read by `dray cni list`.
-    assert_eq!(Store::at(node.at("run/cni")).all().unwrap().len(), 3);
+    assert_eq!(Records::at(node.at("run/cni")).all().unwrap().len(), 3);
     for _ in 0..2 {
         kubelet.unprepare("one").await.unwrap();
     }
@@ -186,7 +184,7 @@ async fn claim_that_cannot_be_prepared_leaves_nothing() {
         node.assert_clean();
     }
     let error = kubelet.prepare("nosuch").await.unwrap_err();
-    assert!(error.starts_with("claim default/nosuch: the API server says: /apis/"), "{error}");
+    assert!(error.starts_with("claim default/nosuch: API server: /apis/"), "{error}");
     assert_eq!(error.matches("not found").count(), 1, "{error}");
     let mut other = claim("other", &[("a", json!({}))]);
     other["metadata"]["uid"] = json!("another");

@@ -177,7 +177,7 @@ impl Node {
         serde_json::from_str(&self.dray("switch ports --json").unwrap()).unwrap()
     }
 
-    /// Runs two containers of Podman with these devices, of which the first receives what the second
+    /// Runs two Podman containers with these devices, of which the first receives what the second
     /// sends. Returns what they write.
     pub(crate) fn run_containers(&self, receiver: &[&str], sender: &[&str]) -> String {
         let options = |devices: &[&str]| {

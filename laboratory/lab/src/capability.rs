@@ -37,7 +37,7 @@ mod tests {
     fn lacking_capabilities_are_named() {
         let of = |line: &str| lacking(&format!("Name:\tdray\nCapEff:\t{line}\n"));
         assert_eq!(of("000001ffffffffff"), Some(vec![]));
-        // Root in a container of Docker.
+        // Root in a Docker container.
         let expected = vec!["CAP_SYS_ADMIN", "CAP_NET_ADMIN"];
         assert_eq!(of("00000000a80425fb"), Some(expected));
         assert_eq!(of("zero"), None);

@@ -102,7 +102,7 @@ impl Starting {
         Ok(Self { name: name.to_owned(), cpus: cpus.to_vec(), by: StartedBy::Lab { init, agent } })
     }
 
-    /// Has an engine start a container, running inside `host`. `dir` holds its sockets; `address`
+    /// Starts a container by an engine, running inside `host`. `dir` holds its sockets; `address`
     /// is its address in the engine's own network, if it joins one.
     pub(crate) fn by_engine(
         engine: &Engine,

@@ -95,10 +95,10 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Has the engine join all containers by a network that it makes itself. Must be called before
-    /// the first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds
-    /// the network.
-    pub fn have_network(&mut self, kind: LinkKind, mtu: u32) {
+    /// Joins all containers by a network that the engine makes itself. Must be called before the
+    /// first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds the
+    /// network.
+    pub fn join_by_network(&mut self, kind: LinkKind, mtu: u32) {
         assert_eq!(kind.runtime(), Some(self.runtime), "{kind} belongs to another runtime");
         assert!(self.engine.is_none(), "must be called before the first container");
         self.network = Some((kind, mtu));
@@ -205,7 +205,7 @@ impl Lab {
     }
 
     /// Keeps an object that a link needs until the lab is dropped.
-    pub(crate) fn hold(&mut self, what: Option<Box<dyn Any>>) {
+    pub(crate) fn keep_alive(&mut self, what: Option<Box<dyn Any>>) {
         self.held.extend(what);
     }
 
@@ -355,6 +355,6 @@ fn clean_up() -> Result<Vec<String>, LabError> {
 fn remove_stale() -> io::Result<Vec<String>> {
     process::remove_stale(|dir| {
         peer::release_hugepages(dir)?;
-        card::give_back_all(dir)
+        card::restore_all(dir)
     })
 }

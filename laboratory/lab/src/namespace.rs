@@ -80,7 +80,7 @@ pub(crate) fn spawn(
     }
 }
 
-/// Has the kernel reap the children of this process, which does not wait for them.
+/// Lets the kernel reap the children of this process, which does not wait for them.
 pub(crate) fn ignore_children() {
     // SAFETY: SIG_IGN runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

@@ -97,7 +97,7 @@ impl Lab {
         let mut signs: Vec<_> = self.signs().map(sign).collect();
         // An error is an interrupting signal, which the next wait checks for.
         match poll(&mut signs, Some(&timeout)) {
-            Ok(1..) => self.look(),
+            Ok(1..) => self.read_events(),
             _ => Ok(()),
         }
     }
@@ -109,8 +109,8 @@ impl Lab {
         containers.chain(engine).chain(switch)
     }
 
-    /// Fails if a process has ended or a role has failed.
-    fn look(&mut self) -> Result<(), LabError> {
+    /// Reads what containers have sent; fails if a process has ended or a role has failed.
+    fn read_events(&mut self) -> Result<(), LabError> {
         self.check()?;
         let said = self.containers_mut().iter_mut().try_for_each(Container::take_in);
         said.or_else(|error| {

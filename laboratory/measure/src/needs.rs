@@ -51,6 +51,6 @@ fn add(needs: &mut Needs, who: &str, memory_bytes: u64, file_descriptors: usize)
 }
 
 fn capabilities(technique: Technique) -> Vec<String> {
-    let names = technique.endpoint.privileges().iter();
+    let names = technique.endpoint.facts().privileges.iter();
     names.map(|capability| capability.name().to_owned()).collect()
 }

@@ -47,7 +47,7 @@ pub(crate) struct Watch {
 }
 
 /// Time for which a machine is watched.
-const LOOK: Duration = Duration::from_millis(100);
+const SAMPLE: Duration = Duration::from_millis(100);
 
 impl Watch {
     /// Measures the load of `cpus` while they should be idle, and their speed while all of them
@@ -55,13 +55,13 @@ impl Watch {
     ///
     /// A speed is compared with the median: a CPU is at its fastest now and then, while the cores
     /// beside it sleep, and compared with that every other time would seem slow.
-    pub(crate) fn look(&mut self, cpus: &[usize], cancel: &Cancel) -> Result<Noise, LabError> {
+    pub(crate) fn measure(&mut self, cpus: &[usize], cancel: &Cancel) -> Result<Noise, LabError> {
         let read = || {
             let what = "/proc/stat".to_owned();
             cpu::read().map_err(|error| LabError::System { what, error })
         };
         let (before, began) = (read()?, Instant::now());
-        cancel.sleep_until(began + LOOK)?;
+        cancel.sleep_until(began + SAMPLE)?;
         let noise = between(&before, &read()?, cpus, began.elapsed(), Some(Duration::ZERO));
         let slower = loop_ticks(cpus).into_iter().map(|(cpu, ticks)| {
             let all = self.ticks.entry(cpu).or_default();
@@ -136,8 +136,8 @@ mod tests {
     fn cpu_slowdown_is_relative_to_median() {
         let mut watch = Watch::default();
         let here = dray_lab::placement::allowed();
-        let look = |watch: &mut Watch| watch.look(&here, &Cancel::default()).unwrap();
-        assert_eq!(look(&mut watch).slower_ratio, 0.0, "no earlier look to compare with");
+        let measure = |watch: &mut Watch| watch.measure(&here, &Cancel::default()).unwrap();
+        assert_eq!(measure(&mut watch).slower_ratio, 0.0, "no earlier sample to compare with");
         assert_eq!(watch.ticks.keys().copied().collect::<Vec<_>>(), here);
         assert_eq!(dray_lab::placement::allowed(), here, "affinity is unchanged");
         let as_if = |watch: &mut Watch, divisors: &[u64]| {
@@ -148,8 +148,8 @@ mod tests {
         };
         // Pretends that the CPU was ten times as fast once, then nearly always.
         as_if(&mut watch, &[10, 1, 1, 1]);
-        assert!(look(&mut watch).slower_ratio < 0.5);
+        assert!(measure(&mut watch).slower_ratio < 0.5);
         as_if(&mut watch, &[10, 10, 10, 1]);
-        assert!(look(&mut watch).slower_ratio > 0.5);
+        assert!(measure(&mut watch).slower_ratio > 0.5);
     }
 }

@@ -13,7 +13,7 @@ use dray_results::Noise;
 use dray_search::{Goal, Search};
 use dray_traffic::agent::Role;
 use dray_traffic::{
-    Check as Look, EchoJob, Job, Lane, PingJob, ReceiveJob, ReceiveReport, Report, RoleError,
+    Check as Look, EchoJob, Job, Output, PingJob, ReceiveJob, ReceiveReport, Report, RoleError,
     SendJob, SendReport, Signal,
 };
 use dray_wire::{FRAME_MIN, Flow};
@@ -112,7 +112,10 @@ impl Bench {
             interval: duration,
         });
         let send = Job::Send(SendJob {
-            lanes: vec![Lane { port: self.port("sender", "receiver", ""), flow: Flow::default() }],
+            outputs: vec![Output {
+                port: self.port("sender", "receiver", ""),
+                flow: Flow::default(),
+            }],
             flows,
             stations: 1,
             users: None,
@@ -169,10 +172,10 @@ impl Bench {
         let mut watch = Watch::default();
         let mut checks = Vec::new();
         for _ in 0..TRIES {
-            let before = self.look(&mut watch)?;
+            let before = self.measure_noise(&mut watch)?;
             let echo = EchoJob { port: self.port("echo", "ping", ""), yielding: true, interval };
             let ping = PingJob {
-                lane: Lane { port: self.port("ping", "echo", &plan), flow: Flow::default() },
+                output: Output { port: self.port("ping", "echo", &plan), flow: Flow::default() },
                 size: FRAME_MIN,
                 rate: None,
                 burst: 1,
@@ -187,7 +190,7 @@ impl Bench {
                     (_, Report::Ping(report)) => report,
                     other => unreachable!("reports do not match the jobs: {other:?}"),
                 };
-            let noise = Noise::of_trial(before, self.look(&mut watch)?);
+            let noise = Noise::of_trial(before, self.measure_noise(&mut watch)?);
             let times = report.latency.percentiles().ok_or_else(|| LabError::Container {
                 container: "ping".to_owned(),
                 what: "no frame came back".to_owned(),
@@ -205,8 +208,8 @@ impl Bench {
         Ok(checks)
     }
 
-    fn look(&self, watch: &mut Watch) -> Result<Noise, LabError> {
-        watch.look(&dray_lab::placement::allowed(), &self.cancel)
+    fn measure_noise(&self, watch: &mut Watch) -> Result<Noise, LabError> {
+        watch.measure(&dray_lab::placement::allowed(), &self.cancel)
     }
 
     /// Checks that the search finds the rate above which frames are dropped.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::both;
 use crate::cost;
 use crate::distance::LineTimes;
+use crate::endpoint::Programs;
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
 use crate::state::State;
@@ -95,7 +96,10 @@ impl StreamTrial {
             segment_max = segment_max.max(sender.segment_max);
             congestion.clone_from(&sender.congestion);
         }
-        let bypassed = topologies.iter().any(|topology| topology.technique.endpoint.bypasses_tcp());
+        let bypassed = match topologies[0].technique.endpoint.programs {
+            Programs::Streams(stream) => stream.bypasses_tcp(),
+            _ => false,
+        };
         if bypassed {
             let share = totals.by_tcp as f64 / totals.received.max(1) as f64;
             if share > BY_TCP_MAX {

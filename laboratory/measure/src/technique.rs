@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use dray_lab::link::EndKind;
 use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
 
-use crate::endpoint::{Endpoint, Io, Rings};
+use crate::endpoint::{Dpdk, Endpoint, Port, Programs, Rings};
 
 /// A link and an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,9 +18,16 @@ pub struct Technique {
     pub endpoint: Endpoint,
 }
 
-/// Links that simulations of ns-3 are measured on, besides netmap's.
-const NS3_LINKS: [LinkKind; 5] =
-    [LinkKind::VETH, LinkKind::BRIDGE, LinkKind::DIRECT, LinkKind::PATCH, LinkKind::VPP_MEMIF];
+/// Links that simulations of ns-3 are measured on.
+const NS3_LINKS: [LinkKind; 7] = [
+    LinkKind::VETH,
+    LinkKind::BRIDGE,
+    LinkKind::DIRECT,
+    LinkKind::PATCH,
+    LinkKind::VPP_MEMIF,
+    LinkKind::VALE,
+    LinkKind::NETMAP_PIPE,
+];
 
 /// Error: a word names no technique.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -72,12 +80,13 @@ impl Technique {
 
     /// Returns an error if the technique's switch is known not to serve its endpoint.
     pub fn check(&self) -> Result<(), LabError> {
-        let what = match (self.link.switch(), self.endpoint.io) {
-            (
-                Some(SwitchKind::Snabb),
-                Io::Memory(Rings::Packed) | Io::DpdkMemory(Rings::Packed),
-            ) => "supports only split rings",
-            (Some(SwitchKind::Snabb), Io::DpdkMemory(Rings::Split)) => {
+        if self.link.switch() != Some(SwitchKind::Snabb) {
+            return Ok(());
+        }
+        let what = match self.endpoint.programs {
+            Programs::Frames(Port::Memory(Rings::Packed))
+            | Programs::Dpdk(Dpdk::Memory(Rings::Packed)) => "supports only split rings",
+            Programs::Dpdk(_) => {
                 "predates virtio 1.0, and DPDK's virtio-user does not send the accepted features \
                  to such a back end"
             }
@@ -93,19 +102,14 @@ impl Technique {
         let no_device = link == LinkKind::DIRECT && endpoint.is_both_ends();
         // An endpoint with XDP in the network driver is not measured on links without it.
         let has_place = |mode| link.xdp.contains(&mode);
-        let memory_fits = link.protocol() == endpoint.protocol();
-        let machines_fit = match endpoint.is_machine() {
-            true => link.takes_machines(),
-            false => !link.takes_only_machines(),
-        };
-        let fits = memory_fits
-            && machines_fit
-            && link.is_unix() == endpoint.is_unix()
-            && link.is_netmap() == endpoint.is_netmap();
-        let fits_ns3 = !endpoint.is_ns3() || link.is_netmap() || NS3_LINKS.contains(&link);
+        let fits_ns3 = !endpoint.is_ns3() || NS3_LINKS.contains(&link);
         // Streams need replies, which do not pass links that keep containers apart.
         let is_answered = !(link.isolates && endpoint.is_stream());
-        fits && is_answered && fits_ns3 && !no_device && endpoint.xdp().is_none_or(has_place)
+        link.takes(endpoint.facts().opens)
+            && is_answered
+            && fits_ns3
+            && !no_device
+            && endpoint.facts().xdp.is_none_or(has_place)
     }
 
     /// Returns true if the technique is measured by default: every endpoint on the kernel's usual
@@ -121,7 +125,7 @@ impl Technique {
         } else if link.isolates {
             is_one_of(&[Endpoint::RAW_MMSG])
         } else {
-            let is_wide = is_wide || link.takes_only_machines();
+            let is_wide = is_wide || link.end() == EndKind::Machine;
             is_wide || is_one_of(&[Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP])
         }
     }
@@ -139,6 +143,12 @@ impl Technique {
         // The name of an endpoint alone starts no engine: its link must be named.
         let of_endpoint = word == endpoint && self.link.runtime().is_none();
         of_link || of_endpoint || of_both
+    }
+
+    /// Returns true if the roles take more time than the switch between them: each gets a CPU first,
+    /// and the switch sleeps while it is idle.
+    pub(crate) fn outlasts_switch(&self) -> bool {
+        self.link.is_bypassed() || self.endpoint.is_ns3()
     }
 
     /// How closely the receiver checks frames by default.
@@ -223,7 +233,7 @@ mod tests {
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
-        let has_sockets = |link: &&LinkKind| link.has_interfaces() && !link.takes_only_machines();
+        let has_sockets = |link: &&LinkKind| link.end() == EndKind::Interface;
         let kernel = LinkKind::ALL.iter().chain(&LinkKind::SWITCH_SOCKETS).filter(has_sockets);
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
@@ -245,7 +255,7 @@ mod tests {
         };
         assert_eq!(served(LinkKind::SNABB), [Endpoint::VIRTIO]);
         let virtqueues =
-            Endpoint::MEMORY.into_iter().filter(|e| e.protocol() == LinkKind::PATCH.protocol());
+            Endpoint::MEMORY.into_iter().filter(|e| e.facts().opens == LinkKind::PATCH.end());
         assert_eq!(served(LinkKind::PATCH), virtqueues.collect::<Vec<_>>());
         assert_eq!(served(LinkKind::VPP_MEMIF), [Endpoint::MEMIF, Endpoint::DPDK_MEMIF]);
     }

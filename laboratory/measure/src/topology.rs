@@ -6,19 +6,13 @@ use std::time::Duration;
 use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
-use dray_port::netmap::NetmapUri;
 use dray_port::{PortUri, Wait};
-use dray_results::{Check, Traffic, UPF, UpfLoad};
-use dray_traffic::{
-    EchoJob, ForwardJob, Job, Lane, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
-};
-use dray_wire::gtpu::Direction;
+use dray_results::{Check, UPF};
 
-use crate::ports;
+use crate::endpoint::{Programs, Stream};
 use crate::shape::Shape;
 use crate::technique::Technique;
 use crate::timing::Timing;
-use crate::upf;
 
 /// A role in its container, with its links in and out.
 #[derive(Debug)]
@@ -57,7 +51,7 @@ impl Hop {
         &self.link.ends[self.side]
     }
 
-    /// The other end.
+    /// Returns the opposite end.
     pub fn there(&self) -> &End {
         &self.link.ends[1 - self.side]
     }
@@ -89,7 +83,7 @@ pub struct Load {
     pub size: usize,
     /// Frames per burst.
     pub burst: usize,
-    /// Flows per lane.
+    /// Flows per output.
     pub flows: u16,
     /// MAC address pairs that frames rotate through.
     pub stations: u16,
@@ -103,7 +97,7 @@ pub struct Load {
 
 impl Load {
     /// Time at the start in which frames are not timed; `None` if they are never timed.
-    fn timed(&self, timing: &Timing) -> Option<Duration> {
+    pub(crate) fn timed(&self, timing: &Timing) -> Option<Duration> {
         self.timed.then_some(timing.warm_up)
     }
 }
@@ -117,101 +111,27 @@ impl Topology {
         placement: &Placement,
         mtu: u32,
     ) -> Result<Vec<Self>, LabError> {
-        let link = technique.link;
-        if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
-            let what = "N3 and N6 are separate networks, but a learning switch puts all of its \
-                        ports into one; choose a switch that joins ports in pairs, such as \
-                        switch/patch";
-            return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
+        let Technique { link, endpoint } = technique;
+        check_upf(shape, link)?;
+        let roles = roles(shape);
+        let cpus = Cpus::assign(technique, shape, roles.len() * shape.pairs(), placement);
+        if link.runtime().is_some() {
+            lab.join_by_network(link, mtu);
         }
-        let names = match shape {
-            Shape::Echo => ["ping", "echo"],
-            _ => ["sender", "receiver"],
-        };
-        let names = names.map(str::to_owned).into_iter();
-        let middle = |number| match shape {
-            Shape::Upf(_) => UPF.to_owned(),
-            Shape::Ports(_) => "silent".to_owned(),
-            _ => format!("forwarder-{number}"),
-        };
-        let names = names.chain((1..=shape.forwarders()).map(middle));
-        let names: Vec<String> = names.collect();
-        let roles = names.len() * shape.pairs();
-        let needs_less = link.is_bypassed() || technique.endpoint.is_ns3();
-        let (switch, mut cpus) = if link.switch().is_some() && needs_less {
-            // The roles need more time than the switch: each gets a CPU first.
-            let mut cpus = placement.assign(roles + 1);
-            (cpus.pop(), cpus)
-        } else if link.switch().is_some() {
-            let (switch, cpus) = placement.assign_around_switch(roles);
-            (Some(switch), cpus)
-        } else if matches!(shape, Shape::Upf(_)) {
-            // Figures are per core of the user plane function, so it gets the core to itself.
-            let (upf, mut cpus) = placement.assign_around_switch(roles - 1);
-            cpus.push(upf);
-            (None, cpus)
-        } else {
-            (None, placement.assign(roles))
-        };
-        if technique.endpoint.is_both_ends() {
-            // One program is both ends.
-            cpus[1] = cpus[0];
-        }
-        let sharing = |is_shared: &dyn Fn(&Cpu) -> bool| {
-            cpus.iter().chain(&switch).filter(|other| is_shared(other)).count() > 1
-        };
-        if technique.link.runtime().is_some() {
-            lab.have_network(technique.link, mtu);
-        }
-        let mut stations = Vec::new();
-        for (index, (role, cpu)) in names.iter().cycle().zip(&cpus).enumerate() {
-            let container = match shape.pairs() {
-                1 => role.clone(),
-                _ => format!("{role}-{}", index / names.len() + 1),
-            };
-            stations.push(Station {
-                container: lab.start_container(&container, &[cpu.id])?,
-                role: role.clone(),
-                cpu: cpu.id,
-                shares_cpu: sharing(&|other| other.id == cpu.id),
-                isolated: cpu.isolated,
-                shares_core: sharing(&|other| other.core == cpu.core),
-                ins: Vec::new(),
-                outs: Vec::new(),
-            });
-        }
-        lab.wait_until_up()?;
-        if technique.endpoint.is_short_cut() {
+        let mut stations = start(lab, &roles, &cpus)?;
+        if let Programs::Streams(Stream { short_cut: true, .. }) = endpoint.programs {
             lab.short_cut_tcp()?;
         }
-
-        let switch_cpu = switch.map(|cpu| cpu.id);
+        let switch_cpu = cpus.switch.map(|cpu| cpu.id);
         let options = LinkOptions {
-            mtu,
-            addressed: technique.endpoint.is_addressed(),
-            has_programs: technique.endpoint.has_xdp_program(),
-            has_machines: technique.endpoint.is_machine(),
-            switch_cpu: switch_cpu.unwrap_or_default(),
-            switch_sleeps: needs_less,
+            switch_sleeps: technique.outlasts_switch(),
+            ..endpoint.link_options(mtu, switch_cpu.unwrap_or_default())
         };
-        for segment in segments(shape, technique.link) {
+        for segment in segments(shape, link) {
             let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
-            let links = lab.link(technique.link, &ends.collect::<Vec<_>>(), options)?;
-            for ([from, to], link) in segment.into_iter().zip(links) {
-                if shape == Shape::Echo {
-                    stations[to].outs.push(Hop { link: link.clone(), side: 1 });
-                    stations[from].ins.push(Hop { link: link.clone(), side: 0 });
-                }
-                // A silent role is at both ends of its links, and does not send.
-                let hops = &mut stations[from];
-                let hops = if from == to { &mut hops.ins } else { &mut hops.outs };
-                hops.push(Hop { link: link.clone(), side: 0 });
-                stations[to].ins.push(Hop { link: link.clone(), side: 1 });
-                if technique.endpoint.is_both_ends() {
-                    // Frames circulate: both ends send and receive.
-                    stations[from].outs.push(Hop { link: link.clone(), side: 1 });
-                    stations[to].ins.push(Hop { link, side: 0 });
-                }
+            let links = lab.link(link, &ends.collect::<Vec<_>>(), options)?;
+            for (pair, link) in segment.into_iter().zip(links) {
+                add_hops(&mut stations, pair, &link, shape, endpoint.is_both_ends());
             }
         }
         let mut stations = stations.into_iter();
@@ -247,138 +167,6 @@ impl Topology {
         }
     }
 
-    /// Jobs of all roles; the role that begins last comes last.
-    pub fn jobs(&self, load: &Load, timing: &Timing) -> Vec<(&Station, Job)> {
-        let interval = timing.interval;
-        let duration = timing.warm_up + timing.measure;
-        if let Some(to) = self.technique.endpoint.stream(self.receiver.ins[0].here()) {
-            let receive = StreamReceiveJob { at: to.clone(), check: load.check, interval };
-            let send = StreamSendJob { to, streams: load.flows, duration, interval };
-            return vec![
-                (&self.receiver, Job::StreamReceive(receive)),
-                (&self.sender, Job::StreamSend(send)),
-            ];
-        }
-        if self.shape == Shape::Echo {
-            let port = |station: &Station| self.port(station, &station.outs[0], load);
-            let echo = EchoJob {
-                port: port(&self.receiver),
-                yielding: self.receiver.shares_cpu,
-                interval,
-            };
-            let ping = PingJob {
-                lane: Lane { port: port(&self.sender), flow: self.sender.outs[0].link.flow() },
-                size: load.size,
-                rate: load.rate,
-                burst: load.burst,
-                count: None,
-                warm_up: timing.warm_up,
-                duration,
-                yielding: self.sender.shares_cpu,
-                interval,
-            };
-            return vec![(&self.receiver, Job::Echo(echo)), (&self.sender, Job::Ping(ping))];
-        }
-        let receiver = (&self.receiver, self.receive_job(load, timing));
-        let forwarders = self.forwarders.iter();
-        let forwarders = forwarders.map(|station| {
-            let job = match self.shape {
-                Shape::Upf(users) => upf::job(self, station, users, load, interval),
-                Shape::Ports(_) => ports::silence(self, station, load, interval),
-                _ => self.forward_job(station, load, interval),
-            };
-            (station, job)
-        });
-        let sender = (&self.sender, self.send_job(load, timing));
-        std::iter::once(receiver).chain(forwarders).chain([sender]).collect()
-    }
-
-    fn send_job(&self, load: &Load, timing: &Timing) -> Job {
-        let Timing { warm_up, measure, interval } = *timing;
-        let flow = |hop: &Hop| match self.shape {
-            Shape::Ports(load) => ports::flow(self, load, hop),
-            _ => hop.link.flow(),
-        };
-        let lane = |hop: &Hop| Lane { port: self.port(&self.sender, hop, load), flow: flow(hop) };
-        // Number of frames that the receiver's queue holds: of our rings, and about of a socket.
-        let queue = if self.technique.link.shares_memory() { 1024 } else { 512 };
-        // A link that learns addresses does not wait for one receiver: it drops frames that find no
-        // room. Otherwise a longer turn has fewer context switches.
-        let turn = if self.technique.link.learns { queue / 2 } else { queue / 4 * 3 };
-        Job::Send(SendJob {
-            lanes: self.sender.outs.iter().map(lane).collect(),
-            flows: load.flows,
-            stations: match self.shape {
-                Shape::Ports(of) if of.traffic == Traffic::All => of.all_stations(),
-                Shape::Ports(of) => of.stations,
-                _ => load.stations,
-            },
-            size: load.size,
-            users: match self.shape {
-                Shape::Upf(users) => Some(upf::users(self, users)),
-                _ => None,
-            },
-            burst: load.burst,
-            rate: load.rate,
-            count: None,
-            duration: warm_up + measure,
-            timed: load.timed(timing),
-            turn: self.sender.shares_cpu.then_some(turn),
-            interval,
-        })
-    }
-
-    fn receive_job(&self, load: &Load, timing: &Timing) -> Job {
-        let ports = self.receiver.ins.iter().map(|hop| self.port(&self.receiver, hop, load));
-        let yielding = self.receiver.shares_cpu;
-        // Flow from the receiver to the sender.
-        let back = self.receiver.ins[0].link.flow().reversed();
-        let announcement = |(number, hop)| match self.shape {
-            Shape::Ports(of) => ports::announcement(self, of, (number, hop)),
-            _ => back,
-        };
-        let learns = self.technique.link.learns;
-        let announcing = self.receiver.ins.iter().enumerate().filter(|_| learns);
-        let announce = announcing.map(announcement).collect();
-        let stations = match self.shape {
-            Shape::Ports(of) => of.stations,
-            _ => load.stations,
-        };
-        let ports = ports.collect();
-        let tunnelled =
-            matches!(self.shape, Shape::Upf(UpfLoad { direction: Direction::Downlink, .. }));
-        let (check, timed, interval) = (load.check, load.timed(timing), timing.interval);
-        Job::Receive(ReceiveJob {
-            ports,
-            announce,
-            stations,
-            check,
-            tunnelled,
-            timed,
-            count: None,
-            yielding,
-            interval,
-        })
-    }
-
-    fn forward_job(&self, forwarder: &Station, load: &Load, interval: Duration) -> Job {
-        let port = |hops: &[Hop]| {
-            let mut port = self.port(forwarder, &hops[0], load);
-            if let PortUri::Afxdp(uri) = &mut port {
-                // Ports that share a UMEM forward without a copy.
-                uri.umem = Some("forwarder".to_owned());
-            }
-            if let PortUri::Netmap(uri) = &mut port {
-                // As do ports of one memory region.
-                uri.memory = Some(NetmapUri::COMMON_MEMORY);
-            }
-            port
-        };
-        let ports = (port(&forwarder.ins), port(&forwarder.outs));
-        let yielding = forwarder.shares_cpu;
-        Job::Forward(ForwardJob { ports, both_ways: false, yielding, interval })
-    }
-
     /// Port of a role at one end of a link.
     ///
     /// A role with a CPU to itself polls; one that shares a CPU sleeps while it has no work. If
@@ -390,6 +178,112 @@ impl Topology {
             _ => Wait::POLL,
         };
         self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
+    }
+}
+
+/// CPUs of the roles and of the switch between them.
+struct Cpus {
+    roles: Vec<Cpu>,
+    switch: Option<Cpu>,
+}
+
+impl Cpus {
+    /// Assigns CPUs to `count` roles, and to the switch of the technique if it has one.
+    fn assign(technique: Technique, shape: Shape, count: usize, placement: &Placement) -> Self {
+        let has_switch = technique.link.switch().is_some();
+        let (switch, mut roles) = if has_switch && technique.outlasts_switch() {
+            let mut cpus = placement.assign(count + 1);
+            (cpus.pop(), cpus)
+        } else if has_switch {
+            let (switch, cpus) = placement.assign_around_switch(count);
+            (Some(switch), cpus)
+        } else if matches!(shape, Shape::Upf(_)) {
+            // Figures are per core of the user plane function, so it gets the core to itself.
+            let (upf, mut cpus) = placement.assign_around_switch(count - 1);
+            cpus.push(upf);
+            (None, cpus)
+        } else {
+            (None, placement.assign(count))
+        };
+        if technique.endpoint.is_both_ends() {
+            roles[1] = roles[0];
+        }
+        Self { roles, switch }
+    }
+
+    /// Returns true if several roles, or a role and the switch, run where `is_there` is true.
+    fn are_shared(&self, is_there: impl Fn(&Cpu) -> bool) -> bool {
+        self.roles.iter().chain(&self.switch).filter(|cpu| is_there(cpu)).count() > 1
+    }
+}
+
+/// Fails if a user plane function would have both of its networks on one switch.
+fn check_upf(shape: Shape, link: LinkKind) -> Result<(), LabError> {
+    if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
+        let what = "N3 and N6 are separate networks, but a learning switch puts all of its ports \
+                    into one; choose a switch that joins ports in pairs, such as switch/patch";
+        return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
+    }
+    Ok(())
+}
+
+/// Returns the names of the roles of a pair: first both ends, then the roles in between.
+fn roles(shape: Shape) -> Vec<String> {
+    let ends = match shape {
+        Shape::Echo => ["ping", "echo"],
+        _ => ["sender", "receiver"],
+    };
+    let middle = |number| match shape {
+        Shape::Upf(_) => UPF.to_owned(),
+        Shape::Ports(_) => "silent".to_owned(),
+        _ => format!("forwarder-{number}"),
+    };
+    ends.map(str::to_owned).into_iter().chain((1..=shape.forwarders()).map(middle)).collect()
+}
+
+/// Starts a container for each role of each pair, and waits until all are up.
+fn start(lab: &mut Lab, roles: &[String], cpus: &Cpus) -> Result<Vec<Station>, LabError> {
+    let has_pairs = cpus.roles.len() > roles.len();
+    let mut stations = Vec::new();
+    for (index, (role, cpu)) in roles.iter().cycle().zip(&cpus.roles).enumerate() {
+        let container =
+            if has_pairs { format!("{role}-{}", index / roles.len() + 1) } else { role.clone() };
+        stations.push(Station {
+            container: lab.start_container(&container, &[cpu.id])?,
+            role: role.clone(),
+            cpu: cpu.id,
+            shares_cpu: cpus.are_shared(|other| other.id == cpu.id),
+            isolated: cpu.isolated,
+            shares_core: cpus.are_shared(|other| other.core == cpu.core),
+            ins: Vec::new(),
+            outs: Vec::new(),
+        });
+    }
+    lab.wait_until_up()?;
+    Ok(stations)
+}
+
+/// Adds a link to the two roles that it joins.
+fn add_hops(
+    stations: &mut [Station],
+    [from, to]: [usize; 2],
+    link: &Link,
+    shape: Shape,
+    is_both_ends: bool,
+) {
+    let hop = |side| Hop { link: link.clone(), side };
+    if shape == Shape::Echo {
+        stations[to].outs.push(hop(1));
+        stations[from].ins.push(hop(0));
+    }
+    // A silent role is at both ends of its links, and does not send.
+    let Station { ins, outs, .. } = &mut stations[from];
+    if from == to { ins } else { outs }.push(hop(0));
+    stations[to].ins.push(hop(1));
+    if is_both_ends {
+        // Frames circulate: both ends send and receive.
+        stations[from].outs.push(hop(1));
+        stations[to].ins.push(hop(0));
     }
 }
 

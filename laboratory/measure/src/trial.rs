@@ -1,29 +1,25 @@
-//! Runs one trial: starts the roles, lets them run, drains queues, and reads all counters.
+//! Trials: reads all counters before and after the roles run, and evaluates what they report.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dray_lab::peer::PeerSwitch;
 use dray_lab::{Attachment, ContainerId, InterfaceCounters, Lab, LabError};
 use dray_port::clock;
 use dray_results::{Agreements, CpuCost, Isolation, Noise, SWITCH};
-use dray_traffic::agent::Request;
-use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport, Signal};
+use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport};
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Audit, Books, Crossing};
 use crate::cost::costs;
 use crate::distance::LineTimes;
-use crate::endpoint::Io;
-use crate::reading::{CpuReading, KernelReading};
 use crate::run::{Run, ended_early, unexpected};
 use crate::span::Span;
 use crate::state::State;
 use crate::streams::StreamTrial;
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
-use crate::{isolation, netmap_ends, ns3_ends, peer_ends, ports};
+use crate::{ends, isolation, ports};
 
 /// Result of a trial, over all topologies. Rates and CPU time cover the measurement, counts the
 /// whole trial.
@@ -93,14 +89,7 @@ pub fn run(
     let link = topologies[0].sender.outs[0].link.clone();
     let left_before = lab.parent_counters(&link)?;
     let before = counters(lab, topologies)?;
-    let first = &topologies[0];
-    let run = match first.technique.endpoint.io {
-        Io::DpdkAfxdp => peer_ends::observe_one_way(lab, first, load.size, timing)?,
-        Io::Ns3(..) => ns3_ends::observe(lab, first, load, timing)?,
-        Io::PktGen => netmap_ends::observe(lab, first, load, timing)?,
-        Io::DpdkMemory(rings) => peer_ends::observe_round(lab, first, rings, load.size, timing)?,
-        _ => observe(lab, topologies, load, timing)?,
-    };
+    let run = ends::observe(lab, topologies, load, timing)?;
     let after = counters(lab, topologies)?;
     let counted = |hop: &Hop| {
         let key = (hop.here().container, hop.here().attachment.clone());
@@ -128,95 +117,8 @@ pub fn run_streams(
     load: &Load,
     timing: &Timing,
 ) -> Result<StreamTrial, LabError> {
-    let run = observe(lab, topologies, load, timing)?;
+    let run = ends::observe(lab, topologies, load, timing)?;
     StreamTrial::of(topologies, timing, &run)
-}
-
-/// Starts the roles, lets them run, and drains what is queued.
-fn observe(
-    lab: &mut Lab,
-    topologies: &[Topology],
-    load: &Load,
-    timing: &Timing,
-) -> Result<Run, LabError> {
-    let Timing { warm_up, measure, interval } = *timing;
-    let switched_before = switched(lab, topologies)?;
-    let asked = Instant::now();
-    // Roles that share memory wait for each other, so all are started before the first wait.
-    for (station, job) in topologies.iter().flat_map(|topology| topology.jobs(load, timing)) {
-        lab[station.container].request(&Request::Start(Box::new(job)))?;
-    }
-    let stations = || topologies.iter().flat_map(Topology::stations);
-    let mut agreements = Agreements::new();
-    for station in stations() {
-        let agreed = lab.wait_until_ready(station.container)?;
-        if !agreed.is_empty() {
-            agreements.insert(lab[station.container].name().to_owned(), agreed);
-        }
-    }
-    let ready_after = asked.elapsed();
-    let kernel_before = KernelReading::take();
-    // All samples fall on multiples of the interval, so the trial starts on one.
-    let learns = topologies[0].technique.link.learns;
-    let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
-    let earliest = monotonic_ns() + lead.as_nanos() as u64;
-    let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
-    for station in stations() {
-        lab[station.container].request(&Request::Begin { at_ns: start_at_ns })?;
-    }
-
-    let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
-    let measure_from = Instant::now() + until_start + warm_up;
-    let mut read_cpus_at = |moment| {
-        lab.sleep_until(moment)?;
-        CpuReading::take(lab)
-    };
-    let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
-
-    let mut reports = Vec::new();
-    for topology in topologies {
-        reports.push(vec![lab.wait_until_done(topology.sender.container, PATIENCE)?]);
-    }
-    let kernel = [kernel_before, KernelReading::take()];
-    if let Some(before) = switched_before {
-        // A quiet receiver does not mean that no frames are queued: the switch may not have run.
-        let deadline = Instant::now() + Signal::DRAIN_MAX;
-        let sent: u64 = reports.iter().map(|reports| sent(&reports[0])).sum();
-        while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
-            && Instant::now() < deadline
-        {
-            lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
-        }
-    }
-    // Drain in the direction of frames: a role is quiet only once the roles before it are done.
-    for stage in 1..topologies[0].stations().count() {
-        let stations = || topologies.iter().filter_map(|topology| topology.stations().nth(stage));
-        for station in stations() {
-            lab[station.container].request(&Request::Drain)?;
-        }
-        for (station, reports) in stations().zip(&mut reports) {
-            reports.push(lab.wait_until_done(station.container, PATIENCE)?);
-        }
-    }
-    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
-    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
-}
-
-/// Number of frames that a sender sent.
-fn sent(report: &Report) -> u64 {
-    match report {
-        Report::Send(report) => report.sent,
-        Report::Ping(report) => report.send.sent,
-        _ => 0,
-    }
-}
-
-/// Number of frames that the switch has taken from the senders so far; `None` if no switch counts
-/// them.
-fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
-    let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
-    let outs = || topologies.iter().flat_map(|topology| &topology.sender.outs);
-    Ok(counters.map(|ports| outs().map(|hop| ports[hop.here().port].received_frames).sum()))
 }
 
 /// Reports of one topology by role.
@@ -339,15 +241,6 @@ impl Trial {
         self.offered.is_some_and(|offered| (self.sent as f64) < offered as f64 * 0.99)
     }
 }
-
-/// Time for the sender to receive its start time.
-const LEAD: Duration = Duration::from_millis(20);
-/// Additional time for each container to be notified.
-const LEAD_EACH: Duration = Duration::from_micros(500);
-/// Time for a switch to learn the receiver's address.
-const LEAD_LEARNING: Duration = Duration::from_millis(200);
-/// Maximum time for a role to report after it should have ended.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 type Counters = BTreeMap<(ContainerId, Attachment), InterfaceCounters>;
 

@@ -93,7 +93,7 @@ pub(crate) fn job(
         config,
         direction,
         yielding: station.shares_cpu,
-        sleeping: station.shares_cpu && !topology.technique.endpoint.shares_memory(),
+        sleeping: station.shares_cpu && !topology.technique.link.shares_memory(),
         interval,
     }))
 }

@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-use crate::Vm;
 use crate::channels::Channels;
 use crate::vhost_user::escape;
+use crate::vm::Vm;
 
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 

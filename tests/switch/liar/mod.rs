@@ -66,7 +66,7 @@ pub enum Expect {
 /// Something invalid, or something that no peer should do.
 pub struct Lie<L = Liar> {
     pub name: &'static str,
-    /// Tells the lie over a newly connected socket.
+    /// Violates the protocol on a newly connected socket.
     pub tell: fn(&mut L),
     pub expect: Expect,
 }

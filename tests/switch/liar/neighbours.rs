@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_traffic::receiver::Receiver;
 use dray_traffic::sender::Sender;
-use dray_traffic::{Check, Lane, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
+use dray_traffic::{Check, Output, ReceiveJob, ReceiveReport, SendJob, SendReport, Signal};
 use dray_wire::Flow;
 
 use super::wait_until;
@@ -45,7 +45,7 @@ impl Neighbours {
         };
         let mut receiver = Receiver::open(&receive, &PortUri::open).expect("a port");
         let send = SendJob {
-            lanes: vec![Lane { port: uri(from), flow: Flow::default() }],
+            outputs: vec![Output { port: uri(from), flow: Flow::default() }],
             flows: 4,
             stations: 1,
             size: 300,

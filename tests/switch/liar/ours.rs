@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dray_lab::placement;
-use dray_switch::config;
 use dray_switch::{
     DropReason, Engine, Flow, Mode, PortConfig, PortState, PortStatus, Switch, SwitchConfig,
 };
@@ -69,7 +68,7 @@ impl Ours {
             flow: Flow::Backpressure,
             cpus: cpus.clone(),
             // A polling worker would compete with the neighbours for its CPU.
-            idle: config::Idle::After(Duration::ZERO),
+            idle: dray_datapath::Idle::After(Duration::ZERO),
             ..SwitchConfig::default()
         };
         let switch = Switch::start(&config).expect("a switch");

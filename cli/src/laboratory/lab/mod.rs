@@ -1,7 +1,7 @@
 //! `dray lab`: containers and links by hand, and clean-up of what labs leave behind.
 
 mod exec;
-mod find;
+pub(crate) mod find;
 mod logs;
 mod show;
 mod top;
@@ -16,7 +16,6 @@ use clap::Subcommand;
 use dray_lab::topology::{self, Topology};
 use dray_lab::{placement, standing};
 
-pub(crate) use self::find::control_in_lab;
 use self::find::find;
 use crate::common::{CheckCommand, Failure, print, print_json};
 

@@ -1,4 +1,4 @@
-//! Docker: a remote network driver of libnetwork (its `docs/remote.md`), HTTP with JSON at a Unix
+//! Docker network driver: libnetwork's remote driver (its `docs/remote.md`), HTTP with JSON at a Unix
 //! socket.
 //!
 //! Docker creates a container's network namespace after it has asked for an interface. So the driver
@@ -17,24 +17,25 @@ use serde_json::{Map, Value, json};
 use super::networks::{Networks, Saved};
 use super::options::Options;
 use super::{attach, detach};
-use crate::attachment::own_mac;
-use crate::call::{Call, is_identifier, is_plain};
+use crate::attachment::{key_of, own_mac};
+use crate::call::{Call, check_netns, is_identifier};
 use crate::kind::Kind;
+use crate::network::{STATION, station};
+use crate::plan::describe;
+use crate::records::Records;
 use crate::reply::{CniError, code, network};
 use crate::restore::reap;
-use crate::store::Store;
-use crate::verbs::describe;
 
 /// Key of the user's options in those of a network.
 const GENERIC: &str = "com.docker.network.generic";
-/// Docker's own name of the option `mtu`, which other drivers take.
+/// Name of the option `mtu` among Docker's drivers.
 const MTU: &str = "com.docker.network.driver.mtu";
 /// Start of an interface's name in a container.
 const PREFIX: &str = "eth";
 
 /// The driver.
 pub struct Docker {
-    store: Store,
+    records: Records,
     networks: Networks,
     /// Addresses of the endpoints that containers have not joined, by identifier.
     endpoints: Mutex<HashMap<String, MacAddr>>,
@@ -86,9 +87,9 @@ struct Address {
 impl Docker {
     /// Creates a driver that keeps its networks in `networks`, and removes what is left of containers
     /// that ended without it.
-    pub fn new(store: Store, networks: PathBuf) -> Self {
-        reap(&store);
-        Self { store, networks: Networks::at(networks), endpoints: Mutex::default() }
+    pub fn new(records: Records, networks: PathBuf) -> Self {
+        reap(&records);
+        Self { records, networks: Networks::at(networks), endpoints: Mutex::default() }
     }
 
     /// Carries out a request of Docker.
@@ -96,11 +97,11 @@ impl Docker {
         let method = request.path.trim_start_matches('/');
         let done = request
             .check_no_descriptors()
-            .map_err(|refusal| CniError::new(code::INVALID_CONFIG, refusal.what))
+            .map_err(|refusal| CniError::invalid(refusal.what))
             .and_then(|()| self.call(method, &request.body));
         match done {
             Ok(Some(reply)) => Response::json(200, &reply),
-            // Docker does without the methods that a driver does not have.
+            // Docker does not need methods that a driver lacks.
             Ok(None) => Response::json(404, &json!({"Err": format!("{method}: no such method")})),
             Err(error) => Response::json(500, &json!({"Err": error.msg})),
         }
@@ -150,21 +151,22 @@ impl Docker {
 
     fn network(&self, id: &str) -> Result<(Options, Saved), CniError> {
         let saved = self.networks.load(checked(id)?)?.ok_or_else(|| {
-            invalid(format!("network {id} is unknown to this driver; remove and create it"))
+            CniError::invalid(format!(
+                "network {id} is unknown to this driver; remove and create it"
+            ))
         })?;
         Ok((Options::parse(&format!("docker:{id}"), &saved.options, &[Kind::Tap])?, saved))
     }
 
-    /// Notes the address of an endpoint: when a container joins, Docker gives it no more.
+    /// Keeps the address of an endpoint, which Docker does not repeat when a container joins.
     fn create_endpoint(&self, request: &Endpoint) -> Result<Value, CniError> {
         self.network(&request.network)?;
         let id = checked(&request.endpoint)?;
         let given = request.interface.as_ref().map(|interface| interface.mac.as_str());
         let (mac, reply) = match given.filter(|mac| !mac.is_empty()) {
             Some(text) => {
-                let mac = text.parse::<MacAddr>().ok().filter(|mac| mac.is_station());
-                let what = "give the address of a station, for example 02:00:00:00:00:01";
-                (mac.ok_or_else(|| invalid(format!("--mac-address {text}: {what}")))?, json!({}))
+                let wrong = || CniError::invalid(format!("--mac-address {text}: {STATION}"));
+                (station(text).ok_or_else(wrong)?, json!({}))
             }
             None => {
                 let mac = own_mac(id);
@@ -182,14 +184,11 @@ impl Docker {
     fn join(&self, request: &Endpoint) -> Result<Value, CniError> {
         let (Options { mut network, default_route }, saved) = self.network(&request.network)?;
         let id = checked(&request.endpoint)?;
-        if !is_plain(&request.sandbox) {
-            let what = "give the absolute path of a network namespace, without & and line ends";
-            return Err(invalid(format!("SandboxKey {:?}: {what}", request.sandbox)));
-        }
+        check_netns("SandboxKey ", &request.sandbox)?;
         network.mac = self.endpoints().get(id).copied();
         if network.mac.is_none() {
             let what = "this driver was started since it was created; start the container again";
-            return Err(invalid(format!("endpoint {id}: {what}")));
+            return Err(CniError::invalid(format!("endpoint {id}: {what}")));
         }
         let interface = interface_of(id);
         let call = Call {
@@ -197,9 +196,9 @@ impl Docker {
             interface: interface.clone(),
             netns: Some(request.sandbox.clone()),
         };
-        let (mut attachment, _) = describe(&self.store, &call, &network)?;
+        let (mut attachment, _) = describe(&self.records, &call, &network)?;
         attachment.is_moved = true;
-        attach(&self.store, &attachment, None)?;
+        attach(&self.records, &attachment, None)?;
         let mut reply = json!({
             "InterfaceName": {"SrcName": interface, "DstPrefix": PREFIX},
             // Without it, Docker connects the container to a bridge of its own.
@@ -215,8 +214,8 @@ impl Docker {
     fn delete_endpoint(&self, request: &Endpoint) -> Result<Value, CniError> {
         let id = checked(&request.endpoint)?;
         self.endpoints().remove(id);
-        detach(&self.store, &Store::key(id, &interface_of(id)))?;
-        reap(&self.store);
+        detach(&self.records, &key_of(id, &interface_of(id)))?;
+        reap(&self.records);
         Ok(json!({}))
     }
 }
@@ -227,15 +226,11 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, CniError> {
     })
 }
 
-fn invalid(what: String) -> CniError {
-    CniError::new(code::INVALID_CONFIG, what)
-}
-
 /// Checks an identifier, which is part of a file's name.
 fn checked(id: &str) -> Result<&str, CniError> {
     match is_identifier(id) {
         true => Ok(id),
-        false => Err(invalid(format!("identifier {id:?}: give letters and digits"))),
+        false => Err(CniError::invalid(format!("identifier {id:?}: give letters and digits"))),
     }
 }
 
@@ -250,7 +245,7 @@ mod tests {
     use super::*;
 
     fn driver(folder: &tempfile::TempDir) -> Docker {
-        Docker::new(Store::at(folder.path().join("cni")), folder.path().join("docker"))
+        Docker::new(Records::at(folder.path().join("cni")), folder.path().join("docker"))
     }
 
     fn call(docker: &Docker, method: &str, body: &Value) -> Result<Value, String> {
@@ -317,7 +312,7 @@ mod tests {
                 "--mac-address 01:00:00:00:00:01: give",
             ),
             ("Join", endpoint.clone(), "endpoint b2: this driver was started since"),
-            ("Join", changed("SandboxKey", json!("a")), "SandboxKey \"a\": give the absolute path"),
+            ("Join", changed("SandboxKey", json!("a")), "SandboxKey a: give the absolute path"),
         ] {
             let error = call(&docker, &format!("NetworkDriver.{method}"), &body).unwrap_err();
             assert!(error.contains(part), "{error}");

@@ -6,39 +6,25 @@ pub(crate) mod netavark;
 mod networks;
 mod options;
 
-use crate::attachment::Attachment;
-use crate::reply::CniError;
-use crate::restore::{forget, reap};
-use crate::store::Store;
-
 use serde_json::Value;
 
-/// Makes an attachment, instead of an earlier one with the same key.
+use crate::attachment::Attachment;
+use crate::records::Records;
+use crate::reply::CniError;
+use crate::restore::{forget, reap, replace};
+
+/// Creates an attachment, in place of an earlier one with its key.
 fn attach(
-    store: &Store,
+    records: &Records,
     attachment: &Attachment,
     addresses: Option<&Value>,
 ) -> Result<(), CniError> {
-    reap(store);
-    detach(store, &attachment.key())?;
-    let key = attachment.key();
-    let failed = |error| CniError::io(&key, &error);
-    let _lock = store.lock(&key).map_err(failed)?;
-    store.save(attachment).map_err(failed)?;
-    let attached = attachment.attach(&store.ends(), addresses);
-    if attached.is_err() {
-        // The error that made it fail is the one to report.
-        let _ = forget(store, attachment);
-    }
-    attached
+    reap(records);
+    replace(records, attachment, || attachment.attach(&records.ends(), addresses), || Ok(()))
 }
 
 /// Removes the attachment `key`, if there is one.
-fn detach(store: &Store, key: &str) -> Result<(), CniError> {
-    let failed = |error| CniError::io(&key, &error);
-    let _lock = store.lock(key).map_err(failed)?;
-    match store.load(key).map_err(failed)? {
-        Some(attachment) => forget(store, &attachment),
-        None => Ok(()),
-    }
+fn detach(records: &Records, key: &str) -> Result<(), CniError> {
+    let _lock = records.lock(key)?;
+    records.load(key)?.map_or(Ok(()), |attachment| forget(records, &attachment))
 }

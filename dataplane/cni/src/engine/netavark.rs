@@ -1,20 +1,21 @@
-//! Podman: a plugin of netavark (its `plugin-API.md`, version 1.0.0). Each command reads JSON and
+//! Podman: a netavark plugin (`plugin-API.md`, version 1.0.0). Each command reads JSON and
 //! writes JSON.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use dray_wire::MacAddr;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::options::Options;
 use super::{attach, detach};
-use crate::call::{Call, is_identifier, is_plain};
+use crate::attachment::key_of;
+use crate::call::{Call, check_netns, is_identifier};
 use crate::kind::Kind;
-use crate::reply::{CniError, code, network};
-use crate::store::Store;
-use crate::verbs::{Output, plan};
+use crate::network::{STATION, station};
+use crate::plan::plan;
+use crate::records::Records;
+use crate::reply::{CniError, Output, code, network};
 
 /// Kinds whose sockets need no mount: the plugin cannot add one.
 const KINDS: [Kind; 3] = [Kind::Tap, Kind::Memif, Kind::Virtio];
@@ -33,20 +34,16 @@ pub enum Netavark {
 }
 
 /// Carries out a command of netavark, which reads `input`.
-pub fn netavark(store: &Store, command: &Netavark, input: &[u8]) -> Output {
+pub fn netavark(records: &Records, command: &Netavark, input: &[u8]) -> Output {
     let done = match command {
         Netavark::Create => create(input).map(Some),
-        Netavark::Setup(netns) => setup(store, netns, input).map(Some),
-        Netavark::Teardown => teardown(store, input).map(|()| None),
+        Netavark::Setup(netns) => setup(records, netns, input).map(Some),
+        Netavark::Teardown => teardown(records, input).map(|()| None),
         Netavark::Info => {
             Ok(Some(json!({"version": env!("CARGO_PKG_VERSION"), "api_version": "1.0.0"})))
         }
     };
-    match done {
-        Ok(None) => Output { text: String::new(), status: 0 },
-        Ok(Some(value)) => Output { text: format!("{value:#}\n"), status: 0 },
-        Err(error) => Output { text: format!("{:#}\n", json!({"error": error.msg})), status: 1 },
-    }
+    Output::new(done, |error| json!({"error": error.msg}))
 }
 
 /// Input of `setup` and `teardown`; other fields do not matter here.
@@ -74,7 +71,7 @@ impl Container {
         for name in [&container.container_id, &container.network_options.interface_name] {
             if !is_identifier(name) {
                 let what = "give the name of a container and an interface";
-                return Err(invalid(format!("{name:?}: {what}")));
+                return Err(CniError::invalid(format!("{name:?}: {what}")));
             }
         }
         Ok(container)
@@ -89,10 +86,6 @@ impl Container {
 
 fn decoding(error: &serde_json::Error) -> CniError {
     CniError::new(code::DECODING_FAILURE, format!("input of netavark: {error}"))
-}
-
-fn invalid(what: impl Into<String>) -> CniError {
-    CniError::new(code::INVALID_CONFIG, what)
 }
 
 fn options(network: &Map<String, Value>) -> Result<Options, CniError> {
@@ -118,10 +111,12 @@ fn create(input: &[u8]) -> Result<Value, CniError> {
         (None | Some("host-local"), false) => {
             let what = "subnets: missing; give --subnet, for example --subnet 10.90.0.0/16, or \
                         --ipam-driver none for containers without addresses";
-            return Err(invalid(what));
+            return Err(CniError::invalid(what));
         }
         (Some(other), _) => {
-            return Err(invalid(format!("--ipam-driver {other}: give host-local or none")));
+            return Err(CniError::invalid(format!(
+                "--ipam-driver {other}: give host-local or none"
+            )));
         }
     }
     // Podman's name server runs only for bridges.
@@ -129,26 +124,22 @@ fn create(input: &[u8]) -> Result<Value, CniError> {
     Ok(Value::Object(network))
 }
 
-fn setup(store: &Store, netns: &Path, input: &[u8]) -> Result<Value, CniError> {
+fn setup(records: &Records, netns: &Path, input: &[u8]) -> Result<Value, CniError> {
     let container = Container::parse(input)?;
-    if !is_plain(netns) {
-        let what = "give the absolute path of a network namespace, without & and line ends";
-        return Err(invalid(format!("{}: {what}", netns.display())));
-    }
+    check_netns("", netns)?;
     if container.port_mappings.as_ref().is_some_and(|mappings| !mappings.is_empty()) {
         let what = "--publish: the host has no address in this network, so it forwards nothing; \
                     leave out --publish, or connect the container to a bridge network too";
-        return Err(invalid(what));
+        return Err(CniError::invalid(what));
     }
     let Options { network: mut config, default_route } = options(&container.network)?;
     if let Some(mac) = &container.network_options.static_mac {
-        let mac = mac.parse::<MacAddr>().ok().filter(|mac| mac.is_station());
-        let what = "--mac-address: give the address of a station, for example 02:00:00:00:00:01";
-        config.mac = Some(mac.ok_or_else(|| invalid(what))?);
+        let wrong = || CniError::invalid(format!("--mac-address {mac}: {STATION}"));
+        config.mac = Some(station(mac).ok_or_else(wrong)?);
     }
     let addresses = addresses(&container, default_route)?;
-    let (attachment, _) = plan(store, &container.call(Some(netns.to_owned())), &config)?;
-    attach(store, &attachment, Some(&addresses))?;
+    let (attachment, _) = plan(records, &container.call(Some(netns.to_owned())), &config)?;
+    attach(records, &attachment, Some(&addresses))?;
     let list = |key: &str| addresses[key].as_array().into_iter().flatten();
     let has_route = list("routes").next().is_some();
     // Podman shows the gateway as that of the container.
@@ -171,10 +162,9 @@ fn addresses(container: &Container, default_route: bool) -> Result<Value, CniErr
     let subnets: Vec<_> = subnets.into_iter().flatten().filter_map(Subnet::parse).collect();
     let (mut ips, mut routes) = (Vec::new(), Vec::new());
     for address in container.network_options.static_ips.iter().flatten() {
-        let subnet = subnets
-            .iter()
-            .find(|subnet| subnet.contains(*address))
-            .ok_or_else(|| invalid(format!("address {address} is in no subnet of the network")))?;
+        let subnet = subnets.iter().find(|subnet| subnet.contains(*address)).ok_or_else(|| {
+            CniError::invalid(format!("address {address} is in no subnet of the network"))
+        })?;
         let mut ip = json!({"address": format!("{address}/{}", subnet.len)});
         if let Some(gateway) = subnet.gateway {
             ip["gateway"] = json!(gateway);
@@ -188,10 +178,10 @@ fn addresses(container: &Container, default_route: bool) -> Result<Value, CniErr
     Ok(json!({"ips": ips, "routes": routes}))
 }
 
-fn teardown(store: &Store, input: &[u8]) -> Result<(), CniError> {
+fn teardown(records: &Records, input: &[u8]) -> Result<(), CniError> {
     let container = Container::parse(input)?;
     let Call { container, interface, .. } = container.call(None);
-    detach(store, &Store::key(&container, &interface))
+    detach(records, &key_of(&container, &interface))
 }
 
 struct Subnet {
@@ -231,7 +221,7 @@ mod tests {
 
     fn run(command: &Netavark, input: &Value) -> Value {
         let folder = tempfile::tempdir().unwrap();
-        let output = netavark(&Store::at(folder.path()), command, input.to_string().as_bytes());
+        let output = netavark(&Records::at(folder.path()), command, input.to_string().as_bytes());
         serde_json::from_str(&output.text).unwrap_or_else(|_| panic!("{output:?}"))
     }
 
@@ -269,7 +259,11 @@ mod tests {
             ("/container_id", json!("../c"), "\"../c\": give the name"),
             ("/network_options/interface_name", json!("a/b"), "\"a/b\": give the name"),
             ("/network_options/static_ips", json!(["10.2.0.2"]), "10.2.0.2 is in no subnet"),
-            ("/network_options/static_mac", json!("01:00:00:00:00:01"), "--mac-address: give"),
+            (
+                "/network_options/static_mac",
+                json!("01:00:00:00:00:01"),
+                "--mac-address 01:00:00:00:00:01: give",
+            ),
             ("/port_mappings", json!([{"host_port": 80}]), "leave out --publish"),
             ("/network", json!(7), "input of netavark: invalid type"),
         ] {

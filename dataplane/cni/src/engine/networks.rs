@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use dray_daemon::Place;
+use dray_socket::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -35,7 +35,7 @@ impl Networks {
 
     pub(super) fn save(&self, id: &str, network: &Saved) -> Result<(), CniError> {
         let path = self.path(id);
-        let saved = dray_daemon::own_directory(&self.0, 0o700).and_then(|_| {
+        let saved = dray_socket::own_directory(&self.0, 0o700).and_then(|_| {
             let text = serde_json::to_vec_pretty(network).map_err(io::Error::other)?;
             Place::of(&path)?.replace(&text, 0o600)
         });
@@ -46,7 +46,7 @@ impl Networks {
     pub(super) fn load(&self, id: &str) -> Result<Option<Saved>, CniError> {
         let path = self.path(id);
         let failed = |error: &dyn ToString| CniError::io(&path.display(), &error.to_string());
-        let text = match dray_daemon::find_own_directory(&self.0) {
+        let text = match dray_socket::find_own_directory(&self.0) {
             Ok(None) => return Ok(None),
             found => found.and_then(|_| fs::read(&path)),
         };
@@ -60,7 +60,7 @@ impl Networks {
     /// Removes a network, if there is one.
     pub(super) fn remove(&self, id: &str) -> Result<(), CniError> {
         let path = self.path(id);
-        let removed = match dray_daemon::find_own_directory(&self.0) {
+        let removed = match dray_socket::find_own_directory(&self.0) {
             Ok(None) => return Ok(()),
             found => found.and_then(|_| Place::of(&path)?.remove()),
         };

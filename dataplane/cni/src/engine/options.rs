@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::VERSIONS;
 use crate::kind::Kind;
-use crate::network::Network;
+use crate::network::{NEWEST, Network, PORT_KEYS, with_port_keys};
 use crate::reply::{CniError, code};
 
 /// A checked network.
@@ -15,20 +14,7 @@ pub(super) struct Options {
     pub(super) default_route: bool,
 }
 
-/// Keys that the options have in common with the plugin for CNI.
-const KEYS: [&str; 11] = [
-    "control",
-    "group",
-    "kind",
-    "moveMac",
-    "mtu",
-    "native",
-    "queues",
-    "rate",
-    "spoofCheck",
-    "trunk",
-    "vlan",
-];
+const CONTROL: &str = "control";
 const DEFAULT_ROUTE: &str = "defaultRoute";
 
 impl Options {
@@ -39,24 +25,24 @@ impl Options {
         kinds: &[Kind],
     ) -> Result<Self, CniError> {
         let mut keys = Map::new();
-        keys.insert("cniVersion".to_owned(), json!(VERSIONS[VERSIONS.len() - 1]));
+        keys.insert("cniVersion".to_owned(), json!(NEWEST));
         keys.insert("name".to_owned(), json!(name));
         let mut default_route = false;
         for (key, value) in options {
             let Value::String(text) = value else {
-                return Err(invalid(format!("option {key}: {value}: give a text")));
+                return Err(CniError::invalid(format!("option {key}: {value}: give a text")));
             };
             match key.as_str() {
                 DEFAULT_ROUTE => {
-                    default_route = text
-                        .parse()
-                        .map_err(|_| invalid(format!("option {key}={text}: give true or false")))?;
+                    default_route = text.parse().map_err(|_| {
+                        CniError::invalid(format!("option {key}={text}: give true or false"))
+                    })?;
                 }
-                known if KEYS.contains(&known) => {
+                known if known == CONTROL || PORT_KEYS.contains(&known) => {
                     keys.insert(key.clone(), typed(known, text));
                 }
                 _ => {
-                    let known = [&KEYS[..], &[DEFAULT_ROUTE]].concat();
+                    let known = with_port_keys(&[CONTROL, DEFAULT_ROUTE]);
                     let hint = dray_text::hint(key, known.iter().copied());
                     let known = known.join(", ");
                     let what =
@@ -70,7 +56,7 @@ impl Options {
             .map_err(|error| CniError { msg: format!("option {}", error.msg), ..error })?;
         if !kinds.contains(&network.kind) {
             let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
-            return Err(invalid(format!(
+            return Err(CniError::invalid(format!(
                 "option kind={}: give {}; a container gets a device of another kind by \
                  `--device dray.dev/port=NAME`",
                 network.kind.name(),
@@ -81,17 +67,13 @@ impl Options {
     }
 }
 
-fn invalid(what: String) -> CniError {
-    CniError::new(code::INVALID_CONFIG, what)
-}
-
 /// Returns a value of the type that its key has in a network configuration, or else the text, which
 /// is then named as invalid.
 fn typed(key: &str, text: &str) -> Value {
     let number = |text: &str| text.parse::<u64>().ok().map(|number| json!(number));
     let typed = match key {
         "mtu" | "native" | "queues" | "vlan" => number(text),
-        "moveMac" | "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
+        "spoofCheck" => text.parse::<bool>().ok().map(|flag| json!(flag)),
         "trunk" => text
             .split(',')
             .map(|vlan| number(vlan.trim()))

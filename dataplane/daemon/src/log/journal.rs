@@ -16,8 +16,8 @@ impl Journal {
     /// Address of the journal's socket.
     const SOCKET: &str = "/run/systemd/journal/socket";
 
-    /// Connects to the journal if standard error of the process goes there, as the variable
-    /// JOURNAL_STREAM says (systemd.exec(5)).
+    /// Connects to the journal if the process's standard error is the stream that the variable
+    /// JOURNAL_STREAM names (systemd.exec(5)).
     pub(super) fn of_process() -> Option<Self> {
         let stream = std::env::var("JOURNAL_STREAM").ok()?;
         let stat = fstat(io::stderr()).ok()?;
@@ -28,17 +28,17 @@ impl Journal {
     fn connect(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.connect(path)?;
-        // A journal that is busy must not hold up the program.
+        // A busy journal must not delay the program.
         socket.set_nonblocking(true)?;
         Ok(Self(socket))
     }
 
-    /// Sends an event, with the line that others see as its message.
+    /// Sends an event; its message is the line that standard error would get.
     pub(super) fn send(&self, level: Level, text: &Text) -> io::Result<()> {
         self.0.send(&entry(level, text)).map(drop)
     }
 
-    /// Returns a connection without a reader.
+    /// Returns a connection whose entries are discarded.
     #[cfg(test)]
     pub(super) fn unread() -> Self {
         let (ours, theirs) = UnixDatagram::pair().unwrap();

@@ -1,9 +1,12 @@
-//! The log of a daemon: events of `tracing`, each one line on standard error, or an entry with
-//! fields in systemd's journal if that is where standard error goes.
+//! Log of a daemon: each event of `tracing` is one line on standard error, or an entry with fields
+//! in systemd's journal if standard error goes there.
 //!
-//! Peers can cause events, so events of one kind (one place in the code) are limited to
-//! `BURST` in `WINDOW`; a later line says how many were left out. Data threads log nothing:
-//! control threads look at what they publish.
+//! Peers can cause events, so events of one kind (one place in the code) are limited to `BURST` in
+//! `WINDOW`; a later line has the number of suppressed ones. Data threads log nothing: control
+//! threads log what these publish.
+//!
+//! Hand-written, since `tracing-journald` finds the journal by path on a blocking socket for every
+//! event: a confined daemon cannot reach that path, and a busy journal would stop it.
 
 mod journal;
 mod text;
@@ -36,7 +39,7 @@ const LEVELS: [(&str, LevelFilter); 6] = [
     ("trace", LevelFilter::TRACE),
 ];
 
-/// Which events are logged.
+/// Least severe level that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogLevel(LevelFilter);
 
@@ -69,7 +72,7 @@ impl std::str::FromStr for LogLevel {
 
 static STARTED: OnceLock<&'static Log> = OnceLock::new();
 
-/// Starts the log of the process. To be called once, by the program itself, before a sandbox.
+/// Starts the log of the process. The program itself calls it, once, before it confines itself.
 pub fn start(level: LogLevel) {
     let log: &'static Log = Box::leak(Box::new(Log::new(level, Journal::of_process())));
     if STARTED.set(log).is_ok() {
@@ -78,20 +81,20 @@ pub fn start(level: LogLevel) {
     }
 }
 
-/// Returns true if events go to systemd's journal, which has no use for text for a terminal.
+/// Returns true if events go to systemd's journal, for which text for a terminal is noise.
 pub fn is_journal() -> bool {
     STARTED.get().is_some_and(|log| log.journal.is_some())
 }
 
-/// Logs how many events were left out by now. To be called now and then.
+/// Logs the numbers of suppressed events whose window has ended. Daemons call it about once a second.
 pub fn report_suppressed() {
     if let Some(log) = STARTED.get() {
         log.report_suppressed(Instant::now());
     }
 }
 
-/// Says why the program ends, on standard error or in the journal.
-pub fn complain(why: &str) {
+/// Writes the reason that the program ends to standard error or the journal.
+pub fn report_failure(why: &str) {
     match STARTED.get() {
         Some(log) if log.journal.is_some() => log.write(Level::ERROR, &Text::from(why)),
         // If standard error cannot be written, there is nothing more to do.
@@ -105,10 +108,10 @@ struct Log {
     kinds: Mutex<HashMap<Identifier, Kind>>,
 }
 
-/// Events of a kind.
+/// Events from one place in the code.
 struct Kind {
     level: Level,
-    /// Message of the last one.
+    /// Message of the last suppressed event.
     message: String,
     /// Start of the window.
     began: Instant,
@@ -121,7 +124,7 @@ impl Log {
         Self { level: level.0, journal, kinds: Mutex::default() }
     }
 
-    /// Counts an event; returns false if it is one too many.
+    /// Counts an event; returns false if it exceeds the limit of its kind.
     fn admit(&self, metadata: &Metadata<'_>, text: &Text, now: Instant) -> bool {
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let kind = kinds.entry(metadata.callsite()).or_insert_with(|| Kind {
@@ -148,7 +151,7 @@ impl Log {
         let over =
             |kind: &&mut Kind| kind.suppressed > 0 && now.duration_since(kind.began) >= WINDOW;
         for kind in kinds.values_mut().filter(over) {
-            let mut text = Text::from("events left out");
+            let mut text = Text::from("events suppressed");
             text.add("count", &kind.suppressed.to_string());
             text.add("of", &kind.message);
             self.write(kind.level, &text);
@@ -214,7 +217,6 @@ mod tests {
         }
     }
 
-    /// Events reach the log of the thread alone.
     #[test]
     fn events_of_a_kind_are_limited_and_counted() {
         let log: &'static Log =
@@ -234,7 +236,7 @@ mod tests {
             counts
         };
         assert_eq!(counts(), [(1, 0), (BURST, 10_000 - u64::from(BURST))]);
-        // Each event is logged or counted in a line, and the next window begins with that.
+        // A report before the window ends changes nothing; one after it begins the next window.
         log.report_suppressed(Instant::now());
         assert_eq!(counts()[1].1, 10_000 - u64::from(BURST));
         log.report_suppressed(Instant::now() + WINDOW);

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dray_daemon::borrows_files;
 use dray_shm::{Mapping, MemoryFile, PageSize, SharedWords};
+use dray_socket::borrows_files;
 use rustix::fs::fstat;
 use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 

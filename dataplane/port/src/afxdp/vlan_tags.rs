@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dray_daemon::borrows_files;
 use dray_netdev::Interface;
+use dray_socket::borrows_files;
 
 /// Keeps tags in frames until it is dropped.
 ///

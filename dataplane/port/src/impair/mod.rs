@@ -8,8 +8,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use dray_daemon::SocketName;
 use dray_netdev::privilege::Capability;
+use dray_socket::SocketName;
 
 use crate::query::{Query, UriError};
 use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};

@@ -121,7 +121,7 @@ impl Packet {
         Self::new(ACK)
     }
 
-    /// Tells a client the server's limits.
+    /// Announces the server's limits to a client.
     pub(super) fn hello(limits: Limits) -> Self {
         let Limits { versions: (first, last), last_region, last_ring, log2_size } = limits;
         let halves = [first, last, last_region, last_ring, last_ring].map(u16::to_ne_bytes);

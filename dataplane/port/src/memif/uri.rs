@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use dray_daemon::{Access, SocketName};
 use dray_ring::QueueSize;
+use dray_socket::{Access, SocketName};
 
 use crate::Wait;
 use crate::limits::MemoryLimits;

@@ -39,7 +39,7 @@ struct Registration {
     gone: Arc<Gone>,
 }
 
-/// Tells a port's halves and its link that netmap has stopped the port's rings.
+/// Signals to a port's halves and its link that netmap has stopped the port's rings.
 #[derive(Default)]
 struct Gone {
     body: String,
@@ -176,7 +176,7 @@ impl NetmapUri {
         Ok(FRAME_MAX.min(mtu + ETHERNET_LEN))
     }
 
-    /// Says what an error of the registration means.
+    /// Explains an error of the registration.
     fn explain(&self, error: io::Error) -> Failed {
         let Some(errno) = Errno::from_io_error(&error) else { return ("register", error) };
         let memory = self.memory.unwrap_or(1);

@@ -81,8 +81,9 @@ pub(super) fn join(socket: BorrowedFd<'_>, group: Option<u16>) -> io::Result<u16
     Ok(value as u16)
 }
 
-/// Has the kernel put a virtio-net header in front of each received frame, and expect one in front
-/// of each transmitted one. Returns the offloads that it leaves to the reader, and takes itself.
+/// Makes the kernel put a virtio-net header in front of each received frame, and expect one in
+/// front of each transmitted one. Returns the offloads that it leaves to the reader, and takes
+/// itself.
 pub(super) fn leave_offloads(socket: BorrowedFd<'_>) -> io::Result<Offloads> {
     let len = VIRTIO_NET_LEN as libc::c_int;
     // Kernels that know this option (Linux 6.4) also segment UDP (6.2).

@@ -22,7 +22,7 @@ use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vn
 /// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
 /// lines. An odd number of lines spreads the slots' first lines over all sets of the cache.
 pub(crate) const SLOT_LEN: usize = slot_len(FRAME_LIMIT);
-/// The same for frames with an offload.
+/// Length of a slot for a frame with an offload.
 const LONG_SLOT_LEN: usize = slot_len(OFFLOADED_LIMIT);
 pub(super) const LINE: usize = 64;
 

@@ -103,7 +103,7 @@ fn refused(name: &str, is_multi_queue: bool) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{name} {what}"))
 }
 
-/// Has the kernel leave segmentation and checksums to the reader, as far as it can.
+/// Makes the kernel leave segmentation and checksums to the reader, as far as it can.
 fn negotiate(file: &File) -> Result<Offloads, (&'static str, io::Error)> {
     let sets = [(TapOffloads::TcpAndUdp, Offloads::ALL), (TapOffloads::Tcp, Offloads::TCP)];
     for (set, offloads) in sets {

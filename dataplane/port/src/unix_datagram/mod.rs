@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dray_daemon::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
+use dray_socket::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt};
@@ -112,7 +112,8 @@ impl fmt::Display for UnixUri {
     }
 }
 
-/// The other socket, and the file or name of our own, which is removed when the port closes.
+/// Socket of the peer, and the file or name of our own socket, which is removed when the port
+/// closes.
 struct Peer {
     socket: Arc<OwnedFd>,
     _bound: (Option<SocketFile>, Option<Own>),
@@ -139,12 +140,12 @@ impl Peer {
     fn connect_to(&self, name: &SocketName) -> io::Result<()> {
         let address = match name {
             SocketName::Abstract(text) => {
-                dray_daemon::check_abstract(text)?;
+                dray_socket::check_abstract(text)?;
                 name.address()?
             }
             SocketName::File(path) => {
                 let file = self.find(path)?;
-                return Ok(rustix::net::connect(&self.socket, &dray_daemon::address_of(&file)?)?);
+                return Ok(rustix::net::connect(&self.socket, &dray_socket::address_of(&file)?)?);
             }
         };
         Ok(rustix::net::connect(&self.socket, &address)?)

@@ -24,7 +24,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dray_daemon::{Access, BoundSocket, SocketName};
+use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
 use crate::attention::Attention;

@@ -44,8 +44,8 @@ mod uri;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use dray_daemon::BoundSocket;
 use dray_ring::QueueSize;
+use dray_socket::BoundSocket;
 use rustix::net::SocketType;
 
 use crate::attention::Attention;

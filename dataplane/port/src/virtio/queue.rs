@@ -505,7 +505,7 @@ fn buffers_of(start: NonNull<u8>) -> u16 {
 /// Contents of the buffers of a frame.
 enum Gather<'m> {
     Frame(Frame<'m>),
-    /// Its header is invalid.
+    /// A frame with an invalid header.
     Malformed,
     /// There is no room to copy it to at present.
     NoRoom,

@@ -80,7 +80,7 @@ impl Name {
 pub(super) struct Message {
     /// Address of the sender.
     pub(super) from: IpAddr,
-    /// Its bytes in the buffers.
+    /// Range of the message's bytes in the buffers.
     pub(super) bytes: Range<usize>,
     /// Length of each datagram; the last may be shorter.
     pub(super) size: usize,
@@ -191,7 +191,7 @@ impl Incoming {
 /// A message to be sent.
 #[derive(Clone)]
 pub(super) struct Train {
-    /// Its bytes.
+    /// Range of the bytes of all its packets.
     pub(super) bytes: Range<usize>,
     /// Length of each datagram, of which the last may be shorter; 0: the message is one datagram.
     pub(super) size: u16,

@@ -1,4 +1,4 @@
-//! The other hosts of the network, by number: those of the list first, then those that were learned.
+//! Remote hosts of the network, by number: those of the list first, then those that were learned.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -65,7 +65,7 @@ const _: () = assert!(BATCH_MAX <= 256, "an index of 8 bits");
 /// Contents of a message.
 struct Loaded {
     flow: usize,
-    /// Its frames in the sorted batch.
+    /// Range of the host's frames in the sorted batch.
     frames: Range<usize>,
 }
 
@@ -224,7 +224,8 @@ impl VxlanTransmit {
                         self.gso = false;
                         self.cut(sent);
                     }
-                    // Its frames are too long for the path, or there is no path at present.
+                    // The message's frames are too long for the path, or there is no path at
+                    // present.
                     _ => {
                         self.fail_all(&routes[self.loaded[sent].frames.clone()]);
                         sent += 1;

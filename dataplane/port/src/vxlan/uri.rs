@@ -32,7 +32,7 @@ const MTU_MAX: usize = FRAME_MAX - ETHERNET_LEN;
 /// Hosts that a VXLAN port accepts frames from, and learns stations behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learn {
-    /// Those of the list `remote`.
+    /// Hosts of the list `remote`.
     Listed,
     /// Any host that knows the VNI.
     Any,

@@ -79,7 +79,7 @@ impl ServerRing {
         self.commit(0);
     }
 
-    /// Says that the first `count` of the posted entries are about to be used. If this side is killed
+    /// Marks the first `count` of the posted entries as about to be used. If this side is killed
     /// before it has returned them, the next one returns them without reading them again.
     #[inline(always)]
     pub fn commit(&self, count: u16) {
@@ -123,8 +123,8 @@ impl ServerRing {
         Posted { region, offset, len, more }
     }
 
-    /// Says that entry `index` of those that the client has posted now holds `len` bytes; `more` is
-    /// true if the frame continues in the entry after it.
+    /// Writes that entry `index` of those that the client has posted now holds `len` bytes; `more`
+    /// is true if the frame continues in the entry after it.
     ///
     /// # Panics
     /// If [`poll`](Self::poll) has not counted that many.

@@ -14,7 +14,7 @@
 //! | `DELETE /table` | forgets the learned stations: 204 |
 //! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /capture` | ports that can be captured ([`Reply`](dray_capture::Reply)) |
-//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
+//! | `POST /capture` | starts the capture of the body ([`CaptureRequest`](dray_capture::CaptureRequest)), which ends with the connection |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
 //! | `PUT /config`, `PUT /config?dry_run=1` | makes the ports those of the TOML file in the body ([`Changes`](crate::apply::Changes)), or says what would change |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
@@ -31,24 +31,28 @@ use std::net::TcpListener;
 use std::sync::Arc;
 
 use dray_daemon::{ControlSocket, Limits, Recent, Response, Server};
+use dray_service::TakeoverRoute;
 
 use crate::apply::Configuration;
 use crate::engine::Engine;
-use crate::takeover::Predecessor;
+use crate::path::Switch;
+use crate::takeover::PROGRAM;
 
 pub use routes::{answer, answer_monitor};
 
-/// Serves `engine` at `socket`. With `predecessor`, another process may take over.
+/// Serves `engine` at `socket`. With `switch`, which is the engine, another process may take over.
 pub fn serve(
     socket: ControlSocket,
     engine: Arc<dyn Engine>,
     config: Arc<Configuration>,
     limits: Limits,
-    predecessor: Option<Arc<Predecessor>>,
+    switch: Option<Arc<Switch>>,
 ) -> Server {
-    Server::start(socket, limits, move |request| match &predecessor {
-        Some(predecessor) if request.path.trim_matches('/') == "take-over" => {
-            predecessor.answer(request).unwrap_or_else(Response::from)
+    let takeover = TakeoverRoute::new(PROGRAM);
+    Server::start(socket, limits, move |request| match switch.clone() {
+        Some(switch) if request.path.trim_matches('/') == TakeoverRoute::PATH => {
+            let answered = takeover.answer(request, move |outgoing| switch.hand_over(outgoing));
+            answered.unwrap_or_else(Response::from)
         }
         _ => answer(&*engine, &config, request),
     })

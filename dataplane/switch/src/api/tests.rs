@@ -109,7 +109,7 @@ impl Engine for Fake {
     fn status(&self) -> Status {
         let state = self.0.lock().unwrap();
         Status {
-            version: "0.1.0".to_owned(),
+            version: "0.2.0".to_owned(),
             uptime_s: 1.5,
             reset_s: None,
             mode: state.mode,
@@ -431,7 +431,7 @@ fn malformed_or_oversized_request_is_refused() {
         let answer = switch.raw(request.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    // The largest allowed body is accepted, and the client is told to continue.
+    // The largest allowed body is accepted, and the reply is "continue".
     let head = format!("POST /ports HTTP/1.1\r\nContent-Length: {BODY_MAX}\r\n");
     let mut stream = UnixStream::connect(&switch.path).unwrap();
     stream.write_all((head + "Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();

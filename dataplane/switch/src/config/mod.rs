@@ -1,7 +1,6 @@
 //! Configuration of the switch: from a TOML file, as JSON over HTTP, or from the command line.
 
 mod check;
-mod idle;
 mod keys;
 mod name;
 mod pairs;
@@ -12,6 +11,7 @@ mod text;
 mod vlan;
 
 use dray_daemon::{ControlAddress, MetricsAddress};
+use dray_datapath::Idle;
 use dray_port::{Bytes, GUARDED_IN_ALL};
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,6 @@ use crate::table;
 
 pub use check::ConfigError;
 pub(crate) use check::wrong_mirror;
-pub use idle::{Idle, IdleError};
 pub use keys::{KEYS, Key, Keys};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dray_datapath::lock;
 
 use super::Switch;
+use super::View;
 use super::port::OpenPort;
 use super::switch::{Ports, check_sandbox, open_port};
 use crate::apply::{Changes, Plan};
@@ -62,7 +63,7 @@ impl Switch {
         ports.resolve();
         self.publish(&ports);
         removed.into_iter().for_each(|port| self.close(&ports, port));
-        self.record();
+        self.report_change();
         Ok(plan.changes)
     }
 
@@ -128,14 +129,13 @@ impl Switch {
         }
         ports.resolve();
         self.publish(ports);
-        self.record();
+        self.report_change();
         error
     }
 
     /// Gives open ports other keys. Workers see no port meanwhile: frames wait.
     fn alter(&self, ports: &mut Ports, configs: Vec<PortConfig>) {
-        ports.held = true;
-        self.publish(ports);
+        self.publish_view(View::default());
         ports.in_order().for_each(|port| port.count_from(None));
         for config in configs {
             let Some(index) = ports.find(config.name.as_str()).map(|port| port.index) else {
@@ -153,6 +153,5 @@ impl Switch {
                 Err(port) => port,
             });
         }
-        ports.held = false;
     }
 }

@@ -37,7 +37,7 @@ impl Bypasses {
     pub(super) fn set(&self, mode: Mode, view: &View) {
         let of = |port: &Arc<OpenPort>| {
             let mac = MacAddr(port.bypass()?.mac());
-            Some((port.link.clone()?, rule(mode, view, port, mac)))
+            Some((port.end.link.clone()?, rule(mode, view, port, mac)))
         };
         let ports: Vec<_> = view.all().filter_map(of).collect();
         let mut state = lock(&self.0);

@@ -39,7 +39,7 @@ impl Finishing {
         self.finisher.finish(frame, 0, frame_max, take)
     }
 
-    /// Keeps a copy of a packet of which so many segments were taken.
+    /// Keeps a copy of a packet of which `taken` segments were taken.
     pub(super) fn keep(&mut self, frame: &Frame<'_>, taken: usize) {
         let mut bytes = vec![0; frame.len()].into_boxed_slice();
         frame.copy_into(&mut bytes);

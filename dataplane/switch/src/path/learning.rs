@@ -227,7 +227,7 @@ fn way(
         Some(to) if to == from.index => Way::Drop(DropReason::Hairpin),
         Some(to) => match view.port(to) {
             Some(port) if isolated(from, port) => Way::Drop(DropReason::Isolated),
-            // Its port has other VLANs meanwhile.
+            // The station's port has other VLANs meanwhile.
             Some(port) if port.vlans.egress(vlan).is_none() => {
                 Way::Drop(DropReason::VlanNotAllowed)
             }

@@ -5,7 +5,7 @@ pub(super) const BEFORE: usize = 0;
 /// Account of frames that never reached a worker.
 pub(super) const LOST: usize = 1;
 
-/// Returns the account of a worker; with so many workers, the number of accounts.
+/// Returns the account of a worker; for the number of workers, the number of accounts.
 pub(super) const fn worker(number: usize) -> usize {
     2 + number
 }

@@ -1,15 +1,13 @@
 //! A port as the workers use it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use dray_datapath::{Bucket, Limit, TransmitQueues, lock};
-use dray_port::{
-    BypassEntry, FRAME_LIMIT, Fill, Finished, Frame, Held, Link, Live, Loss, Lost, Receive,
-};
+use dray_port::{BypassEntry, FRAME_LIMIT, Fill, Finished, Frame, Loss, Lost, Receive};
+use dray_service::PortEnd;
 
 use super::finishing::Finishing;
 use super::ledger::{self, BEFORE, LOST};
@@ -28,13 +26,13 @@ const STORM_LEAST: u64 = 32;
 /// locked for the duration of a batch.
 pub(super) struct OpenPort {
     pub(super) index: u16,
-    /// Its number in captures.
+    /// Number of the port in captures.
     pub(super) number: u16,
     pub(super) config: PortConfig,
     pub(super) vlans: Vlans,
     pub(super) rx: Vec<ReceiveHalf>,
     tx: TransmitQueues,
-    pub(super) link: Option<Arc<dyn Link>>,
+    pub(super) end: PortEnd,
     /// Length of the longest frame that it transmits, in bytes, without a VLAN tag.
     frame_max: usize,
     /// Treatment of frames that the peers of the switch's ports do not take.
@@ -97,6 +95,7 @@ impl OpenPort {
         workers: &[usize],
         (worker_count, setting): (usize, &Setting),
     ) -> io::Result<Self> {
+        let end = PortEnd::new(&port)?;
         let tx = TransmitQueues::new(port.tx);
         let frame_max = tx.frame_max();
         let half = |(rx, worker): (Box<dyn Receive>, &usize)| {
@@ -116,7 +115,7 @@ impl OpenPort {
             config: config.clone(),
             rx: port.rx.into_iter().zip(workers).map(half).collect::<io::Result<_>>()?,
             tx,
-            link: port.link,
+            end,
             frame_max,
             flow: setting.flow,
             pool: setting.pool.clone(),
@@ -447,33 +446,16 @@ impl OpenPort {
         [(DropReason::Missed, missed), (DropReason::Malformed, malformed)]
     }
 
-    /// Stops the port's control thread, and describes the port for another process.
-    /// Waits at most `patience` for a message that it handles. `None` if such a port cannot be handed
-    /// over.
-    pub(super) fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
-        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
-            return Some(frozen.map(Held::Peer));
-        }
-        // A receiving half that is locked is used by a worker, for the duration of a batch.
-        let halves: Vec<_> = self.rx.iter().map(|half| lock(&half.port)).collect();
-        let bypass = self.bypass().map(AsFd::as_fd);
-        let devices: Vec<_> = halves.iter().flat_map(|half| half.devices()).chain(bypass).collect();
-        if devices.is_empty() && self.link.is_some() {
-            return None;
-        }
-        Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
-    }
-
     /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
     /// there are such frames.
     pub(super) fn drain(&self, on: bool) -> bool {
-        // Every half is told.
+        // Every half drains, so `fold` does not stop at the first one.
         self.rx.iter().fold(false, |any, half| lock(&half.port).drain(on) | any)
     }
 
-    /// Returns the number of changes of what [`hold`](Self::hold) describes.
-    pub(super) fn changes(&self) -> u64 {
-        self.link.as_ref().map_or(0, |link| link.changes())
+    /// Returns the number of its page in the state for another process.
+    pub(super) fn number_of_page(&self) -> u64 {
+        self.index.into()
     }
 
     /// Returns how full the rings are on which it receives and those on which it transmits.
@@ -484,7 +466,7 @@ impl OpenPort {
 
     /// Returns its entry in a bypass, if it has one.
     pub(super) fn bypass(&self) -> Option<&BypassEntry> {
-        self.link.as_ref()?.bypass()
+        self.end.link.as_ref()?.bypass()
     }
 
     /// Returns the counters, summed over all workers, and what bypassed them.
@@ -500,13 +482,18 @@ impl OpenPort {
 
     /// Returns the counters, summed over all workers.
     fn counted_here(&self) -> Counters {
+        self.count_lost();
+        self.ledger.sum()
+    }
+
+    /// Counts the frames that never reached a worker.
+    pub(super) fn count_lost(&self) {
         let mut lost = Counters::default();
         for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
         }
         // A number that cannot be read any more stays as it was.
         self.ledger.raise(LOST, &lost);
-        self.ledger.sum()
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use dray_datapath::lock;
+use dray_datapath::{Idle, ThreadControl, lock};
 use dray_port::Link;
 
 use super::pool::Pool;
-use crate::config::{Flow, Idle, Mode, SwitchConfig};
+use crate::config::{Flow, Mode, SwitchConfig};
 use crate::table::Table;
 
 /// Settings that never change while a switch runs, and state that all workers share.
@@ -18,6 +18,7 @@ pub(super) struct Setting {
     /// Memory of the frames that wait for rates.
     pub(super) pool: Arc<Pool>,
     pub(super) table: Table,
+    pub(super) control: ThreadControl,
     /// Seconds since the start, for the ages of the table's entries.
     pub(super) now: AtomicU32,
     /// Links of the ports that workers use, by index. A station is forgotten when its link goes down.
@@ -33,6 +34,7 @@ impl Setting {
             idle: config.idle,
             pool: Arc::default(),
             table: config.table(),
+            control: ThreadControl::default(),
             now: AtomicU32::new(0),
             links: Mutex::default(),
         }

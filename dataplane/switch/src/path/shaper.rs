@@ -90,7 +90,7 @@ impl Limit {
 }
 
 impl Shaper {
-    /// Creates the limit, with queues for so many users, whose memory is in `pool`.
+    /// Creates the limit, with queues for `queues` users, whose memory is in `pool`.
     pub(super) fn new(rate: Rate, burst: Burst, queues: usize, pool: &Arc<Pool>) -> Self {
         let burst = rate.burst.unwrap_or(burst);
         let frames =
@@ -146,7 +146,7 @@ impl Shaper {
                 });
                 finished != Finished::All
             };
-            // One that cannot be cut is none that a receiver takes.
+            // No receiver takes a packet that cannot be cut.
             if whole {
                 add(frame);
             }

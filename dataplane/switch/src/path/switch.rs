@@ -23,8 +23,8 @@ use crate::counters::DropReason;
 use crate::engine::{
     Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
-use crate::recorder::Recorder;
 use crate::table::PORTS_MAX;
+use crate::takeover::{Leaving, Recorder};
 use dray_datapath::lock;
 
 /// Time after which links are looked at again.
@@ -35,19 +35,22 @@ pub struct Switch {
     pub(super) setting: Arc<Setting>,
     age_s: u16,
     pub(super) started: Instant,
-    workers: Vec<Worker>,
+    pub(super) workers: Vec<Worker>,
     /// CPUs that the process may use and that have no worker.
     spare: CpuSet,
     pub(super) ports: Mutex<Ports>,
     pub(super) captures: Arc<Captures>,
     bypasses: Arc<Bypasses>,
-    /// Has the state recorded for a process after this one.
-    recorder: OnceLock<Arc<Recorder>>,
+    /// Recorder of the state for the process after this one, and the rest of what that one gets.
+    pub(super) recorder: OnceLock<Arc<Recorder>>,
+    pub(super) leaving: OnceLock<Leaving>,
+    /// Hash of the stations recorded last, without their ages, and the time of the record.
+    pub(super) recorded_stations: Mutex<Option<(u64, Instant)>>,
     /// Thread that advances the clock and forgets old stations.
     housekeeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
-struct Worker {
+pub(super) struct Worker {
     cpu: u32,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -61,8 +64,6 @@ pub(super) struct Ports {
     pub(super) order: Vec<u16>,
     /// Time of the last reset of the counters, and what each port had counted by then.
     pub(super) reset: Option<(Instant, HashMap<u16, PortStats>)>,
-    /// True while another process uses the ports: workers see none.
-    pub(super) held: bool,
     /// Names of the ports of the configuration, and of those of the command line among them.
     pub(super) configured: Vec<Name>,
     pub(super) given: Vec<Name>,
@@ -108,7 +109,11 @@ impl Switch {
         config: &SwitchConfig,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<Self, EngineError> {
-        Self::start_with(config, Instant::now(), |_| Ok(()), confine)
+        let run = |switch: &Self| {
+            switch.setting.control.resume();
+            Ok(())
+        };
+        Self::start_with(config, Instant::now(), run, confine)
     }
 
     /// Like [`start_confined`](Self::start_confined), as of the time `started`. The ports that `first`
@@ -157,6 +162,8 @@ impl Switch {
             captures: Arc::new(captures),
             bypasses,
             recorder: OnceLock::new(),
+            leaving: OnceLock::new(),
+            recorded_stations: Mutex::default(),
             housekeeper: None,
         };
         for (cpu, shared) in config.cpus.iter().copied().zip(shared) {
@@ -180,8 +187,7 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Tells that ports of these names were given on the command line: a file that is applied does not
-    /// remove them.
+    /// Marks ports as given on the command line, so that applying a file keeps them.
     pub fn give(&self, names: impl IntoIterator<Item = Name>) {
         let given = &mut lock(&self.ports).given;
         for name in names {
@@ -208,35 +214,35 @@ impl Switch {
         Ok((stop, thread))
     }
 
-    /// Has what has changed recorded.
-    pub(super) fn record(&self) {
-        self.recorder.get().into_iter().for_each(|recorder| recorder.tell());
+    /// Reports a change of the state to the recorder.
+    pub(super) fn report_change(&self) {
+        self.recorder.get().into_iter().for_each(|recorder| recorder.report());
     }
 
     /// Waits until an order of a client would survive a crash.
     fn confirm(&self) {
-        self.recorder.get().into_iter().for_each(|recorder| recorder.wait());
-    }
-
-    /// Has the state recorded by `recorder` from now on.
-    pub(crate) fn record_by(&self, recorder: Arc<Recorder>) {
-        // A switch has one recorder.
-        let _ = self.recorder.set(recorder);
+        self.recorder.get().into_iter().for_each(|recorder| recorder.confirm());
     }
 
     /// Publishes the present ports to the workers, and waits until all use them: after that no
     /// worker uses a removed port.
     pub(super) fn publish(&self, ports: &Ports) {
-        if !ports.held {
-            self.bypasses.set(self.setting.mode, &ports.view);
-        }
-        let view = if ports.held { View::default() } else { ports.view.clone() };
-        let links = view.all().filter_map(|port| Some((port.index, port.link.clone()?)));
+        self.bypasses.set(self.setting.mode, &ports.view);
+        self.publish_view(ports.view.clone());
+    }
+
+    /// Publishes a view, and waits until all workers use it.
+    pub(super) fn publish_view(&self, view: View) {
+        let links = view.all().filter_map(|port| Some((port.index, port.end.link.clone()?)));
         *lock(&self.setting.links) = links.collect();
         let view = Arc::new(view);
         self.workers.iter().for_each(|worker| worker.shared.publish(view.clone()));
         drop(view);
         self.workers.iter().for_each(|worker| worker.shared.wait_adopted());
+    }
+
+    pub(super) fn wake(&self) {
+        self.workers.iter().for_each(|worker| worker.shared.wake());
     }
 
     /// Chooses workers for the queues of another port: those that have the fewest.
@@ -264,7 +270,7 @@ impl Switch {
     }
 
     fn status_of(&self, ports: &Ports, port: &OpenPort) -> PortStatus {
-        let link = match &port.link {
+        let link = match &port.end.link {
             Some(link) => link.status(),
             None => LinkStatus { state: LinkState::Running, ..LinkStatus::default() },
         };
@@ -355,13 +361,13 @@ impl Switch {
         ports.pairs = pairs;
         ports.resolve();
         // A take-over publishes all ports at once, and their counters continue.
-        if !ports.held {
+        if self.setting.control.runs() {
             if let Some(entry) = ports.find(&name).and_then(|port| port.bypass()) {
                 entry.reset();
             }
             self.publish(&ports);
         }
-        self.record();
+        self.report_change();
         Ok(())
     }
 
@@ -442,8 +448,8 @@ impl Switch {
         self.setting.table.forget_port(port.index);
         // With its record go duplicates of its descriptors.
         if let Some(recorder) = self.recorder.get() {
-            recorder.recording().forget(&port.config.name);
-            recorder.tell();
+            recorder.recording().forget_port(port.number_of_page());
+            recorder.report();
         }
         // This is the last reference: the port is closed here, before anything else may use its
         // socket.
@@ -559,8 +565,7 @@ impl Engine for Switch {
         let name = |worker: &Worker| format!("worker on CPU {}", worker.cpu);
         let workers = self.workers.iter();
         let workers = workers.map(|worker| (name(worker), worker.shared.activity()));
-        let wake = || self.workers.iter().for_each(|worker| worker.shared.wake());
-        dray_datapath::check_alive(workers, wake)
+        dray_datapath::check_alive(workers, || self.wake())
     }
 
     fn ports(&self) -> Vec<PortStatus> {
@@ -621,13 +626,14 @@ impl Engine for Switch {
             ports.in_order().map(|port| (port.index, self.status_of(&ports, port).into()));
         let counted = counted.collect();
         ports.reset = Some((Instant::now(), counted));
-        self.record();
+        self.report_change();
     }
 }
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        self.workers.iter().for_each(|worker| worker.shared.stop());
+        self.setting.control.stop();
+        self.wake();
         for worker in &mut self.workers {
             if let Some(thread) = worker.thread.take() {
                 // The thread ends on request or by a panic, which has been reported.

@@ -1,16 +1,19 @@
-//! The switch at a take-over, on both sides ([`takeover`](crate::takeover)), and as the recorder sees
-//! it ([`recorder`](crate::recorder)).
+//! The switch as one process continues another's: on both sides ([`takeover`](crate::takeover)), and as
+//! its recorder sees it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{Held, Live, OpenError, Port, Resumption};
 use dray_sandbox::SandboxError;
+use dray_service::{Outgoing, Page, PortSnapshot, Recorded, Sockets, Unrecorded, hold_all};
 use tracing::warn;
 
 use super::Switch;
@@ -19,29 +22,30 @@ use super::switch::{Ports, refused};
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
 use crate::counters::{Counters, Ledger};
 use crate::engine::{Engine, EngineError, PortStats, TableEntry};
-use crate::recorder::{Recorder, State};
-use crate::takeover::{Offer, OfferedPort};
+use crate::takeover::{Leaving, OwnPort, PROGRAM, Recorder, State};
 
 /// Time within which the control thread of a port gets ready to continue.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time that the handling of a message may take while the port is to be handed over.
-const FREEZING: Duration = Duration::from_secs(1);
+/// Time within which its queues start.
+const STARTING: Duration = Duration::from_secs(1);
 /// Time within which workers forward frames that have left the kernel already.
 const DRAINING: Duration = Duration::from_millis(50);
-/// Time for the handling of a message while the port is recorded.
-const RECORDING: Duration = Duration::from_millis(5);
+/// Time after which the ages of stations are recorded again.
+const AGES: Duration = Duration::from_secs(60);
 
-/// State with which a switch that takes over continues.
-pub(crate) struct Heir {
-    ports: Vec<(Name, OfferedEnd)>,
+/// Ports with which a switch continues another, and its last reset.
+pub(crate) struct Ends {
+    ports: Vec<(Name, ContinuedPort)>,
     reset: Option<(f64, Vec<PortStats>)>,
 }
 
-struct OfferedEnd {
+struct ContinuedPort {
     partner: Option<Name>,
     ledger: Option<OwnedFd>,
     resumption: Option<Resumption>,
 }
+
+type Recording = dray_service::Recording<OwnPort>;
 
 /// A port that continues, and what starts its queues; `None`: it is lost.
 type Resumed = Option<(Port, Option<Resumption>)>;
@@ -53,106 +57,110 @@ fn ago(seconds: f64) -> Instant {
 }
 
 impl Switch {
-    /// Hands over to another process. First the control threads of all ports stand still, and `offer`
-    /// tells the other process what there is. Then the workers let go of the ports, and `end` tells
-    /// that, and ends this process. If one of both fails, the switch goes on.
+    /// Prepares the state for the process after this one, which gets the `sockets` at which the switch is
+    /// reached. With a `store`, the state is recorded there from now on.
+    pub fn record(
+        self: &Arc<Self>,
+        config: &SwitchConfig,
+        sockets: Sockets,
+        store: Option<Store>,
+    ) -> io::Result<()> {
+        // It is called once.
+        let _ = self.leaving.set(Leaving::new(config, sockets));
+        let Some(store) = store else { return Ok(()) };
+        let (recorder, woken) = Recorder::new(PROGRAM, store);
+        let _ = self.recorder.set(recorder.clone());
+        recorder.start(self, woken)
+    }
+
+    /// Hands over to another process. First the control threads of all ports stand still, and the other
+    /// process gets the pages. Then the workers pause, and this process ends. If anything fails, the
+    /// switch goes on.
     ///
     /// # Errors
-    /// Why a port cannot be handed over, or the error of `offer` or `end`.
-    pub(crate) fn hand_over(
-        &self,
-        settings: &SwitchConfig,
-        offer: impl FnOnce(&Offer) -> Result<(), String>,
-        end: impl FnOnce() -> Result<Infallible, String>,
-    ) -> Result<Infallible, String> {
+    /// Why it has failed.
+    pub(crate) fn hand_over(&self, outgoing: &Outgoing) -> Result<Infallible, String> {
+        let leaving = self.leaving.get().ok_or("it has not started yet")?;
         let stations = self.learned();
-        let mut ports = lock(&self.ports);
-        let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
-        let mut held: Vec<Held<'_>> = Vec::new();
-        for port in &open {
-            let failed = |what| format!("port {:?}: {what}", port.config.name.as_str());
-            let unsupported = || failed("such a port cannot be handed over".to_owned());
-            let port = port.hold(FREEZING).ok_or_else(unsupported)?;
-            held.push(port.map_err(|error| failed(error.to_string()))?);
-        }
-        let offered = open.iter().zip(&mut held).map(|(port, held)| ports.offer(port, Some(held)));
-        offer(&Offer {
-            settings: SwitchConfig { ports: Vec::new(), ..settings.clone() }.to_toml(),
-            ports: offered.collect::<io::Result<_>>().map_err(|error| error.to_string())?,
-            configured: ports.configured.clone(),
-            given: ports.given.clone(),
-            stations,
-            uptime_s: self.started.elapsed().as_secs_f64(),
-            reset: ports.reset(),
-        })?;
-        self.let_go(&mut ports);
-        end().inspect_err(|_| {
-            ports.held = false;
+        let ports = lock(&self.ports);
+        let open: Vec<_> = ports.in_order().collect();
+        let mut held = hold_all(open.iter().map(|port| (port.config.name.as_str(), &port.end)))?;
+        let lives: Vec<Live> = held.iter_mut().map(Held::take_live).collect();
+        let mut pages = vec![leaving.page(self.state(&ports, stations))];
+        pages.extend(open.iter().zip(&lives).map(|(port, live)| {
+            let ledger = Some(port.ledger.as_fd());
+            Page::of_port(&PROGRAM, port.number_of_page(), &ports.own(port), live, ledger)
+        }));
+        outgoing.offer(&pages)?;
+        self.pause(&ports)?;
+        outgoing.complete(|| ()).inspect_err(|_| {
             ports.drain(false);
-            self.publish(&ports);
+            self.setting.control.resume();
         })
     }
 
-    /// Takes all ports from the workers.
-    fn let_go(&self, ports: &mut Ports) {
+    /// Pauses the workers, which transmit the frames that have left the kernel already.
+    fn pause(&self, ports: &Ports) -> Result<(), String> {
         let until = Instant::now() + DRAINING;
         while ports.drain(true) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(20));
         }
-        ports.held = true;
-        self.publish(ports);
-        ports.in_order().for_each(|port| port.count_from(None));
+        let paused = self.setting.control.pause(self.workers.len(), || self.wake());
+        paused.inspect_err(|_| _ = ports.drain(false))?;
+        // The other process counts frames that never reach a worker from now on.
+        ports.in_order().for_each(|port| port.count_lost());
+        Ok(())
     }
 
     fn learned(&self) -> Vec<TableEntry> {
         self.table().into_iter().filter(|station| !station.pinned).collect()
     }
 
-    /// Starts a switch with the ports of an offer and those of `config`, as
+    /// Starts a switch with the `state` and the ports of another and those of `config`, as
     /// [`start_confined`](Self::start_confined) does. No frame passes until it
     /// [continues](Self::resume). If the other process `has_ended`, ports that cannot be continued are
     /// opened again.
     pub(crate) fn take_over(
         config: &SwitchConfig,
-        offer: Offer,
+        state: State,
+        mut ports: Vec<PortSnapshot<OwnPort>>,
         has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
-    ) -> Result<(Self, Heir), EngineError> {
-        let Offer { mut ports, configured, given, stations, uptime_s, reset, .. } = offer;
-        let mut heir = Heir { ports: Vec::new(), reset };
+    ) -> Result<(Self, Ends), EngineError> {
+        let State { configured, given, stations, uptime_s, reset, .. } = state;
+        let mut ends = Ends { ports: Vec::new(), reset };
         // As those that are opened, they may need privileges.
         let mut uplinks = HashMap::new();
-        for OfferedPort { config, live, .. } in &mut ports {
+        for PortSnapshot { own: OwnPort { config, .. }, live, .. } in &mut ports {
             let is_over = has_ended && live.is_empty();
             if !config.uri.is_local() && !is_over {
                 let resumed = resume(config, std::mem::take(live), has_ended)?;
                 uplinks.insert(config.name.clone(), resumed);
             }
         }
-        let adopt = |switch: &Self| switch.adopt(ports, uplinks, has_ended, &stations, &mut heir);
+        let adopt = |switch: &Self| switch.adopt(ports, uplinks, has_ended, &stations, &mut ends);
         let switch = Self::start_with(config, ago(uptime_s), adopt, confine)?;
         let mut now = lock(&switch.ports);
         (now.configured, now.given) = (configured, given);
         drop(now);
-        Ok((switch, heir))
+        Ok((switch, ends))
     }
 
     fn adopt(
         &self,
-        offered: Vec<OfferedPort>,
+        snapshots: Vec<PortSnapshot<OwnPort>>,
         mut uplinks: HashMap<Name, Resumed>,
         has_ended: bool,
         stations: &[TableEntry],
-        heir: &mut Heir,
+        ends: &mut Ends,
     ) -> Result<(), EngineError> {
-        lock(&self.ports).held = true;
-        for OfferedPort { config, partner, live, ledger } in offered {
+        for PortSnapshot { own: OwnPort { config, partner }, live, memory: ledger } in snapshots {
             let resumed = match uplinks.remove(&config.name) {
                 Some(resumed) => resumed,
                 None if has_ended && live.is_empty() => {
                     // It is opened with those of the configuration.
-                    heir.ports
-                        .push((config.name, OfferedEnd { partner, ledger, resumption: None }));
+                    let port = ContinuedPort { partner, ledger, resumption: None };
+                    ends.ports.push((config.name, port));
                     continue;
                 }
                 None => resume(&config, live, has_ended)?,
@@ -165,7 +173,7 @@ impl Switch {
                 return Err(EngineError::Open(format!("port {}: {why}", config.uri)));
             }
             self.add(&config, Some(port))?;
-            heir.ports.push((config.name, OfferedEnd { partner, ledger, resumption }));
+            ends.ports.push((config.name, ContinuedPort { partner, ledger, resumption }));
         }
         if self.setting.mode == Mode::Learning {
             let ports = lock(&self.ports);
@@ -180,7 +188,7 @@ impl Switch {
     }
 
     /// Continues where the other switch has stopped.
-    pub(crate) fn resume(&self, Heir { ports: ends, reset }: Heir) {
+    pub(crate) fn resume(&self, Ends { ports: ends, reset }: Ends) {
         let mut ports = lock(&self.ports);
         if self.setting.mode == Mode::Patch && ends.iter().any(|(_, end)| end.partner.is_some()) {
             for (name, end) in &ends {
@@ -193,7 +201,7 @@ impl Switch {
             ports.resolve();
         }
         let mut starting = Vec::new();
-        for (name, OfferedEnd { ledger, resumption, .. }) in ends {
+        for (name, ContinuedPort { ledger, resumption, .. }) in ends {
             let Some(port) = ports.find(name.as_str()) else { continue };
             let counters = ledger.map(Ledger::past).transpose().unwrap_or_else(|error| {
                 warn!(port = name.as_str(), %error, "counters start at zero");
@@ -202,85 +210,99 @@ impl Switch {
             port.count_from(Some(counters.unwrap_or_else(Counters::default)));
             starting.extend(resumption.inspect(Resumption::go));
         }
-        starting.into_iter().for_each(|resumption| resumption.wait_started(FREEZING));
+        starting.into_iter().for_each(|resumption| resumption.wait_started(STARTING));
         ports.reset = reset.map(|(seconds, stats)| {
             let index = |stats: &PortStats| Some(ports.find(stats.name.as_str())?.index);
             let by_index = stats.into_iter().filter_map(|stats| Some((index(&stats)?, stats)));
             (ago(seconds), by_index.collect())
         });
-        ports.held = false;
+        self.setting.control.resume();
         self.publish(&ports);
     }
 
-    /// Returns the state, apart from the ports.
-    pub(crate) fn state(&self) -> State {
-        let (stations, uptime_s) = (self.learned(), self.started.elapsed().as_secs_f64());
-        let ports = lock(&self.ports);
+    /// Returns the state, apart from the ports; `stations` are the learned ones.
+    fn state(&self, ports: &Ports, stations: Vec<TableEntry>) -> State {
         State {
             ports: ports.in_order().map(|port| port.config.clone()).collect(),
             configured: ports.configured.clone(),
             given: ports.given.clone(),
             stations,
-            uptime_s,
+            uptime_s: self.started.elapsed().as_secs_f64(),
             reset: ports.reset(),
-            ..State::now()
+            ..State::default()
         }
     }
 
-    /// Has the ports that have changed recorded. Returns false if one is busy, or could not be kept, and
-    /// has to be looked at again.
-    pub(crate) fn record_ports(&self, recorder: &Recorder) -> bool {
+    /// Records the last state, once the workers have paused and control threads stand still, and ends
+    /// this process by `end`, which must not drop anything: the next process continues the switch.
+    pub fn leave(&self, end: impl FnOnce()) {
+        let stations = self.learned();
         let ports = lock(&self.ports);
-        if ports.held {
-            return true;
-        }
-        let mut recording = recorder.recording();
-        let is_due = |port: &&Arc<OpenPort>| {
-            recording.is_due(&port.config, port.changes(), ports.pairs.partner(&port.config.name))
+        // Workers that have ended use no port.
+        let _ = self.pause(&ports);
+        let state = State { has_ended: true, ..self.state(&ports, stations) };
+        let (Some(leaving), Some(recorder)) = (self.leaving.get(), self.recorder.get()) else {
+            return end();
         };
-        let due: Vec<_> = ports.in_order().filter(is_due).collect();
+        let mut recording = recorder.recording();
+        let mut held = Vec::new();
+        for port in ports.in_order() {
+            if !ports.is_due(port, &recording) {
+                held.extend(port.end.hold_for_record());
+            } else if let Ok(port) = ports.record(port, &mut recording) {
+                held.extend(port);
+            }
+        }
+        recording.record_state(&leaving.page(state));
+        end();
+    }
+}
+
+impl Recorded for Switch {
+    type Port = OwnPort;
+
+    fn record_ports(&self, recorder: &Recorder) -> bool {
+        let ports = lock(&self.ports);
+        let mut recording = recorder.recording();
+        let due: Vec<_> = ports.in_order().filter(|port| ports.is_due(port, &recording)).collect();
         let mut is_complete = true;
         for port in due {
-            if let Some(link) = &port.link {
-                link.on_change(recorder.teller());
+            if let Some(link) = &port.end.link {
+                link.on_change(recorder.notifier());
             }
-            let held = port.hold(RECORDING).transpose();
-            match held.and_then(|mut held| ports.offer(port, held.as_mut())) {
-                Ok(offered) => {
-                    // The others have to wait as well if the supervisor is behind.
-                    if !recording.record(offered) {
-                        return false;
-                    }
-                }
-                Err(_) => is_complete = false,
+            match ports.record(port, &mut recording) {
+                Ok(_) => {}
+                Err(Unrecorded::Busy) => is_complete = false,
+                // The others have to wait as well.
+                Err(Unrecorded::NotKept) => return false,
             }
         }
         is_complete
     }
 
-    /// Records the last state, once the workers have let go of all ports, and control threads stand
-    /// still.
-    pub(crate) fn record_end(&self, recorder: &Recorder, end: fn() -> !) -> ! {
-        let state = State { has_ended: true, ..self.state() };
-        let mut ports = lock(&self.ports);
-        let open: Vec<Arc<OpenPort>> = ports.in_order().cloned().collect();
-        self.let_go(&mut ports);
-        let mut recording = recorder.recording();
-        let mut all = Vec::new();
-        for port in &open {
-            let held = port.hold(RECORDING).transpose();
-            let partner = ports.pairs.partner(&port.config.name);
-            if let Ok(mut held) = held {
-                if recording.is_due(&port.config, port.changes(), partner)
-                    && let Ok(offered) = ports.offer(port, held.as_mut())
-                {
-                    recording.record(offered);
-                }
-                all.push(held);
-            }
+    /// Records the state if it `is_changed`, if other stations were learned, or if their ages are old.
+    fn record_state(&self, recorder: &Recorder, is_changed: bool) -> bool {
+        let Some(leaving) = self.leaving.get() else { return true };
+        let stations = self.learned();
+        let mut hasher = DefaultHasher::new();
+        for TableEntry { vlan, mac, port, .. } in &stations {
+            (vlan, mac.0, port.as_str()).hash(&mut hasher);
         }
-        recording.record_state(state, true);
-        end()
+        let hash = hasher.finish();
+        let mut recorded = lock(&self.recorded_stations);
+        let is_same = recorded.is_some_and(|(before, at)| before == hash && at.elapsed() < AGES);
+        if is_same && !is_changed {
+            return true;
+        }
+        let state = self.state(&lock(&self.ports), stations);
+        let mut recording = recorder.recording();
+        let is_kept = recording.record_state(&leaving.page(state));
+        if !is_kept {
+            // It is outdated.
+            recording.forget_state();
+        }
+        *recorded = is_kept.then(|| (hash, Instant::now()));
+        is_kept
     }
 }
 
@@ -292,14 +314,28 @@ impl Ports {
         self.in_order().fold(false, |any, port| port.drain(on) | any)
     }
 
-    /// Describes a port for another process; one that is not `held` can only be opened again.
-    fn offer(&self, port: &OpenPort, held: Option<&mut Held<'_>>) -> io::Result<OfferedPort> {
-        Ok(OfferedPort {
-            config: port.config.clone(),
-            partner: self.pairs.partner(&port.config.name).cloned(),
-            live: held.map(Held::take_live).unwrap_or_default(),
-            ledger: Some(port.ledger.as_fd().try_clone_to_owned()?),
+    /// Returns the switch's own part of the page of a port.
+    fn own(&self, port: &OpenPort) -> OwnPort {
+        let partner = self.pairs.partner(&port.config.name).cloned();
+        OwnPort { config: port.config.clone(), partner }
+    }
+
+    /// Returns true if a port is not recorded as it is.
+    fn is_due(&self, port: &OpenPort, recording: &Recording) -> bool {
+        recording.is_due(port.number_of_page(), &port.end, |own| {
+            own.config == port.config
+                && own.partner.as_ref() == self.pairs.partner(&port.config.name)
         })
+    }
+
+    /// Records a port.
+    fn record<'p>(
+        &self,
+        port: &'p OpenPort,
+        recording: &mut Recording,
+    ) -> Result<Option<Held<'p>>, Unrecorded> {
+        let ledger = Some(port.ledger.as_fd());
+        recording.record_port(port.number_of_page(), self.own(port), &port.end, ledger)
     }
 
     /// Returns how many seconds ago the counters were reset, and what they were then.

@@ -10,7 +10,7 @@ use super::pool::Share;
 
 /// Copies of frames, in order, each with the tick from which it may go.
 pub(super) struct Waiting {
-    /// None of them is empty.
+    /// Blocks of frames; no block is empty.
     blocks: VecDeque<Block>,
     share: Arc<Share>,
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::super::pool::Pool;
     use super::*;
 
-    /// Creates a queue with so many blocks, at least two.
+    /// Creates a queue with `blocks` blocks, at least two.
     fn waiting(blocks: usize) -> (Waiting, Arc<Pool>) {
         let pool = Arc::new(Pool::default());
         let share = Share::new(pool.clone(), ((blocks - 1) * BLOCK) as u64);

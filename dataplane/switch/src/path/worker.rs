@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::ready::{Mine, ReadySet};
 use super::shaper::Released;
 use super::tally::Tally;
 use super::{Setting, View, patch};
-use crate::config::{Flow, Idle, Mode};
+use crate::config::{Flow, Mode};
 use crate::counters::Counters;
 
 /// Time over which the load is measured.
@@ -34,7 +34,6 @@ pub(super) struct Shared {
     /// Number of views published, and the number of the one that the worker uses.
     published: AtomicU64,
     adopted: AtomicU64,
-    stop: AtomicBool,
     wake: OwnedFd,
     /// Share of the last second with frames to move, in units of 1/1000.
     load: AtomicU32,
@@ -50,7 +49,6 @@ impl Shared {
             view: Mutex::default(),
             published: AtomicU64::new(0),
             adopted: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU32::new(0),
             activity: Activity::default(),
@@ -70,16 +68,11 @@ impl Shared {
         let published = self.published.load(Ordering::Acquire);
         // A batch takes microseconds; a worker that has ended never adopts anything again.
         while self.adopted.load(Ordering::Acquire) < published
-            && !self.stop.load(Ordering::Acquire)
+            && !self.setting.control.is_stopped()
             && dray_daemon::failure().is_none()
         {
             std::thread::sleep(Duration::from_micros(20));
         }
-    }
-
-    pub(super) fn stop(&self) {
-        self.stop.store(true, Ordering::Release);
-        self.wake();
     }
 
     /// Returns the share of the last second with frames to move.
@@ -129,7 +122,7 @@ impl Moved {
     }
 }
 
-/// Runs a worker on the calling thread until it is told to stop.
+/// Runs a worker on the calling thread until the switch stops it.
 pub(super) fn run(shared: &Shared) {
     Worker::new(shared).run();
 }
@@ -162,16 +155,24 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     }
 
     fn run(&mut self) {
-        let idle = match self.shared.setting.idle {
-            Idle::After(time) => Some(time),
-            Idle::Never => None,
-        };
-        let mut pace = Pace::new(idle);
+        let mut pace = Pace::new(self.shared.setting.idle);
         let load = clock::to_ticks(LOAD);
         // Ticks with frames to move: in all, and when the present load measurement began.
         let (mut work, mut work_before, mut load_from) = (0, 0, clock::ticks());
         let (mut now, mut moved) = (load_from, datapath::Moved::default());
-        while !self.shared.stop.load(Ordering::Relaxed) {
+        loop {
+            if !self.shared.setting.control.runs() {
+                // Frames that wait for their rates go on early, so that none is lost.
+                self.flush(&View::default());
+                let publish = || {
+                    self.tally.publish(self.view.all());
+                    self.shared.activity.publish(work, moved);
+                };
+                if !self.shared.setting.control.wait(publish) {
+                    return;
+                }
+                pace.woke();
+            }
             self.adopt();
             let Moved { frames, released, held_back } = self.round(now);
             let worked = frames.batches > 0 || released;
@@ -195,8 +196,6 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 pace.woke();
             }
         }
-        self.flush(&View::default());
-        self.tally.publish(self.view.all());
     }
 
     /// Adopts the present view if it is new.

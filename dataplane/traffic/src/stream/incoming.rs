@@ -45,13 +45,13 @@ impl Incoming {
     pub(super) fn read(&mut self, buffer: &mut [u8], pattern: &Pattern, whole: bool) -> Read {
         match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
             Ok((0, _)) => Read::End,
-            Ok((len, _)) => self.judge(&buffer[..len], pattern, whole),
+            Ok((len, _)) => self.check(&buffer[..len], pattern, whole),
             Err(Errno::AGAIN | Errno::INTR) => Read::Nothing,
             Err(_) => Read::Broken,
         }
     }
 
-    fn judge(&mut self, bytes: &[u8], pattern: &Pattern, whole: bool) -> Read {
+    fn check(&mut self, bytes: &[u8], pattern: &Pattern, whole: bool) -> Read {
         let (mut rest, mut count) = (bytes, bytes.len());
         if self.number.is_none() {
             let at = self.offset as usize;
@@ -100,7 +100,7 @@ mod tests {
             let mut incoming = incoming();
             let mut count = 0;
             for part in bytes.chunks(cut) {
-                match incoming.judge(part, &pattern, true) {
+                match incoming.check(part, &pattern, true) {
                     Read::Intact(more) => count += more,
                     other => panic!("{other:?} in pieces of {cut}"),
                 }
@@ -116,7 +116,7 @@ mod tests {
         bytes.remove(1000);
         let mut incoming = incoming();
         let reads: Vec<_> =
-            bytes.chunks(500).map(|part| incoming.judge(part, &pattern, false)).collect();
+            bytes.chunks(500).map(|part| incoming.check(part, &pattern, false)).collect();
         assert_eq!(reads[..2], [Read::Intact(500); 2]);
         assert!(reads[2..].iter().all(|read| *read == Read::Corrupt), "{reads:?}");
     }
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn other_bytes_are_a_foreign_stream() {
         let pattern = Pattern::new(100);
-        assert_eq!(incoming().judge(b"GET / HTTP/1.1\r\n\r\n", &pattern, false), Read::Foreign);
+        assert_eq!(incoming().check(b"GET / HTTP/1.1\r\n\r\n", &pattern, false), Read::Foreign);
         let mut slow = incoming();
-        assert_eq!(slow.judge(b"GET /", &pattern, false), Read::Intact(0));
-        assert_eq!(slow.judge(b" HTTP/1.1\r\n", &pattern, false), Read::Foreign);
+        assert_eq!(slow.check(b"GET /", &pattern, false), Read::Intact(0));
+        assert_eq!(slow.check(b" HTTP/1.1\r\n", &pattern, false), Read::Foreign);
     }
 }

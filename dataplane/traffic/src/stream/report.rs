@@ -9,7 +9,7 @@ use crate::{Arrivals, Sample};
 pub struct StreamSendReport {
     /// Bytes that the kernel accepted.
     pub bytes: u64,
-    /// The same by stream.
+    /// Bytes by stream.
     pub streams: Vec<u64>,
     /// Time from start to end, in nanoseconds, without the wait for the receiver to finish.
     pub elapsed_ns: u64,

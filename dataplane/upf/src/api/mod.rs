@@ -8,7 +8,7 @@
 //! | `POST /sessions` | applies the [`Transaction`] in the body, all or nothing: 204 |
 //! | `GET /stats` | counters of both directions ([`Stats`]) |
 //! | `GET /capture` | ports that can be captured, n3 and n6 ([`Reply`](dray_capture::Reply)) |
-//! | `POST /capture` | starts the capture of the body ([`Want`](dray_capture::Want)), which ends with the connection |
+//! | `POST /capture` | starts the capture of the body ([`CaptureRequest`](dray_capture::CaptureRequest)), which ends with the connection |
 //! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all data threads publish, or 503 with the reason |
@@ -24,16 +24,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dray_daemon::{
-    ClientError, ControlSocket, Incumbent, Limits, Recent, Refusal, Request, Response, Server,
-};
+use dray_daemon::{ClientError, ControlSocket, Limits, Recent, Refusal, Request, Response, Server};
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
+use dray_service::TakeoverRoute;
 use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
-use crate::recorder::PROGRAM;
+use crate::leaving::PROGRAM;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
 
 use self::metrics::{RESOURCES, observe};
@@ -82,7 +81,7 @@ pub struct WorkerStatus {
 pub struct PortStatus {
     /// Name of the port: `n3` or `n6`.
     pub name: String,
-    /// Its link to its peer; the keys are at the top level of the object.
+    /// Link to the peer; its keys are at the top level of the object.
     #[serde(flatten)]
     pub link: LinkStatus,
 }
@@ -169,13 +168,14 @@ pub fn serve(
 ) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    let incumbent = Incumbent::new(PROGRAM, end);
+    let takeover = TakeoverRoute::new(PROGRAM);
+    let end = Arc::new(end);
     Server::start(socket, limits, move |request| {
-        if request.path.trim_matches('/') != "take-over" {
+        if request.path.trim_matches('/') != TakeoverRoute::PATH {
             return answer(&upf, started, &request);
         }
-        let upf = upf.clone();
-        let answered = incumbent.answer(request, move |successor| upf.hand_over(successor));
+        let (upf, end) = (upf.clone(), end.clone());
+        let answered = takeover.answer(request, move |outgoing| upf.hand_over(outgoing, || end()));
         answered.unwrap_or_else(Response::from)
     })
 }

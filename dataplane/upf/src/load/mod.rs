@@ -33,7 +33,7 @@ const BURST: usize = 32;
 const DRAIN: Duration = Duration::from_millis(500);
 /// Maximum time to wait until the user plane function has replied, and resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which the user is told what the load waits for.
+/// Time after which the load prints what it waits for.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Time without a question after which the user plane function has received all replies. It repeats
 /// its first question after 50 ms, and the second after 100 ms.
@@ -224,7 +224,7 @@ impl Side {
         let frames = self.stations.announcements();
         for chunk in frames.chunks(BURST) {
             let batch: Batch<'_> = chunk.iter().map(|frame| Frame::from(&frame[..])).collect();
-            // Those that are not taken come the next time.
+            // Frames that the port does not take are built again the next time.
             self.tx[0].0.transmit(&batch)?;
         }
         Ok(())

@@ -30,9 +30,9 @@ pub(super) struct Stations {
     addresses: HashSet<IpAddr>,
     /// Addresses that the user plane function has not asked for yet, and that are not configured there.
     awaited: HashSet<IpAddr>,
-    /// Its own addresses, as far as a station has one of their version.
+    /// Addresses of the UPF, as far as a station has one of their version.
     upf: Vec<IpAddr>,
-    /// Those of them that have not replied yet.
+    /// Addresses of the UPF that have not replied yet.
     silent: HashSet<IpAddr>,
     /// Tick of the last question that was answered, or of the last reply of the user plane function.
     pub(super) heard: u64,

@@ -394,8 +394,8 @@ impl Downlink {
         }
     }
 
-    /// Buffers a packet of `len` bytes until its session changes. The control plane is told even if
-    /// there is no room for the packet, since it still has to reach the user.
+    /// Buffers a packet of `len` bytes until its session changes. The control plane gets a report
+    /// even if there is no room for the packet, since it still has to reach the user.
     #[cold]
     fn keep(
         &mut self,
@@ -454,7 +454,7 @@ impl Downlink {
             && rule.is_some_and(|rule| rule.action == Action::Buffer)
     }
 
-    /// Tells a sender what became of its packet.
+    /// Reports the fate of a packet to its sender.
     #[cold]
     fn tell(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
         lane.tell(problem, || reading::copy_of(frame));
@@ -491,8 +491,8 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     })
 }
 
-/// Returns the source of the frame whose beginning is in `head`, which is told if its packet waits for a
-/// next hop in vain; 0 for a packet of our own.
+/// Returns the source of the frame that begins with `head`: the station to notify if the packet
+/// waits for a next hop in vain. Returns 0 for a packet of our own.
 #[cold]
 fn asker(head: &[u8], is_own: bool) -> MacAddr {
     let Some(Ethernet { src, .. }) = Ethernet::parse(&head[ROOM..]).filter(|_| !is_own) else {

@@ -167,7 +167,7 @@ impl Lane {
         !self.held.is_empty()
     }
 
-    /// Has neighbours that are silent asked soon if they have sent one of `frames`.
+    /// Solicits silent neighbours soon if they have sent one of `frames`.
     #[inline(always)]
     pub(super) fn note_sources(&self, frames: &[Frame<'_>]) {
         if self.from.neighbours.has_silent() {
@@ -216,7 +216,7 @@ impl Lane {
         }
     }
 
-    /// Has a packet wait that exceeds a rate, if it does not have to wait for too long.
+    /// Delays a packet that exceeds a rate, if the delay is short enough.
     #[cold]
     fn admit_later(
         &mut self,

@@ -30,7 +30,7 @@ pub(crate) enum Stop {
     Kept,
     /// It is forwarded in fragments.
     Divide,
-    /// It is dropped, and its sender is told.
+    /// The packet is dropped, and its sender gets an ICMP error.
     Tell(DropReason, Problem),
     /// A copy of it has to be parsed.
     Copy,
@@ -92,9 +92,9 @@ pub(crate) trait Passes {
     /// Counts a packet that is not forwarded, and tells its sender if a router has to.
     fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
 
-    /// Tells the sender of a packet that it was dropped: its next hop was asked for its Ethernet address,
-    /// and has not replied. `frame` is what was to be transmitted, with the address of the station that
-    /// the packet came from as its destination.
+    /// Notifies the sender of a packet that was dropped because its next hop has not replied.
+    /// `frame` is what was to be transmitted, with the address of the station that the packet came
+    /// from as its destination.
     fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]);
 
     /// Processes what a chunk has completed.
@@ -125,7 +125,7 @@ pub(crate) trait Passes {
         any
     }
 
-    /// Has a packet wait for the Ethernet address of its next hop.
+    /// Keeps a packet until the Ethernet address of its next hop is known.
     #[cold]
     fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
         let lost = lane.wait(frame, leaving, hop);
@@ -158,7 +158,7 @@ pub(crate) trait Passes {
         lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
         if lane.has_later() {
-            // Those of this chunk must not overtake what has waited until now.
+            // Packets of this chunk must not overtake what has waited until now.
             lane.release_later(now);
         }
         let mut departures = Departures::new();

@@ -80,7 +80,7 @@ struct Entry {
     /// Number of units received.
     units: usize,
     there: Units,
-    /// Those that a fragment begins with.
+    /// Units with which a fragment begins.
     starts: Units,
     /// A bit for each ECN codepoint of its fragments.
     ecn: u8,

@@ -32,7 +32,8 @@ struct Entry<T> {
     note: T,
 }
 
-/// Number of packets buffered by all workers, and the sessions that the control plane was told of.
+/// Number of packets buffered by all workers, and the sessions that were reported to the control
+/// plane.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     all: AtomicUsize,
@@ -94,9 +95,8 @@ impl Waiting {
         }
     }
 
-    /// Returns true, to one caller only, if the control plane has to be told at the tick `now` that
-    /// there are packets for a session: there was no report yet, or the last one is older than a
-    /// packet's lifetime.
+    /// Returns true, to one caller only, if a report of packets for a session is due at the tick
+    /// `now`: there was no report yet, or the last one is older than a packet's lifetime.
     pub(super) fn must_report(&self, slot: u32, now: u64) -> bool {
         let due = |last| (last == 0 || now.saturating_sub(last) > self.lifetime).then_some(now);
         let reported = self.reported.get(slot as usize);

@@ -39,7 +39,7 @@ impl Toll {
         now: u64,
     ) -> Option<u64> {
         let Self { slot, len, meters, .. } = *self;
-        // Its session may have ended, and its number be another one's.
+        // The session may have ended, and its number be another one's.
         let session = sessions.slots.get(slot as usize).filter(|it| it.seid == self.seid);
         let Some(session) = session else { return Some(0) };
         if !later.may_wait(slot) {

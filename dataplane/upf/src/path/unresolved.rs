@@ -78,7 +78,8 @@ impl Unresolved {
         self.firsts[usize::from(hop)] != 0
     }
 
-    /// Hands the packet that has to make room for one to `hop` to `lost`, if there is one.
+    /// Makes room for a packet to `hop`: passes the packet that is dropped for it, if any, to
+    /// `lost`.
     pub(super) fn make_room(&mut self, hop: u16, lost: impl FnOnce(Lost<'_>)) {
         let has_share = self.store.count(self.firsts[usize::from(hop)]) >= self.most;
         let is_full = self.store.check_room(0).is_err();

@@ -219,7 +219,7 @@ impl Passes for Uplink {
         }
     }
 
-    /// Tells a gNB that its tunnel does not exist.
+    /// Sends a gNB an error indication: its tunnel does not exist.
     #[cold]
     fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item) {
         lane.dropped(DropReason::UnknownTeid, frame);
@@ -308,7 +308,8 @@ impl Uplink {
             let whole = reading::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            // The frame may have changed since it was checked: only the user itself is told.
+            // The frame may have changed since it was checked: only the user itself gets the ICMP
+            // error.
             user.has(packet.version, packet.src).then_some(())?;
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, problem)?;
@@ -317,7 +318,7 @@ impl Uplink {
         self.send_to_user(lane, message);
     }
 
-    /// Has the downlink forward a message to a user, if there is one.
+    /// Passes a message for a user to the downlink, if there is one.
     fn send_to_user(&self, lane: &mut Lane, message: Option<Vec<u8>>) {
         if let Some(message) = message {
             let sent = self.to_downlink.try_send(ForUser::Frame(message));

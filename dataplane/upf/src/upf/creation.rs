@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dray_capture::{Captures, Tap};
-use dray_datapath::Sharing;
+use dray_datapath::{Sharing, ThreadControl};
 use dray_port::{Port, Receive, clock};
+use dray_service::PortEnd;
 use dray_wire::ethernet::ETHERNET_LEN;
 use dray_wire::gtpu::Direction;
 use tracing::warn;
@@ -17,15 +18,13 @@ use super::{Upf, each};
 use crate::account::Accounts;
 use crate::config::{ConfigError, Detector, Generator, SessionConfig, UpfConfig};
 use crate::counters::{self, DropReason, Ledger};
-use crate::course::Course;
-use crate::end::PortEnd;
 use crate::event::{Teller, events};
 use crate::interface::Interface;
 use crate::model::{KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, Wire};
+use crate::past::Past;
 use crate::path::{
     Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Unresolved, Uplink, Waiting,
 };
-use crate::succession::Succession;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
 
@@ -57,7 +56,7 @@ struct Common<'c> {
 impl Upf {
     pub(super) fn create(
         config: &UpfConfig,
-        past: Option<&mut Succession>,
+        past: Option<&mut Past>,
         [n3, n6]: [Port; 2],
         count: usize,
         progress: &dyn Fn(),
@@ -113,14 +112,17 @@ impl Upf {
             teller,
             waiting,
             ends,
-            course: Course::of_successor(past.is_some()),
+            control: ThreadControl::default(),
             transmits: Mutex::default(),
-            pages: OnceLock::new(),
-            port_recorder: Mutex::default(),
+            leaving: OnceLock::new(),
+            recorder: OnceLock::new(),
             threads: Vec::new(),
             tap: taps[taps.len() - 1].clone(),
             captures,
         };
+        if past.is_some() {
+            directions.iter_mut().flatten().for_each(Worker::continue_another);
+        }
         upf.add_sessions(config, past, &mut directions, progress)?;
         Ok((upf, directions))
     }
@@ -129,7 +131,7 @@ impl Upf {
     fn add_sessions(
         &self,
         config: &UpfConfig,
-        past: Option<&mut Succession>,
+        past: Option<&mut Past>,
         directions: &mut [Vec<Worker>; 2],
         progress: &dyn Fn(),
     ) -> Result<(), ConfigError> {

@@ -115,7 +115,7 @@ fn overlapping_fragments_drop_the_whole_packet() {
         let whole = from_address(src, 1, &packet);
         let ident = |case: usize| (10 * number + case) as u16;
         for at in [0, 1, 2] {
-            // The same place with another byte.
+            // A fragment at the same place with another byte.
             let mut pieces = divided(&whole, ident(at), 704);
             let piece = pieces.remove(at);
             let mut other = piece.clone();

@@ -140,7 +140,7 @@ fn users_get_icmp_errors() {
     assert_eq!(up_packet(&vec![7; too_long - 1]).len(), 1300);
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(&vec![7; too_long - 1]))]).len(), 1);
 
-    // Packets wait for a router, and their senders are told if it does not reply.
+    // Packets wait for a router; their senders get ICMP errors if it does not reply.
     let unheard = [v4("198.51.100.9", b""), v6("2001:db8:7::9", b"")];
     ends.up(unheard.iter().map(|packet| from_gnb(1, None, packet)));
     std::thread::sleep(std::time::Duration::from_secs(2));

@@ -70,7 +70,7 @@ fn quota_counts_from_its_grant() {
         modify(&mut ends, &text.replace("teid = 1001", "teid = 77"));
         modify(&mut ends, &text);
         assert_eq!(pass(&mut ends, &["up"]), [false]);
-        // The same session again is a new grant.
+        // A modification to the same session is a new grant.
         modify(&mut ends, &text);
     }
     let counted = |ends: &Ends| ends.upf.session(1).unwrap().usage[0].counted;

@@ -39,7 +39,7 @@ pub mod ecn {
     pub const CE: u8 = 3;
 
     /// Returns the codepoint of a packet that leaves a tunnel, from its own and that of the outer
-    /// header; `None` if the packet must be dropped, because its endpoints cannot be told of the
+    /// header; `None` if the packet must be dropped, because its endpoints cannot learn of the
     /// congestion (RFC 6040, figure 4).
     #[inline]
     pub fn decapsulated(inner: u8, outer: u8) -> Option<u8> {

@@ -32,17 +32,17 @@ pub const SEGMENTS_MAX: usize = 8192;
 /// Work that is left to do on a frame before it can go over a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// None.
+    /// No work is left.
     #[default]
     None,
     /// The checksum of TCP or UDP holds the sum of the pseudo-header only.
     Checksum,
-    /// The same, and the TCP payload is to be cut into segments of this many bytes.
+    /// The checksum is partial, and the TCP payload is to be cut into segments of this many bytes.
     Tcp(NonZeroU16),
-    /// The same, with the ECN flag of the virtio-net header: all segments but the first lose the flag
-    /// CWR (RFC 3168, section 6.1.2).
+    /// As [`Tcp`](Self::Tcp), with the ECN flag of the virtio-net header: all segments but the
+    /// first lose the flag CWR (RFC 3168, section 6.1.2).
     TcpEcn(NonZeroU16),
-    /// The same as [`Tcp`](Self::Tcp) for UDP: each segment becomes a datagram.
+    /// As [`Tcp`](Self::Tcp), for UDP: each segment becomes a datagram.
     Udp(NonZeroU16),
 }
 

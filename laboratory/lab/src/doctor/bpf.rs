@@ -78,8 +78,8 @@ fn af_xdp() -> Finding {
     }
 }
 
-/// Tells what `afxdp:` ports make of packets whose checksums a local kernel leaves to hardware. The kernel
-/// does not say which these are.
+/// Reports how `afxdp:` ports treat packets whose checksums a local kernel leaves to hardware. The
+/// kernel does not mark these packets.
 fn af_xdp_checksums() -> Finding {
     let detail = "of a local kernel's TCP and UDP completed on veth pairs and in generic mode; for \
                   SCTP and in tunnels, run `ethtool -K IF tx off` at the sender";

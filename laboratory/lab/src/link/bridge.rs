@@ -1,10 +1,10 @@
 //! A Linux bridge on the "host", with a veth pair to each container.
 
 use super::end::End;
-use super::segment::{Held, Host, Segment};
+use super::segment::{Host, KeepAlive, Segment};
 use crate::LabError;
 
-pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
+pub(super) fn wire(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
     let host = segment.host();
     let bridge = segment.create_bridge(host)?;
     segment.ends().try_for_each(|end| segment.create_bridge_port(host, bridge, end))?;

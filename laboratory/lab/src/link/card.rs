@@ -74,7 +74,7 @@ impl Card {
 
 impl Drop for Card {
     fn drop(&mut self) {
-        if let Err(error) = give_back(&self.record) {
+        if let Err(error) = restore(&self.record) {
             let file = device(&self.name).join("sriov_numvfs");
             eprintln!(
                 "dray: card {} could not be restored: {error}; see {}",
@@ -86,16 +86,16 @@ impl Drop for Card {
 }
 
 /// Gives back the cards that have records in a directory.
-pub(crate) fn give_back_all(dir: &Path) -> io::Result<()> {
+pub(crate) fn restore_all(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(RECORD) {
-            give_back(&entry.path())?;
+            restore(&entry.path())?;
         }
     }
     Ok(())
 }
 
-fn give_back(record: &Path) -> io::Result<()> {
+fn restore(record: &Path) -> io::Result<()> {
     let file = record.file_name().unwrap_or_default().to_string_lossy();
     let name = file.strip_prefix(RECORD).unwrap_or_default();
     for (file, value) in [("sriov_numvfs", "0"), ("sriov_drivers_autoprobe", "1")] {

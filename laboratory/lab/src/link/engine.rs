@@ -55,7 +55,7 @@ pub(super) fn find(
             end.mac = interface.mac;
             end.station = end.mac;
             if let (Driver::Bridge, Some(port)) = (driver, interface.link) {
-                // As for the lab's own bridges: avoids flooding frames for stations that send none.
+                // Avoids flooding frames for stations that send none, as on the lab's own bridges.
                 let doing = LabError::doing(format!("{kind}: forwarding"));
                 lab.host().netlink().add_forwarding(port, end.mac).map_err(doing)?;
             }

@@ -41,7 +41,7 @@ pub(super) struct VirtualFunction {
 }
 
 impl VirtualFunction {
-    /// Has the driver of the card `index` apply the settings. An error names the setting that the
+    /// Applies the settings by the driver of the card `index`. An error names the setting that the
     /// driver rejected, or accepted without applying it.
     pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<()> {
         for wanted in self.settings() {

@@ -1,9 +1,9 @@
 //! Links whose ends are interfaces.
 
 use super::end::{Attachment, End, Link, LinkOptions};
-use super::kind::{Carries, LinkKind};
+use super::kind::{Carries, EndKind, LinkKind};
 use super::parent;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::netlink::Interface;
 use crate::peer::{PeerDir, PeerSwitch};
 use crate::{ContainerId, Lab, LabError};
@@ -15,7 +15,7 @@ impl Lab {
         kind: LinkKind,
         pairs: &[[ContainerId; 2]],
         LinkOptions { mtu, addressed, has_machines, .. }: LinkOptions,
-        wire: impl FnOnce(&Segment<'_>) -> Result<Held, LabError>,
+        wire: impl FnOnce(&Segment<'_>) -> Result<KeepAlive, LabError>,
     ) -> Result<Vec<Link>, LabError> {
         let addressed = addressed || kind.carries == Carries::OwnIp;
         let link = |&containers: &[ContainerId; 2]| {
@@ -42,14 +42,14 @@ impl Lab {
         if addressed {
             links.iter().try_for_each(|link| segment.set_addresses(link))?;
         }
-        if has_machines && !kind.takes_only_machines() {
+        if has_machines && kind.end() == EndKind::Interface {
             let pairs = links.iter().flat_map(|Link { ends: [a, b], .. }| [(a, b), (b, a)]);
             let taps = pairs.map(|(end, peer)| segment.create_tap(end, peer));
             let taps = taps.collect::<Result<Vec<_>, _>>()?;
             let ends = links.iter_mut().flat_map(|link| &mut link.ends);
             ends.zip(taps).for_each(|(end, tap)| end.attachment = Attachment::Tap(tap));
         }
-        self.hold(held);
+        self.keep_alive(held);
         Ok(links)
     }
 

@@ -2,7 +2,7 @@
 
 use netlink_packet_route::link::{InfoKind, IpVlanFlags, IpVlanMode};
 
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
@@ -10,7 +10,7 @@ pub(super) fn wire(
     segment: &Segment<'_>,
     mode: IpVlanMode,
     flags: IpVlanFlags,
-) -> Result<Held, LabError> {
+) -> Result<KeepAlive, LabError> {
     let (parent, outside) = segment.create_parent()?;
     let netlink = segment.host().netlink;
     for end in segment.ends() {

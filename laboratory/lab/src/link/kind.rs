@@ -40,6 +40,21 @@ pub enum Carries {
     OwnIp,
 }
 
+/// Object that a program opens at an end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndKind {
+    /// Network interface.
+    Interface,
+    /// Device of a TAP or macvtap interface, as virtual machines open it.
+    Machine,
+    /// Memory shared by this protocol.
+    Memory(Protocol),
+    /// Unix datagram socket, without any network.
+    UnixSocket,
+    /// Port of netmap's kernel module, in the network of no container.
+    Netmap,
+}
+
 /// Mechanism between the ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
@@ -440,7 +455,7 @@ impl LinkKind {
             Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
-            // As for ipvlan in L3 mode.
+            // No mode of XDP, as with ipvlan in L3 mode.
             Driver::IpvlanL3 => (Carries::OwnIp, &[]),
         };
         Self { about, carries, xdp, ..Self::of(name, Wire::Engine(runtime, driver)) }
@@ -452,45 +467,34 @@ impl LinkKind {
         Self { learns, xdp: &[], ..Self::of(name, wire) }
     }
 
-    /// Returns true if the ends share memory, without the kernel between them.
-    pub fn shares_memory(self) -> bool {
-        self.protocol().is_some()
-    }
-
-    /// Protocol by which the ends agree on shared memory; `None` if they share none.
-    pub fn protocol(self) -> Option<Protocol> {
+    /// Returns what programs open at the ends.
+    pub fn end(self) -> EndKind {
         match self.wire {
-            Wire::Direct => Some(Protocol::VhostUser),
-            Wire::Switch(_, _, protocol) => Some(protocol),
-            Wire::SwitchVxlan => Some(Protocol::VhostUser),
-            _ => None,
+            Wire::Macvtap => EndKind::Machine,
+            Wire::Direct | Wire::SwitchVxlan => EndKind::Memory(Protocol::VhostUser),
+            Wire::Switch(_, _, protocol) => EndKind::Memory(protocol),
+            Wire::Unix => EndKind::UnixSocket,
+            Wire::Netmap(_) => EndKind::Netmap,
+            _ => EndKind::Interface,
         }
     }
 
-    /// Returns true if a virtual machine can be attached to an end.
-    pub fn takes_machines(self) -> bool {
-        use Wire::{Bridge, Macvtap, Ovs, Veth, Vxlan, Xdp};
-        matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_) | Macvtap)
+    /// Returns true if programs that open `end` can be at the ends. A virtual machine can also be
+    /// attached to some links with interfaces.
+    pub fn takes(self, end: EndKind) -> bool {
+        use Wire::{Bridge, Ovs, Veth, Vxlan, Xdp};
+        let takes_machines = matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_));
+        end == self.end() || end == EndKind::Machine && takes_machines
     }
 
-    /// Returns true if only virtual machines can be attached to its ends.
-    pub fn takes_only_machines(self) -> bool {
-        matches!(self.wire, Wire::Macvtap)
-    }
-
-    /// Returns true if the link consists of Unix sockets, without a network.
-    pub fn is_unix(self) -> bool {
-        self.wire == Wire::Unix
-    }
-
-    /// Returns true if the link consists of netmap ports, which are in no container's network.
-    pub fn is_netmap(self) -> bool {
-        matches!(self.wire, Wire::Netmap(_))
+    /// Returns true if the ends share memory, without the kernel between them.
+    pub fn shares_memory(self) -> bool {
+        matches!(self.end(), EndKind::Memory(_))
     }
 
     /// Returns true if the ends are interfaces.
     pub fn has_interfaces(self) -> bool {
-        !self.shares_memory() && !self.is_unix() && !self.is_netmap()
+        matches!(self.end(), EndKind::Interface | EndKind::Machine)
     }
 
     /// Returns true if more than two ends can share one segment and all reach each other, unless

@@ -3,10 +3,10 @@
 use netlink_packet_route::link::MacVlanMode;
 
 use super::end::End;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 
-pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<Held, LabError> {
+pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<KeepAlive, LabError> {
     if mode == MacVlanMode::Passthrough {
         return passthru(segment);
     }
@@ -17,7 +17,7 @@ pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<Held, Lab
 
 /// Makes a veth pair on the "host" for each link: each end is the parent of one child, which takes
 /// its address.
-fn passthru(segment: &Segment<'_>) -> Result<Held, LabError> {
+fn passthru(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
     for link in segment.links {
         let [a, b] = &link.ends;
         let parents = segment.create_host_pair(a.id.link(), [a.mac, b.mac])?;

@@ -34,7 +34,7 @@ mod xdp;
 pub(crate) use address::PREFIX_LEN;
 pub use end::{Attachment, End, Link, LinkOptions};
 pub use function::Functions;
-pub use kind::{Carries, LinkKind};
+pub use kind::{Carries, EndKind, LinkKind};
 pub use missing::missing;
 pub use netmap::{has_netmap, netmap_uri};
 

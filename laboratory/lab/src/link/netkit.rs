@@ -2,13 +2,13 @@
 
 use netlink_packet_route::link::NetkitMode;
 
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
 /// Makes a pair for each link, with one end in each container. Without a BPF program a pair passes
 /// all frames.
-pub(super) fn wire(segment: &Segment<'_>, mode: NetkitMode) -> Result<Held, LabError> {
+pub(super) fn wire(segment: &Segment<'_>, mode: NetkitMode) -> Result<KeepAlive, LabError> {
     for link in segment.links {
         let [a, b] =
             link.ends.each_ref().map(|end| NewInterface { mac: None, ..segment.interface_at(end) });

@@ -15,7 +15,7 @@ use crate::netlink::{Netlink, NewInterface};
 use crate::{Lab, LabError, NetworkNamespace};
 
 /// Objects other than interfaces that a segment needs until its lab is dropped.
-pub(super) type Held = Option<Box<dyn Any>>;
+pub(super) type KeepAlive = Option<Box<dyn Any>>;
 
 /// A host that containers are connected to: the lab's "host", or one beside it.
 #[derive(Clone, Copy)]

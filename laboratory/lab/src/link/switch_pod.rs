@@ -2,7 +2,7 @@
 
 use std::io;
 
-use dray_cni::{Output, Store};
+use dray_cni::{Output, Records};
 use serde_json::{Value, json};
 
 use super::end::End;
@@ -23,11 +23,11 @@ pub(super) fn start(
     // The kernel forwards most frames.
     let own = OwnSwitch { cpu, wiring, sleeps: true, ports };
     let switch = PeerSwitch::start_own(dir, segment.lab.program(), &own, segment.lab.cancel())?;
-    let store = Store::at(dir.join(STORE));
+    let records = Records::at(dir.join(STORE));
     let calls: Vec<_> = segment.ends().map(|end| Call::new(segment, dir, end)).collect();
     // The plugin mounts the network namespace of the switch's ends. Without the mount, it exists as
     // long as the switch has these ends open.
-    let added = with_own_mounts(|| calls.iter().try_for_each(|call| call.add(&store)));
+    let added = with_own_mounts(|| calls.iter().try_for_each(|call| call.add(&records)));
     added.map_err(segment.doing("CNI plugin"))?;
     Ok(switch)
 }
@@ -61,13 +61,13 @@ impl Call {
         }
     }
 
-    fn add(&self, store: &Store) -> io::Result<()> {
+    fn add(&self, records: &Records) -> io::Result<()> {
         let variable = |name: &str| {
             let found = self.variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| value.clone())
         };
         let input = self.configuration.to_string();
-        match dray_cni::run(store, &variable, input.as_bytes()) {
+        match dray_cni::run(records, &variable, input.as_bytes()) {
             Output { status: 0, .. } => Ok(()),
             Output { text, .. } => {
                 let error: Value = serde_json::from_str(&text)?;

@@ -55,6 +55,6 @@ pub(super) fn link(
     let switch = OwnSwitch { cpu, wiring, sleeps: false, ports };
     let switch = PeerSwitch::start_own(&dir, lab.program(), &switch, lab.cancel())?;
     lab.set_switch(switch);
-    lab.hold(Some(Box::new(second)));
+    lab.keep_alive(Some(Box::new(second)));
     Ok(links)
 }

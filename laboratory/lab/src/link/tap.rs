@@ -7,11 +7,11 @@ use dray_netdev::{attach_tap, keep_tap};
 use netlink_packet_route::link::MacVlanMode;
 
 use super::end::End;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 
 /// Makes macvtap interfaces in bridge mode: macvlan whose frames go to a character device.
-pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<Held, LabError> {
+pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
     let (parent, _) = segment.create_parent()?;
     segment.ends().try_for_each(|end| {
         let child = segment.interface_at(end);

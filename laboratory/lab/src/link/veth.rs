@@ -1,12 +1,12 @@
 //! Veth pairs: from container to container, or from a host to a container.
 
 use super::end::End;
-use super::segment::{Held, Host, Segment};
+use super::segment::{Host, KeepAlive, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
 /// Makes a pair for each link, with one end in each container.
-pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
+pub(super) fn wire(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
     for link in segment.links {
         let [a, b] = link.ends.each_ref().map(|end| segment.interface_at(end));
         let netlink = segment.lab[link.ends[0].container].netlink();

@@ -7,7 +7,7 @@ use std::io;
 use netlink_packet_route::link::InfoVxlan;
 
 use super::address::PREFIX_LEN;
-use super::segment::{Held, Host, Segment};
+use super::segment::{Host, KeepAlive, Segment};
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 
@@ -18,7 +18,7 @@ const PORT: u16 = 4789;
 
 /// Puts first ends of links behind the lab's "host", second ends behind a second host that is made
 /// here.
-pub(super) fn wire(segment: &Segment<'_>) -> Result<Held, LabError> {
+pub(super) fn wire(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
     let SecondHost { namespace, netlink } = join_hosts(segment)?;
     let hosts = [segment.host(), Host { namespace: &namespace, netlink: &netlink }];
     let ids = segment.links[0].ends.each_ref().map(|end| end.id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dray_bpf::{Mode, Pass, Redirect, XdpError};
 
 use super::end::End;
-use super::segment::{Held, Segment};
+use super::segment::{KeepAlive, Segment};
 use crate::LabError;
 use crate::peer::Wiring;
 
@@ -26,7 +26,7 @@ pub(super) fn wire(
     segment: &Segment<'_>,
     wiring: Wiring,
     has_programs: bool,
-) -> Result<Held, LabError> {
+) -> Result<KeepAlive, LabError> {
     let host = segment.host();
     let ports = segment.ends().map(|end| segment.create_port(host, end));
     let ports = ports.collect::<Result<Vec<_>, _>>()?;
@@ -54,7 +54,7 @@ fn redirect(wiring: Wiring, ports: &[u32]) -> Result<Vec<Redirect>, XdpError> {
 }
 
 impl Segment<'_> {
-    /// Has a container compute checksums in software: a veth has no hardware for offloaded
+    /// Makes a container compute checksums in software: a veth has no hardware for offloaded
     /// checksums, and they are lost when frames leave the kernel's own paths.
     pub(super) fn compute_checksums(&self, end: &End) -> Result<(), LabError> {
         let namespace = self.lab[end.container].namespace();

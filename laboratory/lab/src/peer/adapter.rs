@@ -143,13 +143,13 @@ impl Installed {
         let version =
             version.ok_or_else(|| format!("{shown} printed no version of {}", self.whose))?;
         let found = Found { program, version };
-        self.judge(&found)?;
+        self.check_version(&found)?;
         Ok(found)
     }
 
     /// Checks that the version is new enough; the error says what to do. A version without a number
     /// is accepted.
-    pub(super) fn judge(&self, found: &Found) -> Result<(), String> {
+    pub(super) fn check_version(&self, found: &Found) -> Result<(), String> {
         let Self { minimum, remedy, .. } = self;
         if numbers(&found.version).is_none_or(|there| Some(there) >= numbers(minimum)) {
             return Ok(());
@@ -232,21 +232,21 @@ mod tests {
     #[test]
     fn too_old_version_error_names_minimum() {
         let installed = SwitchKind::Testpmd.adapter().installed.unwrap();
-        let judge = |version: &str| {
+        let check_version = |version: &str| {
             let program = "/usr/bin/dpdk-testpmd".into();
-            installed.judge(&Found { program, version: version.to_owned() })
+            installed.check_version(&Found { program, version: version.to_owned() })
         };
         assert_eq!(
-            judge("DPDK 20.11.10").unwrap_err(),
+            check_version("DPDK 20.11.10").unwrap_err(),
             "/usr/bin/dpdk-testpmd is DPDK 20.11.10; 22.11 or later is required; apt install \
              dpdk-dev"
         );
         // Version numbers are not decimals.
         for version in ["DPDK 22.9.1", "DPDK 22", "DPDK 3.99"] {
-            judge(version).unwrap_err();
+            check_version(version).unwrap_err();
         }
         for version in ["DPDK 22.11", "DPDK 22.11.0-rc1", "DPDK 23.07", "DPDK 100.1", "DPDK"] {
-            judge(version).unwrap();
+            check_version(version).unwrap();
         }
     }
 

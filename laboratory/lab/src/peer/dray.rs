@@ -48,7 +48,7 @@ pub(crate) struct OwnSwitch {
     pub(crate) wiring: Wiring,
     /// True if the worker sleeps while it is idle, and leaves the CPU to others.
     pub(crate) sleeps: bool,
-    /// Its first ports, in order.
+    /// First ports of the switch, in order.
     pub(crate) ports: Vec<OwnPort>,
 }
 
@@ -106,7 +106,7 @@ impl Dray {
             Wiring::Learning => ["--mode", "learning", "--flow", "drop"],
         });
         command.arg("--control").arg(&control);
-        // Its peers are root's programs, and the directory too.
+        // The switch's peers are root's programs, and the directory too.
         command.args(["--user", "root"]);
         if dray_sandbox::landlock_version().is_err() {
             // The results record the command line.
@@ -119,7 +119,7 @@ impl Dray {
         let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
-        // Its control socket replies once its ports are open.
+        // The control socket replies once the switch's ports are open.
         let answers = |_: &_| client.status().is_ok();
         dray.program.process.wait_until(cancel, "its control socket", answers)?;
         Ok(dray)
@@ -133,7 +133,7 @@ impl RunningSwitch for Dray {
 
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let stats = Client::new(&self.control).stats();
-        let stats = stats.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let stats = stats.map_err(|error| self.program.process.unanswered(&error))?;
         let of = |port: &dray_switch::PortStats| PortCounters {
             received_frames: port.counters.rx_frames,
             received_bytes: port.counters.rx_bytes,
@@ -146,7 +146,7 @@ impl RunningSwitch for Dray {
 
     fn bypassed(&self) -> Result<Option<f64>, LabError> {
         let ports = Client::new(&self.control).ports();
-        let ports = ports.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let ports = ports.map_err(|error| self.program.process.unanswered(&error))?;
         let of = |port: &PortStatus| Some((port.bypass?.rx_frames, port.counters.rx_frames));
         let sum = ports.iter().filter_map(of).reduce(|a, b| (a.0 + b.0, a.1 + b.1));
         Ok(sum.map(|(bypassed, all)| bypassed as f64 / all.max(1) as f64))
@@ -154,7 +154,7 @@ impl RunningSwitch for Dray {
 
     fn work_time(&self) -> Result<Option<Duration>, LabError> {
         let status = Client::new(&self.control).status();
-        let status = status.map_err(|error| self.program.process.failed(&error.to_string()))?;
+        let status = status.map_err(|error| self.program.process.unanswered(&error))?;
         let work_s = status.workers.iter().map(|worker| worker.work_s).sum();
         Ok(Duration::try_from_secs_f64(work_s).ok())
     }

@@ -53,7 +53,7 @@ pub struct EndpointSettings {
     pub cpu: usize,
     /// Kind of memory it uses.
     pub memory: Memory,
-    /// Its ports.
+    /// Ports of the program.
     pub ports: Vec<EndpointPort>,
 }
 
@@ -141,17 +141,17 @@ impl PeerEndpoint {
             EndpointRole::Receiver => "start tx_first 1".to_owned(),
             _ => "start".to_owned(),
         };
-        self.testpmd.tell(&command)
+        self.testpmd.command(&command)
     }
 
     /// Stops the traffic soon afterwards. It can be started again.
     pub fn stop_traffic(&mut self) -> Result<(), LabError> {
-        self.testpmd.tell("stop")
+        self.testpmd.command("stop")
     }
 
     /// Stops sending, but receives frames that are still in flight.
     pub fn drain_traffic(&mut self) -> Result<(), LabError> {
-        ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.tell(line))
+        ["stop", "set fwd rxonly", "start"].iter().try_for_each(|line| self.testpmd.command(line))
     }
 
     /// Counters of each port.

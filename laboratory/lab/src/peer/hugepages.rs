@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::Lock;
+use dray_socket::Lock;
 
 use crate::LabError;
 use crate::process::PARENT;
@@ -72,7 +72,7 @@ impl Hugepages {
     }
 }
 
-/// Adds pages to the pool, and writes to the record how many it has then, with those of before.
+/// Adds `pages` pages to the pool, and writes the pool's sizes before and after to the record.
 /// Returns the number of pages added.
 fn grow(record: &Path, before: u64, pages: u64) -> io::Result<u64> {
     let _lock = lock()?;

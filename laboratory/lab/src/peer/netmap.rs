@@ -9,7 +9,7 @@ use super::CpuTime;
 use crate::process::{Process, calls, command, installed};
 use crate::{Cancel, Lab, LabError};
 
-/// Role of a program of netmap.
+/// Role of a netmap program.
 #[derive(Clone, Copy, Debug)]
 pub enum NetmapRole<'a> {
     /// Sends frames until it is stopped.
@@ -35,7 +35,7 @@ pub enum NetmapRole<'a> {
     },
 }
 
-/// A running program of netmap. It is killed when this value is dropped.
+/// A running netmap program. It is killed when this value is dropped.
 #[derive(Debug)]
 pub struct NetmapProgram {
     process: Process,
@@ -44,7 +44,7 @@ pub struct NetmapProgram {
 }
 
 impl Lab {
-    /// Starts a program of netmap on a CPU, in the network namespace of the "host". It counts its
+    /// Starts a netmap program on a CPU, in the network namespace of the "host". It counts its
     /// frames once per `interval`.
     pub fn start_netmap(
         &mut self,

@@ -41,7 +41,7 @@ pub struct SwitchSettings {
     pub wiring: Wiring,
     /// Kind of memory it uses, if the program supports several.
     pub memory: Memory,
-    /// Its ports.
+    /// Ports of the switch.
     pub ports: Vec<PeerPort>,
 }
 

@@ -151,8 +151,8 @@ impl Testpmd {
         (0..self.ports).map(|port| telemetry.counters(port).map_err(failed)).collect()
     }
 
-    pub(super) fn tell(&mut self, line: &str) -> Result<(), LabError> {
-        self.program.process.tell(line)
+    pub(super) fn command(&mut self, line: &str) -> Result<(), LabError> {
+        self.program.process.write_line(line)
     }
 }
 

@@ -63,7 +63,7 @@ impl Cli {
     }
 
     /// Returns the reply to a CLI line that sets something up.
-    fn tell(&self, line: &str) -> Result<String, LabError> {
+    fn set_up(&self, line: &str) -> Result<String, LabError> {
         run(&self.dir, &mut self.line(line))
     }
 
@@ -109,9 +109,9 @@ impl Vpp {
             return Err(process.failed(&format!("unknown version: {version:?}")));
         };
         let found = Found { program: program.to_owned(), version };
-        INSTALLED.judge(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
+        INSTALLED.check_version(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
         dir.note_version(&found.version);
-        let said = vpp.cli.tell(&format!("exec {}", commands.display()))?;
+        let said = vpp.cli.set_up(&format!("exec {}", commands.display()))?;
         // VPP prints the names of new interfaces, and errors.
         let mut lines = said.lines().map(str::trim);
         let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);

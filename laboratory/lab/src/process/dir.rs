@@ -110,22 +110,22 @@ fn gone_is_well(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Returns the entries of [`PARENT`] that belong to this process's user. Others may write there, too, and what
-/// they name like a lab's is none.
+/// Returns the entries of [`PARENT`] that belong to this process's user. Entries of other users,
+/// who may write there, too, are left out.
 pub(crate) fn own_entries() -> impl Iterator<Item = DirEntry> {
     let entries = fs::read_dir(PARENT).into_iter().flatten().flatten();
     let is_own = |entry: &DirEntry| entry.metadata().is_ok_and(|it| it.uid() == geteuid().as_raw());
     entries.filter(is_own)
 }
 
-/// Removes the directories whose owner is gone, each after `give_back` has returned the resources
+/// Removes the directories whose owner is gone, each after `restore` has returned the resources
 /// that it records. Returns the names of the directories.
-pub(crate) fn remove_stale(give_back: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<String>> {
+pub(crate) fn remove_stale(restore: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for entry in own_entries() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if cgroup::is_stale(&name) {
-            give_back(&entry.path())?;
+            restore(&entry.path())?;
             fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
             removed.push(name);
         }

@@ -136,7 +136,7 @@ impl Process {
     }
 
     /// Writes a line to the program's standard input.
-    pub(crate) fn tell(&mut self, line: &str) -> Result<(), LabError> {
+    pub(crate) fn write_line(&mut self, line: &str) -> Result<(), LabError> {
         let stdin = self.child.stdin.as_mut().expect("piped");
         let result = stdin.write_all(format!("{line}\n").as_bytes());
         result.map_err(|error| self.failed(&format!("command '{line}': {error}")))
@@ -223,6 +223,13 @@ impl Process {
         LabError::peer(&self.name, format!("{what}; last output: {last}"))
     }
 
+    /// Makes an error of a request that the program did not reply to: it may have ended. Sockets close a
+    /// moment before a process has ended.
+    pub(crate) fn unanswered(&self, error: &impl std::fmt::Display) -> LabError {
+        thread::sleep(INTERVAL);
+        self.check().err().unwrap_or_else(|| self.failed(&error.to_string()))
+    }
+
     /// CPU time of the threads whose name begins with `prefix`; fails if there are none.
     pub(crate) fn cpu_time(&self, prefix: &str) -> Result<CpuTime, LabError> {
         let sum = self.sum_cpu_time(prefix, |name| name.starts_with(prefix))?;
@@ -267,7 +274,7 @@ impl Drop for Process {
             let _ = kill_process_group(self.pid(), Signal::KILL);
             let _ = self.child.wait();
         }
-        // Its standard input has no reader once all processes that it started are gone.
+        // The standard input has no reader once all processes that it started are gone.
         if let Some(stdin) = stdin {
             let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&PARTING));
         }

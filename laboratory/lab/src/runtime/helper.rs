@@ -20,7 +20,7 @@ impl Helper {
     /// Returns the parent of a process; `None` if it is not visible from this PID namespace.
     pub(crate) fn parent_of(pid: Pid) -> io::Result<Option<Self>> {
         let Some(of_it) = parent(pid)? else { return Ok(None) };
-        let helper = Self::hold(of_it)?;
+        let helper = Self::open(of_it)?;
         // The parent may have ended and its PID been reused before the pidfd was opened.
         Ok((parent(pid)? == Some(of_it)).then_some(helper))
     }
@@ -31,11 +31,11 @@ impl Helper {
         let pids = fs::read_dir("/proc")?.flatten();
         let pids = pids.filter_map(|entry| parse_pid(entry.file_name().to_str()?));
         // A child that ended before its pidfd was opened was not needed.
-        let hold = |other| Self::hold(other).ok().filter(|_| is_child(&other));
-        Ok(pids.filter(is_child).filter_map(hold).collect())
+        let open = |other| Self::open(other).ok().filter(|_| is_child(&other));
+        Ok(pids.filter(is_child).filter_map(open).collect())
     }
 
-    fn hold(pid: Pid) -> io::Result<Self> {
+    fn open(pid: Pid) -> io::Result<Self> {
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()))?;
         Ok(Self { pid, name: name.trim_end().to_owned(), pidfd })

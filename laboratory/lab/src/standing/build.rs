@@ -11,7 +11,7 @@ use dray_daemon::CONTROL_DIR;
 use super::program::{self, Program};
 use super::{CommandEnd, ContainerState, LabState, PortState, PortTraffic, end};
 use crate::lab::HOST as HOST_ID;
-use crate::link::{Attachment, LinkOptions, netmap_uri};
+use crate::link::{Attachment, EndKind, LinkOptions, netmap_uri};
 use crate::peer::SWITCH_CONTROL;
 use crate::process::PeerDir;
 use crate::topology::{EndPlan, HOST, LinkPlan, Topology};
@@ -70,7 +70,7 @@ impl Built {
             mtu: plan.mtu,
             addressed: false,
             has_programs: plan.xdp_programs,
-            has_machines: plan.kind.takes_only_machines(),
+            has_machines: plan.kind.end() == EndKind::Machine,
             switch_cpu: plan.cpu.unwrap_or_else(|| Placement::of_this_process().assign(1)[0].id),
             switch_sleeps: false,
         };
@@ -267,7 +267,7 @@ fn name(attachment: &Attachment) -> String {
 fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
     let name = name(attachment);
     match attachment {
-        Attachment::Interface(_) if link.kind.takes_only_machines() => format!("tap:{name}"),
+        Attachment::Interface(_) if link.kind.end() == EndKind::Machine => format!("tap:{name}"),
         Attachment::Tap(_) => format!("tap:{name}"),
         Attachment::Interface(_) => format!("raw:{name}"),
         Attachment::Driver(_) => format!("virtio:{name}"),

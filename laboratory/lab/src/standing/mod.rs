@@ -14,7 +14,7 @@ mod state;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dray_daemon::Lock;
+use dray_socket::Lock;
 use serde::{Deserialize, Serialize};
 
 pub use build::path_with;

@@ -1,7 +1,7 @@
 //! Finds forwarding cycles between containers.
 
 use super::{EndPlan, Topology, dray_call};
-use crate::link::Carries;
+use crate::link::{Carries, EndKind};
 
 /// A forwarder that passes frames from one link to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,13 +26,14 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
             None => String::new(),
         };
         let peer = link.ends.iter().find(|other| *other != end && link.ends.len() == 2);
-        let scheme = match link.ends.first() == Some(end) {
-            _ if link.kind.takes_only_machines() => "tap:",
-            _ if link.kind.has_interfaces() => "raw:",
-            _ if link.kind.is_unix() => "unix:/",
-            _ if link.kind.is_netmap() => "netmap:vale:",
-            false if link.kind.switch().is_none() => "vhost:/",
-            _ => "virtio:/",
+        let is_device = link.kind.switch().is_none() && link.ends.first() != Some(end);
+        let scheme = match link.kind.end() {
+            EndKind::Machine => "tap:",
+            EndKind::Interface => "raw:",
+            EndKind::UnixSocket => "unix:/",
+            EndKind::Netmap => "netmap:vale:",
+            EndKind::Memory(_) if is_device => "vhost:/",
+            EndKind::Memory(_) => "virtio:/",
         };
         let uri = format!("{scheme}{}", end.name);
         let (port, mac) = (end.port, "02:00:00:00:00:01");

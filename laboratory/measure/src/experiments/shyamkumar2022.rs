@@ -58,7 +58,7 @@ pub(super) const FIG6: Experiment = Experiment {
         let Technique { link, endpoint } = *technique;
         // AF_XDP in the network driver also needs an XDP program at the other end of a veth, which
         // exists only if the veth pair is the whole link.
-        let has_xdp = link == LinkKind::VETH && endpoint.xdp().is_some();
+        let has_xdp = link == LinkKind::VETH && endpoint.facts().xdp.is_some();
         let kernel =
             [LinkKind::BRIDGE, LinkKind::MACVLAN_BRIDGE, LinkKind::IPVLAN[0], LinkKind::IPVLAN_L3];
         let has_stack = kernel.contains(&link) && endpoint == Endpoint::RAW_MMSG;

@@ -2,44 +2,38 @@
 
 use dray_lab::LinkKind;
 use dray_lab::link::missing;
-use dray_lab::peer::{SwitchKind, find_ns3};
-use dray_traffic::stream::Family;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::Requirement;
 use crate::technique::Technique;
 
 /// Parts that a host is known to lack; by default none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absent {
     links: Vec<LinkKind>,
-    /// True if DPDK's testpmd is not installed.
-    dpdk: bool,
-    /// True if the program of ns-3 is not built.
-    ns3: bool,
-    /// True if the kernel has no SMC sockets.
-    smc: bool,
+    requirements: Vec<Requirement>,
 }
 
 impl Absent {
     /// Finds what this host lacks of what `techniques` need. Programs that none of them needs are
     /// not started.
     pub(super) fn of(techniques: &[Technique]) -> Self {
-        let has = |is: fn(Endpoint) -> bool| techniques.iter().any(|it| is(it.endpoint));
+        let mut required = Vec::new();
+        for requirement in techniques.iter().filter_map(|it| it.endpoint.facts().requires) {
+            if !required.contains(&requirement) {
+                required.push(requirement);
+            }
+        }
         Self {
             links: missing(techniques.iter().map(|technique| technique.link).collect()),
-            dpdk: has(Endpoint::is_dpdk) && SwitchKind::Testpmd.find().is_err(),
-            ns3: has(Endpoint::is_ns3) && find_ns3().is_none(),
-            smc: has(|endpoint| endpoint == Endpoint::SMC) && !Family::Smc.is_supported(),
+            requirements: required.into_iter().filter(|it| !it.is_met()).collect(),
         }
     }
 
     /// Returns true if a technique needs something that the host lacks.
     pub(super) fn has(&self, technique: Technique) -> bool {
-        let Technique { link, endpoint } = technique;
-        let lacks_endpoint =
-            (self.dpdk && endpoint.is_dpdk()) || (self.smc && endpoint == Endpoint::SMC);
-        let lacks_endpoint = lacks_endpoint || (self.ns3 && endpoint.is_ns3());
-        lacks_endpoint || self.links.contains(&link)
+        let requires = technique.endpoint.facts().requires;
+        self.links.contains(&technique.link)
+            || requires.is_some_and(|requirement| self.requirements.contains(&requirement))
     }
 }
 

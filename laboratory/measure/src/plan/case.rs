@@ -35,6 +35,25 @@ pub struct Case {
     pub paper_pps: Option<f64>,
 }
 
+impl Case {
+    /// Creates the plainest case of a technique.
+    pub(super) fn of(technique: Technique) -> Self {
+        Self {
+            technique,
+            neighbour: None,
+            runtime: Runtime::Embedded,
+            shape: Shape::Chain(0),
+            mtu: 1500,
+            size: 0,
+            stations: 1,
+            rate: None,
+            share: None,
+            check: None,
+            paper_pps: None,
+        }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.technique)?;

@@ -66,7 +66,9 @@ impl Choices {
 
 /// Serialization of a duration as a number of seconds.
 mod seconds {
-    use super::{Deserialize, Duration, Serialize};
+    use std::time::Duration;
+
+    use serde::{Deserialize, Serialize};
 
     pub(super) fn serialize<S: serde::Serializer>(
         duration: &Option<Duration>,

@@ -4,6 +4,7 @@
 pub(crate) mod absent;
 pub(crate) mod case;
 pub(crate) mod choices;
+mod dimensions;
 mod limits;
 pub(crate) mod order;
 mod selection;
@@ -16,14 +17,8 @@ pub use choices::Choices;
 pub use settings::Settings;
 pub use wrong_choice::WrongChoice;
 
-use dray_lab::Runtime;
-use dray_lab::link::Carries;
-use dray_wire::ethernet::ETHERNET_LEN;
-use dray_wire::{FRAME_MAX, FRAME_MIN};
-
-use self::limits::{PAIRS_MAX, STREAMS_MAX};
+use self::dimensions::Dimensions;
 use crate::experiments::experiment::{Experiment, MachineLimit};
-use crate::shape::Shape;
 use crate::technique::Technique;
 
 /// An experiment with its settings checked, ready to run.
@@ -48,109 +43,18 @@ impl Plan {
         no_twins("--pairs", choices.pairs.as_deref())?;
         no_twins("--loss", choices.losses.as_deref())?;
         no_twins("--runtime", choices.runtimes.as_deref())?;
-        let mtus = match choices.mtu {
-            Some(ref mtu) => std::slice::from_ref(mtu),
-            None => experiment.mtus,
-        };
-        let sizes = choices.sizes.as_deref().unwrap_or(experiment.sizes);
-        mtus.iter().try_for_each(|&mtu| check_sizes(sizes, mtu))?;
-        let shapes = shapes(experiment, choices.pairs.as_deref())?;
-        let rates = match choices.rate {
-            Some(_) => std::slice::from_ref(&choices.rate),
-            None => experiment.rates,
-        };
-        // The shares refer to a rate that is still to be found.
-        let shares = if choices.rate.is_some() { &[] } else { experiment.shares };
-        let loads = rates.iter().map(|&rate| (rate, None));
-        let loads: Vec<_> = loads.chain(shares.iter().map(|&share| (None, Some(share)))).collect();
-        let checks = match choices.check {
-            Some(_) => std::slice::from_ref(&choices.check),
-            None => experiment.checks,
-        };
-        let mut techniques = selection::techniques(experiment, choices.techniques.as_deref())?;
-        let paced = rates.iter().any(Option::is_some) || !settings.goals.is_empty();
-        if techniques.iter().any(|technique| !technique.endpoint.is_stream()) {
-            // Streams have neither rates nor stations: where these are chosen, only the other
-            // endpoints run.
-            let no_streams = paced || choices.stations.is_some_and(|stations| stations > 1);
-            techniques.retain(|technique| !(no_streams && technique.endpoint.is_stream()));
-        } else if let (Some(&[given, ..]), Some(&technique)) =
-            (choices.sizes.as_deref(), techniques.first())
-        {
-            return Err(WrongChoice::NoSize { given, technique });
-        }
-        for &technique in &techniques {
-            check_load(technique, &settings, paced)?;
-            check_stations(technique, choices.stations)?;
-            check_pairs(technique, &shapes)?;
-            check_runtime(technique, choices.runtimes.as_deref())?;
-        }
-        if let Some(given) = choices.stations.filter(|stations| *stations > 1) {
-            for shape in &shapes {
-                match shape {
-                    Shape::Upf(_) => return Err(WrongChoice::UpfStations { given }),
-                    Shape::Ports(_) => return Err(WrongChoice::PortsStations { given }),
-                    _ => {}
-                }
-            }
-        }
-
-        // The paper's figure is shown only beside one measured under the same conditions.
-        let as_usual = (settings.burst, settings.flows) == (experiment.burst, 1);
-        let as_in_paper = as_usual && choices.rate.is_none();
-        let mut cases = Vec::new();
-        let runtimes = choices.runtimes.as_deref().unwrap_or(experiment.runtimes);
-        let by_runtime = |&technique: &Technique| {
-            // Some links exist only for the containers of one runtime.
-            let runtimes = technique.link.runtime().map_or(runtimes.to_vec(), |own| vec![own]);
-            runtimes.into_iter().map(move |runtime| (technique, runtime))
-        };
-        for (technique, runtime) in techniques.iter().flat_map(by_runtime) {
-            let stations = match choices.stations {
-                Some(stations) => vec![stations],
-                None => usual_stations(experiment, technique, &settings),
-            };
-            let shapes = shapes.iter().filter(|shape| shape.suits(technique));
-            let places = shapes.flat_map(|s| mtus.iter().map(move |m| (s, m)));
-            let places = places.flat_map(|place| stations.iter().map(move |n| (place, n)));
-            for ((&shape, &mtu), &stations) in places {
-                let full = [mtu as usize + ETHERNET_LEN];
-                // Streams, and experiments without sizes, use the largest frames that the MTU
-                // allows.
-                let is_full = technique.endpoint.is_stream() || sizes.is_empty();
-                for &size in if is_full { &full[..] } else { sizes } {
-                    let comparable =
-                        as_in_paper && stations == 1 && experiment.sizes.contains(&size);
-                    let paper_pps = (experiment.paper_pps)(technique, shape).filter(|_| comparable);
-                    let case = |neighbour, (rate, share), check| Case {
-                        technique,
-                        neighbour,
-                        runtime,
-                        shape,
-                        mtu,
-                        size,
-                        stations,
-                        rate,
-                        share,
-                        check,
-                        paper_pps,
-                    };
-                    for &neighbour in experiment.neighbours {
-                        for &load in &loads {
-                            cases.extend(checks.iter().map(|&check| case(neighbour, load, check)));
-                        }
-                    }
-                }
-            }
-        }
+        let dimensions = Dimensions::new(experiment, choices, &settings)?;
+        dimensions.check(choices, &settings)?;
         let with_limit = match experiment.machine_limit {
             MachineLimit::Always => true,
-            MachineLimit::WhereMemoryIsShared => techniques.iter().any(|t| t.link.shares_memory()),
+            MachineLimit::WhereMemoryIsShared => {
+                dimensions.techniques.iter().any(|technique| technique.link.shares_memory())
+            }
             MachineLimit::Never => false,
         };
-        let limit_sizes = if with_limit { sizes.to_vec() } else { Vec::new() };
-        let absent = Absent::default();
-        Ok(Self { experiment, settings, cases, limit_sizes, absent })
+        let limit_sizes = if with_limit { dimensions.sizes.to_vec() } else { Vec::new() };
+        let cases = dimensions.cases(experiment, choices, &settings);
+        Ok(Self { experiment, settings, cases, limit_sizes, absent: Absent::default() })
     }
 
     /// Returns the experiment of this plan.
@@ -202,89 +106,14 @@ fn no_twins<T: PartialEq + ToString>(
     twin.map_or(Ok(()), |(_, one)| Err(WrongChoice::Twice { option, given: one.to_string() }))
 }
 
-/// Returns the experiment's topologies, or one per entry of `pairs` instead of them.
-fn shapes(experiment: &Experiment, pairs: Option<&[usize]>) -> Result<Vec<Shape>, WrongChoice> {
-    let Some(pairs) = pairs else { return Ok(experiment.shapes.to_vec()) };
-    let is_pair = |shape: &Shape| matches!(shape, Shape::Chain(0) | Shape::Pairs(_));
-    if !experiment.shapes.iter().all(is_pair) {
-        return Err(WrongChoice::OtherRoles { experiment: experiment.name });
-    }
-    match pairs.iter().find(|pairs| !(1..=PAIRS_MAX).contains(*pairs)) {
-        Some(&given) => Err(WrongChoice::Pairs { given }),
-        None => Ok(pairs.iter().map(|&pairs| Shape::Pairs(pairs)).collect()),
-    }
-}
-
-fn check_sizes(sizes: &[usize], mtu: u32) -> Result<(), WrongChoice> {
-    if !(68..=9000).contains(&mtu) {
-        return Err(WrongChoice::Mtu { given: mtu });
-    }
-    let max = FRAME_MAX.min(mtu as usize + ETHERNET_LEN);
-    match sizes.iter().find(|size| !(FRAME_MIN..=max).contains(*size)) {
-        Some(&given) => Err(WrongChoice::Size { given, max, mtu }),
-        None => Ok(()),
-    }
-}
-
-fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice> {
-    match shapes.iter().map(|shape| shape.pairs()).find(|pairs| *pairs > 1) {
-        Some(given) if technique.endpoint.is_third_party() => {
-            Err(WrongChoice::OnePair { given, technique })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Fails if the technique's link exists only for a runtime that was not chosen.
-fn check_runtime(technique: Technique, asked: Option<&[Runtime]>) -> Result<(), WrongChoice> {
-    match (technique.link.runtime(), asked) {
-        (Some(own), Some(asked)) if !asked.contains(&own) => {
-            Err(WrongChoice::OtherRuntime { given: asked[0], technique, own })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Fails if the technique cannot send what the settings ask for.
-fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<(), WrongChoice> {
-    let flows = settings.flows;
-    let endpoint = technique.endpoint;
-    if flows > 1 && endpoint.is_one_flow() {
-        return Err(WrongChoice::OneFlow { given: flows, technique });
-    }
-    if endpoint.is_stream() && flows > STREAMS_MAX {
-        return Err(WrongChoice::Streams { given: flows, technique });
-    }
-    if paced && (endpoint.is_dpdk() || endpoint.is_stream()) {
-        return Err(WrongChoice::NoRate { technique });
-    }
-    Ok(())
-}
-
-/// Returns true if all frames of the technique are between one pair of MAC addresses.
-fn has_one_station(technique: Technique) -> bool {
-    technique.endpoint.is_one_station() || technique.link.carries != Carries::Any
-}
-
-fn check_stations(technique: Technique, chosen: Option<u16>) -> Result<(), WrongChoice> {
-    match chosen {
-        Some(given @ 2..) if has_one_station(technique) => {
-            Err(WrongChoice::OneStation { given, technique })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns the experiment's numbers of stations that say something about the technique.
-fn usual_stations(experiment: &Experiment, technique: Technique, settings: &Settings) -> Vec<u16> {
-    let has_many = technique.link.learns && !has_one_station(technique) && settings.flows == 1;
-    experiment.stations.iter().copied().filter(|&stations| stations == 1 || has_many).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use dray_lab::Runtime;
+    use dray_wire::{FRAME_MAX, FRAME_MIN};
+
     use super::*;
     use crate::experiments::find;
+    use crate::shape::Shape;
 
     fn plan(experiment: &str, choices: &Choices) -> Result<Plan, WrongChoice> {
         Plan::new(find(experiment).unwrap(), choices)

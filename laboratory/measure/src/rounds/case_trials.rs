@@ -8,7 +8,7 @@ use dray_results::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::testbed::Testbed;
+use super::testbed::{LossFree, Testbed};
 use crate::setting;
 use crate::shape::Shape;
 use crate::state::{self, Chosen, State};
@@ -40,16 +40,6 @@ pub(crate) struct CaseTrials {
     /// Conditions of the trials; set as soon as there is a trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     setting: Option<SettingOfRun>,
-}
-
-/// Highest rate without loss, as a search found it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LossFree {
-    /// Frames per second.
-    pub(crate) pps: f64,
-    /// Distance between the CPUs during the search.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) distance: Option<Distance>,
 }
 
 impl CaseTrials {

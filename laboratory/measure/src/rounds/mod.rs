@@ -14,17 +14,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use dray_lab::{Cancel, LabError, capability};
+use dray_results::Distance;
 use dray_traffic::limit;
 
 use self::estimate::Estimate;
 use self::journal::LimitTrial;
+use self::search::Searcher;
 use self::testbed::Testbed;
 use crate::clock;
 use crate::distance::{LineTimes, Pairs};
 use crate::noise::Watch;
 use crate::plan::order::order;
 use crate::plan::{Plan, Settings};
-use crate::state::lacks;
+use crate::state::{State, lacks};
 
 /// Receives the progress of a run.
 pub trait Listener {
@@ -92,106 +94,160 @@ pub fn run(
     if settings.timed && journal.clock.is_none() {
         journal.clock = Some(clock::measure(&settings.placement));
     }
-    let mut watch = Watch::default();
-    let mut estimate = Estimate::new(plan.left(journal));
-    for round in 0..settings.rounds() {
-        // A case repeats trials in which the CPUs were not as near to each other as in most trials,
-        // or which were disturbed.
-        let is_repeat = round >= settings.trials;
-        if is_repeat {
-            estimate = Estimate::new(plan.left(journal));
+    let mut run = Running {
+        plan,
+        program,
+        cancel,
+        estimate: Estimate::new(plan.left(journal)),
+        journal,
+        listener,
+        watch: Watch::default(),
+    };
+    for number in 0..settings.rounds() {
+        let is_repeat = number >= settings.trials;
+        let round = Round { number, is_repeat, distance: run.journal.distance() };
+        if round.is_repeat {
+            run.estimate = Estimate::new(plan.left(run.journal));
         }
-        let of_run = journal.distance();
-        for (index, &size) in plan.limit_sizes.iter().enumerate() {
-            let limits = &journal.limits[index];
-            if limits.len() > round {
-                continue;
-            }
+        run.measure_limits(round)?;
+        run.measure_cases(round)?;
+    }
+    run.journal.ended = true;
+    Ok(())
+}
+
+/// One trial of each case, or of those that need another one.
+#[derive(Clone, Copy)]
+struct Round {
+    number: usize,
+    /// True after the planned rounds: a case repeats trials in which the CPUs were not as near to
+    /// each other as in most trials, or which were disturbed.
+    is_repeat: bool,
+    /// Distance of the CPUs in most trials before the round.
+    distance: Option<Distance>,
+}
+
+/// A run and its progress.
+struct Running<'r> {
+    plan: &'r Plan,
+    program: &'r Path,
+    cancel: &'r Cancel,
+    journal: &'r mut Journal,
+    listener: &'r mut dyn Listener,
+    estimate: Estimate,
+    watch: Watch,
+}
+
+impl Running<'_> {
+    /// Returns true if a case has a trial in a round, after `done` rounds with trials in `states`.
+    fn is_due(&self, round: Round, done: usize, states: &[State]) -> bool {
+        let trials = self.plan.settings.trials;
+        done <= round.number && (!round.is_repeat || lacks(states, round.distance, trials))
+    }
+
+    /// Returns the step that is about to begin.
+    fn step(&self, what: String) -> Step {
+        Step {
+            done: self.journal.trials().min(self.plan.trials()),
+            left: self.estimate.left(),
+            what,
+            so_far: None,
+            before: None,
+        }
+    }
+
+    fn measure_limits(&mut self, round: Round) -> Result<(), LabError> {
+        let settings = &self.plan.settings;
+        for (index, &size) in self.plan.limit_sizes.iter().enumerate() {
+            let limits = &self.journal.limits[index];
             let states: Vec<_> = limits.iter().map(LimitTrial::state).collect();
-            if is_repeat && !lacks(&states, of_run, settings.trials) {
+            if !self.is_due(round, limits.len(), &states) {
                 continue;
             }
-            let what = format!("limit {size} B");
-            listener.now(&Step {
-                done: journal.trials().min(plan.trials()),
-                left: estimate.left(),
-                what,
-                so_far: None,
-                before: None,
-            });
-            cancel.check()?;
-            journal.limits[index].push(machine_limit(size, settings)?);
-            estimate.done(estimate::limit_duration(settings));
-            listener.found(journal);
+            let step = self.step(format!("limit {size} B"));
+            self.listener.now(&step);
+            self.cancel.check()?;
+            self.journal.limits[index].push(machine_limit(size, settings)?);
+            self.estimate.done(estimate::limit_duration(settings));
+            self.listener.found(self.journal);
         }
+        Ok(())
+    }
+
+    fn measure_cases(&mut self, round: Round) -> Result<(), LabError> {
+        let plan = self.plan;
         let mut before = None;
         // Cases with the same technique and shape are adjacent and share a testbed.
-        let mut testbed: Option<Testbed> = None;
-        for number in order(&plan.cases, settings.seed, round) {
-            let case = &plan.cases[number];
-            if journal.cases[number].rounds > round {
+        let mut testbed = None;
+        for number in order(&plan.cases, plan.settings.seed, round.number) {
+            let (case, trials) = (&plan.cases[number], &self.journal.cases[number]);
+            if !self.is_due(round, trials.rounds, &trials.states()) {
                 continue;
             }
-            if is_repeat && !lacks(&journal.cases[number].states(), of_run, settings.trials) {
-                continue;
-            }
-            let again = if is_repeat {
+            let again = if round.is_repeat {
                 ", again: the CPUs had moved, or were busy with other work"
             } else {
                 ""
             };
-            let mut step = Step {
-                done: journal.trials().min(plan.trials()),
-                left: estimate.left(),
-                what: format!("{case}{again}"),
-                so_far: journal.cases[number].so_far(),
-                before: before.clone(),
-            };
-            listener.now(&step);
-            // A testbed that does not serve the case is torn down before the next one is built.
-            let kept = testbed.take().filter(|testbed| testbed.serves(case));
-            let build = || Testbed::build(case, settings, program, &mut watch, cancel);
-            let ready = kept.map_or_else(build, Ok);
-            let distance = journal.distance();
-            let trials = &mut journal.cases[number];
-            let result = ready.and_then(|mut ready| {
-                let mut say = |so_far| {
-                    step.so_far = Some(so_far);
-                    listener.now(&step);
-                };
-                match settings.goals_of(case) {
-                    _ if case.technique.endpoint.is_stream() => {
-                        trials
-                            .add_streams(ready.measure_streams(case, settings, distance)?, &ready);
-                    }
-                    _ if case.share.is_some() => {
-                        search::at_share(case, settings, &mut ready, trials, distance, &mut say)?;
-                    }
-                    [] => {
-                        let trial = ready.measure(case, settings, &settings.timing, distance)?;
-                        trials.add(trial, &ready);
-                    }
-                    _ => search::run(case, settings, &mut ready, trials, distance, &mut say)?,
-                }
-                Ok(ready)
-            });
-            match result {
+            let so_far = trials.so_far();
+            let step = Step { so_far, before, ..self.step(format!("{case}{again}")) };
+            self.listener.now(&step);
+            match self.measure(number, testbed, step) {
                 Ok(ready) => testbed = Some(ready),
                 // Neither a cancellation nor a missing privilege says anything about the technique.
                 Err(error @ LabError::Cancelled) => return Err(error),
                 Err(error) if error.is_permission_denied() => return Err(error),
                 // The next round may succeed.
-                Err(error) => trials.fail(&error),
+                Err(error) => {
+                    testbed = None;
+                    self.journal.cases[number].fail(&error);
+                }
             }
-            trials.rounds = round + 1;
+            let trials = &mut self.journal.cases[number];
+            trials.rounds = round.number + 1;
             let found = trials.so_far().unwrap_or_else(|| "no figure".to_owned());
             before = Some((case.to_string(), found));
-            estimate.done(Estimate::of(plan, case));
-            listener.found(journal);
+            self.estimate.done(Estimate::of(plan, case));
+            self.listener.found(self.journal);
         }
+        Ok(())
     }
-    journal.ended = true;
-    Ok(())
+
+    /// Runs a trial of a case, or a search. Returns the testbed that it used: the one from the case
+    /// before, if it serves this case too.
+    fn measure(
+        &mut self,
+        number: usize,
+        testbed: Option<Testbed>,
+        mut step: Step,
+    ) -> Result<Testbed, LabError> {
+        let (case, settings) = (&self.plan.cases[number], &self.plan.settings);
+        // A testbed that does not serve the case is torn down before the next one is built.
+        let mut testbed = match testbed.filter(|testbed| testbed.serves(case)) {
+            Some(testbed) => testbed,
+            None => Testbed::build(case, settings, self.program, &mut self.watch, self.cancel)?,
+        };
+        let distance = self.journal.distance();
+        let trials = &mut self.journal.cases[number];
+        if case.technique.endpoint.is_stream() {
+            let trial = testbed.measure_streams(case, settings, distance)?;
+            trials.add_streams(trial, &testbed);
+        } else if settings.goals_of(case).is_empty() {
+            let trial = testbed.measure(case, settings, &settings.timing, distance)?;
+            trials.add(trial, &testbed);
+        } else {
+            let mut progress = |so_far| {
+                step.so_far = Some(so_far);
+                self.listener.now(&step);
+            };
+            let searcher = Searcher { case, settings, distance, progress: &mut progress };
+            match case.share {
+                None => searcher.add_bounds(&mut testbed, trials)?,
+                Some(share) => searcher.add_share(share, &mut testbed, trials)?,
+            }
+        }
+        Ok(testbed)
+    }
 }
 
 /// Measures the machine's limit on the CPUs of a switch and its endpoints.

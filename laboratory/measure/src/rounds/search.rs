@@ -6,8 +6,8 @@ use dray_lab::LabError;
 use dray_results::{Check, Distance, LimitedBy, SearchRecord};
 use dray_search::{Next, Search};
 
-use super::case_trials::{CaseTrials, LossFree};
-use super::testbed::Testbed;
+use super::case_trials::CaseTrials;
+use super::testbed::{LossFree, Testbed};
 use crate::plan::{Case, Settings};
 use crate::shape::Shape;
 use crate::timing::Timing;
@@ -33,120 +33,120 @@ struct Ended {
     check: Check,
 }
 
-/// Searches for the rates of the goals of `case` and adds the results: the bounds for each goal, and
-/// the trials at the highest carried rate of the first goal.
-pub(super) fn run(
-    case: &Case,
-    settings: &Settings,
-    testbed: &mut Testbed,
-    found: &mut CaseTrials,
-    of_run: Option<Distance>,
-    progress: &mut dyn FnMut(String),
-) -> Result<(), LabError> {
-    let Ended { search, trials, left_out, fastest, check } =
-        search(case, settings, testbed, of_run, progress)?;
-    let limit = |upper: Option<u64>| {
-        let at = trials.iter().filter(|(next, _)| Some(next.load) == upper);
-        let short = |(_, trial): &&(_, Trial)| trial.sent_less_than_offered();
-        match (upper, at.clone().filter(short).count() * 2 > at.count()) {
-            (None, _) | (_, true) => LimitedBy::Sender,
-            (_, false) => LimitedBy::Loss,
+/// Searches for the rates of a case.
+pub(super) struct Searcher<'s> {
+    pub(super) case: &'s Case,
+    pub(super) settings: &'s Settings,
+    /// Distance of the CPUs in most trials of the run, if it is known.
+    pub(super) distance: Option<Distance>,
+    pub(super) progress: &'s mut dyn FnMut(String),
+}
+
+impl Searcher<'_> {
+    /// Searches for the rates of the case's goals. Adds the bounds for each goal, and the trials at
+    /// the highest carried rate of the first goal.
+    pub(super) fn add_bounds(
+        mut self,
+        testbed: &mut Testbed,
+        found: &mut CaseTrials,
+    ) -> Result<(), LabError> {
+        let Ended { search, trials, left_out, fastest, check } = self.search(testbed)?;
+        let limit = |upper: Option<u64>| {
+            let at = trials.iter().filter(|(next, _)| Some(next.load) == upper);
+            let short = |(_, trial): &&(_, Trial)| trial.sent_less_than_offered();
+            match (upper, at.clone().filter(short).count() * 2 > at.count()) {
+                (None, _) | (_, true) => LimitedBy::Sender,
+                (_, false) => LimitedBy::Loss,
+            }
+        };
+        let distance = distance_of(trials.iter().map(|(_, trial)| trial));
+        let record = |of: &dray_search::Found| SearchRecord {
+            lower_pps: of.lower,
+            upper_pps: of.upper,
+            throughput_pps: of.throughput,
+            limited_by: limit(of.upper),
+            trials: search.count(),
+            left_out,
+            distance,
+        };
+        let bounds = search.found();
+        found.searches.push(bounds.iter().map(record).collect());
+        let carried = bounds[0].lower;
+        let is_kept =
+            |next: &Next| Some(next.load) == carried && next.duration >= search.goals()[0].trial;
+        let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
+        // If no rate is carried, the trial without a limit shows why.
+        let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
+        let kept = if kept.is_empty() { vec![fastest] } else { kept };
+        kept.into_iter().for_each(|trial| found.add((trial, check), testbed));
+        Ok(())
+    }
+
+    /// Runs a trial at a share of the loss-free rate. Each round searches for that rate anew, once
+    /// for all shares of it.
+    pub(super) fn add_share(
+        mut self,
+        share: f64,
+        testbed: &mut Testbed,
+        found: &mut CaseTrials,
+    ) -> Result<(), LabError> {
+        let loss_free = match testbed.loss_free.get(&self.case.size) {
+            Some(&known) => known,
+            None => {
+                let Ended { search, trials, .. } = self.search(testbed)?;
+                let pps = search.found()[0].lower.unwrap_or(0) as f64;
+                LossFree { pps, distance: distance_of(trials.iter().map(|(_, trial)| trial)) }
+            }
+        };
+        testbed.loss_free.insert(self.case.size, loss_free);
+        let LossFree { pps, .. } = loss_free;
+        if pps == 0.0 {
+            let what = "loses frames at every rate: no loss-free rate to take a share of";
+            let role = testbed.topologies[0].sender.role.clone();
+            return Err(LabError::Container { container: role, what: what.to_owned() });
         }
-    };
-    let distance = distance_of(trials.iter().map(|(_, trial)| trial));
-    let record = |of: &dray_search::Found| SearchRecord {
-        lower_pps: of.lower,
-        upper_pps: of.upper,
-        throughput_pps: of.throughput,
-        limited_by: limit(of.upper),
-        trials: search.count(),
-        left_out,
-        distance,
-    };
-    let bounds = search.found();
-    found.searches.push(bounds.iter().map(record).collect());
-    let carried = bounds[0].lower;
-    let is_kept =
-        |next: &Next| Some(next.load) == carried && next.duration >= search.goals()[0].trial;
-    let (kept, _): (Vec<_>, Vec<_>) = trials.into_iter().partition(|(next, _)| is_kept(next));
-    // If no rate is carried, the trial without a limit shows why.
-    let kept: Vec<Trial> = kept.into_iter().map(|(_, trial)| trial).collect();
-    let kept = if kept.is_empty() { vec![fastest] } else { kept };
-    kept.into_iter().for_each(|trial| found.add((trial, check), testbed));
-    Ok(())
+        (self.progress)(format!("at {:.0} % of {:.0} kpps", 100.0 * share, pps / 1e3));
+        let case = Case { rate: Some(share * pps), ..self.case.clone() };
+        let trial = testbed.measure(&case, self.settings, &self.settings.timing, self.distance)?;
+        found.add(trial, testbed);
+        found.loss_free.push(loss_free);
+        Ok(())
+    }
+
+    /// Searches with trials at one distance of the CPUs: that of the run, if it is known.
+    fn search(&mut self, testbed: &mut Testbed) -> Result<Ended, LabError> {
+        let Self { case, settings, distance, ref mut progress } = *self;
+        let goals = settings.goals_of(case);
+        let mut steady = Steady { at: distance, left_out: 0 };
+        let mut measure = |rate: Option<f64>, duration| loop {
+            let at = |rate| format!("{:.0} kpps", rate / 1e3);
+            progress(rate.map_or("as fast as it can".to_owned(), at));
+            let case = Case { rate, ..case.clone() };
+            let (trial, check) = testbed.measure(&case, settings, &timing(duration), steady.at)?;
+            if steady.accepts(trial.lines.map(|lines| lines.distance())) {
+                break Ok::<_, LabError>((trial, check));
+            }
+        };
+        // The sender's maximum bounds the search. A ping without a rate waits for its replies.
+        let unlimited = (case.shape == Shape::Echo).then_some(RATE_MAX);
+        let (fastest, check) = measure(unlimited, goals[0].trial)?;
+        let highest = (fastest.sent_pps * MARGIN) as u64;
+        let mut search = Search::new(goals.to_vec(), RATE_MIN..=highest.max(RATE_MIN));
+        let mut trials = Vec::new();
+        while let Some(next) = search.next() {
+            let (trial, _) = measure(Some(next.load as f64), next.duration)?;
+            let loss_ratio = loss_ratio(&trial);
+            search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
+            trials.push((next, trial));
+        }
+        Ok(Ended { search, trials, left_out: steady.left_out, fastest, check })
+    }
 }
 
 /// Returns the distance of the CPUs in all trials of a search.
 fn distance_of<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<Distance> {
     let distances = trials.filter_map(|trial| Some(trial.lines?.distance()));
     distances.reduce(|all, it| if it == all { all } else { Distance::Changed })
-}
-
-/// Runs a trial at the case's share of the loss-free rate. Each round searches for that rate anew,
-/// once for all shares of it.
-pub(super) fn at_share(
-    case: &Case,
-    settings: &Settings,
-    testbed: &mut Testbed,
-    found: &mut CaseTrials,
-    of_run: Option<Distance>,
-    progress: &mut dyn FnMut(String),
-) -> Result<(), LabError> {
-    let loss_free = match testbed.loss_free.get(&case.size) {
-        Some(&known) => known,
-        None => {
-            let Ended { search, trials, .. } = search(case, settings, testbed, of_run, progress)?;
-            let pps = search.found()[0].lower.unwrap_or(0) as f64;
-            LossFree { pps, distance: distance_of(trials.iter().map(|(_, trial)| trial)) }
-        }
-    };
-    testbed.loss_free.insert(case.size, loss_free);
-    let LossFree { pps, .. } = loss_free;
-    if pps == 0.0 {
-        let what = "loses frames at every rate: no loss-free rate to take a share of";
-        let role = testbed.topologies[0].sender.role.clone();
-        return Err(LabError::Container { container: role, what: what.to_owned() });
-    }
-    let share = case.share.unwrap_or(1.0);
-    progress(format!("at {:.0} % of {:.0} kpps", 100.0 * share, pps / 1e3));
-    let case = Case { rate: Some(share * pps), ..case.clone() };
-    found.add(testbed.measure(&case, settings, &settings.timing, of_run)?, testbed);
-    found.loss_free.push(loss_free);
-    Ok(())
-}
-
-/// Searches with trials at one distance of the CPUs: that `of_run`, if it is known.
-fn search(
-    case: &Case,
-    settings: &Settings,
-    testbed: &mut Testbed,
-    of_run: Option<Distance>,
-    progress: &mut dyn FnMut(String),
-) -> Result<Ended, LabError> {
-    let goals = settings.goals_of(case);
-    let mut steady = Steady { at: of_run, left_out: 0 };
-    let mut measure = |rate: Option<f64>, duration| loop {
-        let at = |rate| format!("{:.0} kpps", rate / 1e3);
-        progress(rate.map_or("as fast as it can".to_owned(), at));
-        let case = Case { rate, ..case.clone() };
-        let (trial, check) = testbed.measure(&case, settings, &timing(duration), steady.at)?;
-        if steady.accepts(trial.lines.map(|lines| lines.distance())) {
-            break Ok::<_, LabError>((trial, check));
-        }
-    };
-    // The sender's maximum bounds the search. A ping without a rate waits for its replies.
-    let unlimited = (case.shape == Shape::Echo).then_some(RATE_MAX);
-    let (fastest, check) = measure(unlimited, goals[0].trial)?;
-    let highest = (fastest.sent_pps * MARGIN) as u64;
-    let mut search = Search::new(goals.to_vec(), RATE_MIN..=highest.max(RATE_MIN));
-    let mut trials = Vec::new();
-    while let Some(next) = search.next() {
-        let (trial, _) = measure(Some(next.load as f64), next.duration)?;
-        let loss_ratio = loss_ratio(&trial);
-        search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });
-        trials.push((next, trial));
-    }
-    Ok(Ended { search, trials, left_out: steady.left_out, fastest, check })
 }
 
 /// Keeps a search at one distance of the CPUs. It takes longer than CPUs often stay where they are,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use dray_lab::link::Functions;
 use dray_lab::{Cancel, Lab, LabError, Runtime};
 use dray_results::{Check, Distance, Noise};
+use serde::{Deserialize, Serialize};
 
-use super::case_trials::LossFree;
 use crate::distance::{LineTimes, Pairs};
 use crate::neighbour::Present;
 use crate::noise::Watch;
@@ -28,7 +28,7 @@ pub(super) struct Testbed {
     /// Present if the case wants a neighbour.
     neighbour: Option<Present>,
     mtu: u32,
-    /// MAC address pairs that a switch has learned: cases with others get a new one.
+    /// MAC address pairs that a switch has learned: a case with other pairs gets a new testbed.
     stations: u16,
     /// Highest rates without loss found on this testbed, by frame size.
     pub(super) loss_free: BTreeMap<usize, LossFree>,
@@ -36,6 +36,16 @@ pub(super) struct Testbed {
     pub(super) set_up: Duration,
     /// Other activity of the machine before the testbed existed.
     noise: Noise,
+}
+
+/// Highest rate without loss, as a search found it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LossFree {
+    /// Frames per second.
+    pub(crate) pps: f64,
+    /// Distance between the CPUs during the search.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) distance: Option<Distance>,
 }
 
 impl Testbed {
@@ -49,14 +59,15 @@ impl Testbed {
         // As many CPUs as there are roles, and one for a switch.
         let roles = (case.shape.forwarders() + 2) * case.shape.pairs() + 1;
         let cpus = settings.placement.cpus();
-        let noise = watch.look(&cpus[..roles.min(cpus.len())], cancel)?;
+        let noise = watch.measure(&cpus[..roles.min(cpus.len())], cancel)?;
         let began = Instant::now();
         let Case { mtu, runtime, stations, .. } = *case;
         let placement = &settings.placement;
         let endpoint = case.technique.endpoint;
         endpoint.check_runtime(runtime)?;
         let program = program.to_owned();
-        let mut lab = Lab::with_runtime(program, runtime, endpoint.privileges(), cancel.clone())?;
+        let mut lab =
+            Lab::with_runtime(program, runtime, endpoint.facts().privileges, cancel.clone())?;
         settings.parent.iter().for_each(|card| lab.use_card(card, &Functions::default()));
         let (placement, neighbour) = match case.neighbour {
             None => (placement.clone(), None),

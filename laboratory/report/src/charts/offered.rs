@@ -36,7 +36,7 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     let least_offered = rows.iter().map(offered).fold(most_offered, f64::min);
     let x = Scale::fitting(rows.iter().map(offered));
     let most_received = rows.iter().map(|(_, m)| m.received_pps).fold(0.0, f64::max);
-    // The same kind of scale on both axes makes "everything received" a straight line.
+    // Equal scales on both axes make "everything received" a straight line.
     let y = if x.is_log() {
         let received = rows.iter().map(|(_, m)| m.received_pps).filter(|pps| *pps > 0.0);
         Scale::log(received.fold(least_offered, f64::min), most_received.max(least_offered))

@@ -79,7 +79,7 @@ pub(super) fn panel_sizes(rows: &[MeasuredRow]) -> Vec<usize> {
     if sizes.len() > 3 { vec![sizes[0], sizes[sizes.len() - 1]] } else { sizes }
 }
 
-/// Returns bits per second in frames that arrived.
+/// Converts `pps`, a rate of frames that arrived, to bits per second.
 pub(crate) fn bits(row: &ResultRow, pps: f64) -> f64 {
     pps * row.frame_size as f64 * 8.0
 }

@@ -11,7 +11,7 @@ pub(crate) struct Paper {
     pub(crate) title: &'static str,
     /// Machine and method of its measurements, as far as it states them.
     pub(crate) conditions: &'static str,
-    /// Its tables and figures, in their order.
+    /// Tables and figures of the paper, in its order.
     pub(crate) exhibits: &'static [Exhibit],
     /// Open questions and future work, with what dray has on each.
     pub(crate) open: &'static [Open],

@@ -230,7 +230,7 @@ impl Pick {
         longest.ok_or_else(|| self.missing(runs))
     }
 
-    /// Says why no figure fits.
+    /// Explains why no figure fits.
     pub(crate) fn missing(&self, runs: &[Run]) -> String {
         let mut mine =
             runs.iter().filter(|run| run.results.experiment == self.experiment).peekable();
@@ -473,7 +473,7 @@ pub(crate) struct Found {
     pub(crate) mark: &'static str,
     /// Other activity of the machine during the measurement, in words.
     disturbed: Option<String>,
-    /// Its samples, if it has some.
+    /// Samples of the figure, if it has some.
     samples: Option<Span>,
     pub(crate) host: HostFacts,
     /// Number of trials, or of searches.
@@ -524,7 +524,7 @@ impl Found {
         text.trim_end().to_owned()
     }
 
-    /// Says why the figure decides nothing, if that is so: counters contradict each other, or the
+    /// Returns the reason if the figure decides nothing: counters contradict each other, or the
     /// measurement was disturbed, which changes rates and times.
     pub(crate) fn doubt(&self) -> Option<String> {
         let is_of_time = !matches!(self.of, Quantity::Capabilities | Quantity::HugePages);
@@ -545,7 +545,7 @@ impl Found {
         }
     }
 
-    /// Says why two figures cannot be compared, if that is so.
+    /// Returns the reason if two figures cannot be compared.
     pub(crate) fn differs(&self, other: &Self) -> Option<String> {
         if !host_differences(&self.host, &other.host).is_empty() {
             return Some("measured on different machines".to_owned());

@@ -83,7 +83,7 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
     notes
 }
 
-/// Says how many frames went past the switch, by technique.
+/// Notes the number of frames that went past the switch, by technique.
 fn bypassed(results: &Results) -> Vec<String> {
     let of = |row: AnyMeasured<'_>| {
         let percent = 100.0 * row.setting.switch.as_ref()?.bypassed_ratio?;
@@ -101,14 +101,14 @@ fn marked(results: &Results) -> Option<String> {
     Some(format!("~ {} disturbed figures ({first}{others}): measure again.", words.len()))
 }
 
-/// Says how many disturbed trials the figures do not include.
+/// Notes the number of disturbed trials that the figures leave out.
 fn disturbed(results: &Results) -> Option<String> {
     let left_out: usize = results.measured().filter_map(|it| it.noise).map(|it| it.left_out).sum();
     let trials = if left_out == 1 { "trial was" } else { "trials were" };
     (left_out > 0).then(|| format!("{left_out} disturbed {trials} left out."))
 }
 
-/// Says how near the CPUs were to each other.
+/// Notes the distance between the CPUs.
 fn distance(results: &Results) -> Option<String> {
     let all: Vec<Lines> = results.measured().filter_map(|it| it.setting.lines).collect();
     let typical = all.iter().find(|lines| lines.distance == lines.of_run)?;
@@ -148,7 +148,7 @@ fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
         .collect()
 }
 
-/// Says how far searches for the same rate are apart, if there were several.
+/// Notes the spread of searches for the same rate, if there were several.
 fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<String> {
     let apart = |rate: &DropRate| {
         let lowers = || rate.searches.iter().filter_map(|search| search.lower_pps);

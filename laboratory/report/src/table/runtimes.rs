@@ -1,4 +1,4 @@
-//! The same techniques in containers of several runtimes, side by side.
+//! Table of techniques in containers of several runtimes, side by side.
 
 use dray_results::{Interval, ResultRow, Results};
 

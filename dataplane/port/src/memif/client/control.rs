@@ -56,7 +56,7 @@ impl Setup<'_> {
         self.ask("INIT", &Packet::init(self.uri.id, &self.uri.secret), None)?;
         let memory = memory.give().map_err(|error| refused(format!("shared memory: {error}")))?;
         self.ask("ADD_REGION", &Packet::add_region(memory.len()), Some(memory.fd()))?;
-        // Servers look for the rings when they are told to connect, and reset them to empty.
+        // Servers look for the rings at the message to connect, and reset them to empty.
         let rings = |from_client| {
             let memory = &memory;
             let ring = move |index| {

@@ -63,7 +63,7 @@ pub(super) fn converse(
         device.marks.iter().for_each(|marks| marks.clear(2 * number + 1));
     }
     // The client may still be another process's.
-    if let (End::Refused(why), false) = (&end, dray_daemon::borrows_files()) {
+    if let (End::Refused(why), false) = (&end, dray_socket::borrows_files()) {
         // A client that has gone need not know.
         let _ = session.send("DISCONNECT", &Packet::disconnect(why), None);
     }
@@ -295,7 +295,7 @@ impl Setup<'_> {
         }
         for (pair, (ring, event)) in self.device.pairs.iter().zip(to_client).rev() {
             if is_resumed {
-                // Whoever used the ring before may have left that to do.
+                // The previous process may have left that to do.
                 event.signal();
             }
             let queue = TransmitQueue::new(ring, memory.clone(), event);

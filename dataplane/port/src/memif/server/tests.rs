@@ -250,7 +250,7 @@ fn secret_must_match() {
 #[test]
 fn silent_clients_hold_up_no_other() {
     use crate::unix::connect;
-    use dray_daemon::SocketName;
+    use dray_socket::SocketName;
     let socket = abstract_name("silent");
     let server = open(&format!("memif:{socket}?role=server"));
     let name = SocketName::parse(&socket).unwrap();
@@ -266,7 +266,7 @@ fn silent_clients_hold_up_no_other() {
 fn closing_does_not_wait_for_silent_client() {
     let socket = abstract_name("closing");
     let server = open(&format!("memif:{socket}?role=server"));
-    let name = dray_daemon::SocketName::parse(&socket).unwrap();
+    let name = dray_socket::SocketName::parse(&socket).unwrap();
     let _silent = crate::unix::connect(&name, rustix::net::SocketType::SEQPACKET).unwrap();
     let start = Instant::now();
     drop(server);

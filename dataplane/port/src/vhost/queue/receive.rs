@@ -113,7 +113,7 @@ fn receive_odd<Q: DeviceQueue>(
 /// Contents of a chain.
 enum Gather<'m> {
     Frame(Frame<'m>),
-    /// Its length or its header is invalid.
+    /// A chain with an invalid length or header.
     Malformed,
     /// There is no room to copy it to at present.
     NoRoom,

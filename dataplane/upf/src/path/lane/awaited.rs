@@ -27,8 +27,8 @@ impl Lane {
         !self.unresolved.is_empty()
     }
 
-    /// Has a packet wait for a next hop. Returns another one that was dropped for it if its sender has to
-    /// be told.
+    /// Keeps a packet until its next hop is known. Returns another one that was dropped for it, if
+    /// its sender must be notified.
     #[cold]
     pub(crate) fn wait(
         &mut self,
@@ -42,8 +42,8 @@ impl Lane {
         wait((&frame, sort), (hop, *toll), (to, *worker, tap), unresolved, counters)
     }
 
-    /// Transmits a message of our own to a next hop, or has it wait. The destination in its Ethernet
-    /// header is 0.
+    /// Transmits a message of our own to a next hop, or keeps it until the next hop is known. The
+    /// destination in its Ethernet header is 0.
     #[cold]
     pub(crate) fn post(&mut self, hop: u16, message: &[u8]) {
         let mac = self.mac_of(hop);
@@ -89,8 +89,8 @@ impl Lane {
         any
     }
 
-    /// Transmits the first packets that wait for a next hop with the address `mac`, or has them wait for
-    /// their rates.
+    /// Transmits the first packets that wait for a next hop with the address `mac`, or delays them
+    /// for their rates.
     fn release_hop(&mut self, hop: u16, mac: MacAddr) {
         let Self { direction, sharing, sessions, later, lag, .. } = self;
         let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
@@ -120,8 +120,8 @@ impl Lane {
         });
     }
 
-    /// Drops a packet that has waited for its next hop for too long; `None` if no packet has. Returns its
-    /// frame if its sender has to be told.
+    /// Drops a packet that has waited for its next hop for too long; `None` if no packet has.
+    /// Returns its frame if its sender must be notified.
     pub(crate) fn expire(&mut self, now: u64) -> Option<Option<Vec<u8>>> {
         let Self { to, tap, unresolved, counters, .. } = self;
         let mut told = None;

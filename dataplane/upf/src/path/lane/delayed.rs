@@ -15,7 +15,7 @@ use crate::session::{Rule, Session};
 /// Maximum time by which packets leave later than at their rate without their rate being delayed, too.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The clock of the rates catches up by one tick in so many.
+/// Ticks in which the clock of the rates catches up by one.
 const CATCH_UP: u64 = 128;
 
 impl Lane {

@@ -167,7 +167,7 @@ impl Lane {
         };
         for (index, frame) in batch.iter().enumerate() {
             let toll = if index == 0 { *toll } else { toll.map(Toll::paid) };
-            // Only senders of whole packets are told.
+            // Only senders of whole packets get an ICMP error.
             wait((frame, sort(index)), (hop, toll), (to, *worker, tap), unresolved, counters);
         }
         true

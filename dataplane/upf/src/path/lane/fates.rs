@@ -80,8 +80,8 @@ pub(super) fn keep(
     }
 }
 
-/// Has a frame wait for a next hop, which is asked for if it is the first. Returns another one that was
-/// dropped for it if its sender has to be told.
+/// Keeps a frame until its next hop is known; the first one solicits it. Returns another frame that
+/// was dropped for it, if its sender must be notified.
 #[cold]
 pub(super) fn wait(
     (frame, sort): (&Frame<'_>, Sort),

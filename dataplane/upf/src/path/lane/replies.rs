@@ -34,7 +34,7 @@ impl Lane {
         }
     }
 
-    /// Tells the sender of a frame what became of its packet. `frame` copies the frame, and is
+    /// Reports the fate of a packet to the sender of the frame. `frame` copies the frame, and is
     /// called only if the message is sent.
     #[cold]
     pub(crate) fn tell(&mut self, problem: Problem, frame: impl FnOnce() -> Vec<u8>) {

@@ -52,7 +52,7 @@ pub struct Bridge {
     pub datapath: Datapath,
     /// CPU of the forwarding thread, if there is one.
     pub cpu: usize,
-    /// Its ports.
+    /// Ports of the bridge.
     pub ports: Vec<BridgePort>,
 }
 

@@ -1,0 +1,76 @@
+//! A port as control threads see it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dray_port::{Held, Link, Live, Port};
+
+/// Time that the handling of a message may take while the port is to be handed over.
+const HANDING_OVER: Duration = Duration::from_secs(1);
+/// Time that it may take while the port is recorded.
+pub(crate) const BRIEFLY: Duration = Duration::from_millis(5);
+
+/// The control side of a port whose halves belong to data threads.
+pub struct PortEnd {
+    /// Link of the port to its peer, if it has one.
+    pub link: Option<Arc<dyn Link>>,
+    /// Devices or sockets of the port otherwise, if another process can continue with them.
+    devices: Vec<OwnedFd>,
+    /// Length of the longest frame that the port transmits, in bytes.
+    frame_max: usize,
+}
+
+impl PortEnd {
+    /// Returns the control side of an open port.
+    pub fn new(port: &Port) -> io::Result<Self> {
+        let bypass = port.link.as_ref().and_then(|link| link.bypass());
+        let devices = port.rx.iter().flat_map(|rx| rx.devices());
+        let devices = devices.chain(bypass.iter().map(|entry| entry.as_fd()));
+        let devices = devices.map(|device: BorrowedFd<'_>| device.try_clone_to_owned());
+        let devices = devices.collect::<io::Result<_>>()?;
+        let frame_max = port.tx.iter().map(|tx| tx.frame_max()).min().unwrap_or_default();
+        Ok(Self { link: port.link.clone(), devices, frame_max })
+    }
+
+    /// Stops the control thread of the port, which may have to handle a message before, and describes
+    /// the port; `None` if no other process can continue such a port.
+    pub fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
+        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
+            return Some(frozen.map(Held::Peer));
+        }
+        if self.devices.is_empty() && self.link.is_some() {
+            return None;
+        }
+        let devices = self.devices.iter().map(AsFd::as_fd);
+        Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
+    }
+
+    /// Stops the control thread of a port that is recorded as it is, unless the thread is busy.
+    pub fn hold_for_record(&self) -> Option<Held<'_>> {
+        self.hold(BRIEFLY)?.ok()
+    }
+
+    /// Returns the number of changes of what [`hold`](Self::hold) describes.
+    pub fn changes(&self) -> u64 {
+        self.link.as_ref().map_or(0, |link| link.changes())
+    }
+}
+
+/// Stops the control threads of all ports, given with their names, and describes the ports for a
+/// process that takes over.
+///
+/// # Errors
+/// If a port cannot be handed over.
+pub fn hold_all<'p>(
+    ports: impl Iterator<Item = (&'p str, &'p PortEnd)>,
+) -> Result<Vec<Held<'p>>, String> {
+    let hold = |(name, end): (&str, &'p PortEnd)| {
+        let failed = |what: &str| format!("port {name:?}: {what}");
+        let held = end.hold(HANDING_OVER);
+        let held = held.ok_or_else(|| failed("such a port cannot be handed over"))?;
+        held.map_err(|error| failed(&error.to_string()))
+    };
+    ports.map(hold).collect()
+}

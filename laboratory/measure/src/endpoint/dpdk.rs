@@ -1,0 +1,26 @@
+//! DPDK's drivers, in its program testpmd.
+
+use dray_bpf::Mode;
+use dray_lab::link::EndKind;
+
+use super::facts::{Facts, RUNS_ON_HOST, Requirement};
+use super::memory::Rings;
+
+/// Driver of a testpmd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dpdk {
+    /// AF_XDP, with one testpmd at each end.
+    Afxdp,
+    /// Shared memory, with one testpmd that is both ends.
+    Memory(Rings),
+}
+
+impl Dpdk {
+    pub(super) fn facts(self) -> Facts {
+        let port = match self {
+            Self::Afxdp => Facts { xdp: Some(Mode::Native), ..Facts::of(EndKind::Interface) },
+            Self::Memory(rings) => rings.facts(),
+        };
+        Facts { engine_obstacle: RUNS_ON_HOST, requires: Some(Requirement::Testpmd), ..port }
+    }
+}

@@ -1,0 +1,69 @@
+//! Facts about endpoints that others depend on. Each family states those of its endpoints.
+
+use dray_bpf::Mode;
+use dray_lab::link::EndKind;
+use dray_lab::peer::{SwitchKind, find_ns3};
+use dray_lab::runtime::Privileges;
+use dray_traffic::stream::Family;
+
+/// Facts about an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Object that it opens at the end of a link.
+    pub opens: EndKind,
+    /// Unit of what the program writes.
+    pub writes: Unit,
+    /// Requested mode of the XDP program that it attaches to its interface, if it attaches one.
+    pub xdp: Option<Mode>,
+    /// Privileges that it needs in a container whose engine grants no others.
+    pub privileges: Privileges,
+    /// Reason why it cannot run inside the containers of an engine, if there is one.
+    pub(super) engine_obstacle: Option<&'static str>,
+    /// Optional part of the host that it needs.
+    pub(crate) requires: Option<Requirement>,
+}
+
+/// Unit of what a program writes to its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Whole frames.
+    Frame,
+    /// Payload of UDP packets, whose headers the kernel writes.
+    Payload,
+    /// Byte streams.
+    Stream,
+}
+
+/// Part of a host without which an endpoint cannot run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    Testpmd,
+    Ns3,
+    /// SMC sockets in the kernel.
+    Smc,
+}
+
+/// Obstacle of programs that the lab runs beside the containers.
+pub(super) const RUNS_ON_HOST: Option<&str> = Some(
+    "its program runs on the host, in the network namespace of a container, so its figure would \
+     not be one of an engine's container",
+);
+
+impl Facts {
+    /// Facts about most programs that open such an end: they write frames, and need nothing.
+    pub(super) const fn of(opens: EndKind) -> Self {
+        let (writes, xdp, privileges): (_, _, Privileges) = (Unit::Frame, None, &[]);
+        Self { opens, writes, xdp, privileges, engine_obstacle: None, requires: None }
+    }
+}
+
+impl Requirement {
+    /// Returns true if this host has the part.
+    pub(crate) fn is_met(self) -> bool {
+        match self {
+            Self::Testpmd => SwitchKind::Testpmd.find().is_ok(),
+            Self::Ns3 => find_ns3().is_some(),
+            Self::Smc => Family::Smc.is_supported(),
+        }
+    }
+}

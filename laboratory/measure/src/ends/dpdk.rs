@@ -1,0 +1,164 @@
+//! DPDK's testpmd at the ends.
+//!
+//! If ends and switch share memory, one testpmd is both ends: it sends frames into each port and
+//! passes on the frames that the other port receives, so they circulate in both directions as fast
+//! as testpmd and the switch can move them. That also treats DPDK fairly on a machine where the
+//! ends share a CPU: two polling programs there would take turns of milliseconds. If each end is on
+//! an interface, it has its own testpmd and its own CPU. Only testpmd's counters show what passed;
+//! the payload is not checked.
+
+use std::time::{Duration, Instant};
+
+use dray_lab::peer::{
+    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, OnInterface, PeerEndpoint,
+    PortCounters,
+};
+use dray_lab::{Lab, LabError};
+use dray_results::Agreements;
+use dray_traffic::Sample;
+
+use super::sampling::{Measured, QUIET, measure, receiver, sample, sender};
+use crate::endpoint::Rings;
+use crate::reading::KernelReading;
+use crate::run::Run;
+use crate::timing::Timing;
+use crate::topology::{Hop, Station, Topology};
+
+/// Time for a switch to start serving a new endpoint.
+const SETTLE: Duration = Duration::from_millis(300);
+const RING: u16 = 256;
+/// Bursts of 32 frames that circulate in each direction: as many as a ring holds if a frame takes
+/// two descriptors. testpmd drops frames that do not fit, and would continue with fewer.
+const BURSTS: u16 = RING / 2 / 32;
+
+/// Runs a trial with frames of `size` bytes that circulate through one testpmd.
+pub(crate) fn observe_round(
+    lab: &mut Lab,
+    topology: &Topology,
+    rings: Rings,
+    size: usize,
+    timing: &Timing,
+) -> Result<Run, LabError> {
+    let cancel = lab.cancel().clone();
+    let dir = lab.dir()?;
+    let driver = match rings {
+        Rings::Memif => Driver::Memif { queue_size: RING },
+        rings => Driver::VirtioUser { packed: rings == Rings::Packed, queue_size: RING },
+    };
+    let port = |hop: &Hop| EndpointPort {
+        driver,
+        mac: hop.here().station,
+        peer_mac: hop.there().station,
+        ..EndpointPort::connecting(hop.here().socket().expect("hop shares memory"), 0, 0)
+    };
+    let mut endpoint = PeerEndpoint::start(
+        &dir,
+        &EndpointSettings {
+            name: "ends".to_owned(),
+            role: EndpointRole::Loop { frame_size: size as u16, bursts: BURSTS },
+            cpu: topology.sender.cpu,
+            memory: Memory::HugePages,
+            ports: topology.sender.outs.iter().map(port).collect(),
+        },
+    )?;
+    endpoint.wait_until_ready(&cancel)?;
+    lab.sleep_until(Instant::now() + SETTLE)?;
+    let kernel = KernelReading::take();
+    endpoint.start_traffic()?;
+    let mut samples = Samples::default();
+    let measured = measure(lab, timing, || samples.take(&endpoint, None))?;
+    endpoint.drain_traffic()?;
+    lab.sleep_until(Instant::now() + QUIET)?;
+    samples.take(&endpoint, None)?;
+    Ok(samples.observed(measured, kernel))
+}
+
+/// Runs a trial with frames of `size` bytes from a testpmd on the sender's interface to one on the
+/// receiver's.
+pub(crate) fn observe_one_way(
+    lab: &mut Lab,
+    topology: &Topology,
+    size: usize,
+    timing: &Timing,
+) -> Result<Run, LabError> {
+    let cancel = lab.cancel().clone();
+    let dir = lab.dir()?;
+    let start = |lab: &Lab, station: &Station, hop: &Hop, role| {
+        PeerEndpoint::start_on_interface(
+            &dir,
+            &OnInterface {
+                name: &station.role,
+                role,
+                cpu: station.cpu,
+                namespace: lab[station.container].namespace(),
+                interface: hop.here().interface().expect("kernel link has an interface"),
+                peer_mac: hop.there().station,
+            },
+        )
+    };
+    let (from, to) = (&topology.sender, &topology.receiver);
+    let mut receiver = start(lab, to, &to.ins[0], EndpointRole::Receiver)?;
+    receiver.wait_until_ready(&cancel)?;
+    let role = EndpointRole::Sender { frame_size: size as u16 };
+    let mut sender = start(lab, from, &from.outs[0], role)?;
+    sender.wait_until_ready(&cancel)?;
+    receiver.start_traffic()?;
+    lab.sleep_until(Instant::now() + SETTLE)?;
+    let kernel = KernelReading::take();
+    sender.start_traffic()?;
+    let mut samples = Samples::default();
+    let measured = measure(lab, timing, || samples.take(&sender, Some(&receiver)))?;
+    sender.stop_traffic()?;
+    lab.sleep_until(Instant::now() + QUIET)?;
+    samples.take(&sender, Some(&receiver))?;
+    Ok(samples.observed(measured, kernel))
+}
+
+/// Samples of the testpmds' counters.
+#[derive(Default)]
+struct Samples {
+    sent: Vec<Sample>,
+    received: Vec<Sample>,
+}
+
+impl Samples {
+    /// Samples the counters of a sender and, if it is another program, of a receiver.
+    fn take(
+        &mut self,
+        sender: &PeerEndpoint,
+        receiver: Option<&PeerEndpoint>,
+    ) -> Result<(), LabError> {
+        let sum = |ports: &[PortCounters], field: fn(&PortCounters) -> u64| {
+            ports.iter().map(field).sum::<u64>()
+        };
+        let sent = sender.counters()?;
+        let (frames, bytes) =
+            (sum(&sent, |port| port.sent_frames), sum(&sent, |port| port.sent_bytes));
+        let sent_sample = sample(frames, bytes, sender.cpu_time()?);
+        let received = receiver.map_or(Ok(sent), PeerEndpoint::counters)?;
+        let (frames, bytes) = (
+            sum(&received, |port| port.received_frames),
+            sum(&received, |port| port.received_bytes),
+        );
+        let received_sample = match receiver {
+            Some(receiver) => sample(frames, bytes, receiver.cpu_time()?),
+            // One thread is both ends: its time counts once.
+            None => Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample },
+        };
+        self.sent.push(sent_sample);
+        self.received.push(received_sample);
+        Ok(())
+    }
+
+    fn observed(self, (measure_from_ns, cpus): Measured, before: KernelReading) -> Run {
+        let counts = |samples: &[Sample]| {
+            let last = samples.last().expect("at least one sample");
+            (last.frames, last.bytes)
+        };
+        let (sent, received) = (counts(&self.sent), counts(&self.received));
+        let reports = vec![vec![sender(sent, self.sent), receiver(received, self.received)]];
+        let kernel = [before, KernelReading::take()];
+        let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
+        Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }
+    }
+}

@@ -1,0 +1,112 @@
+//! Roles of ours, one in each container: ends, forwarders and echoes.
+
+use std::time::{Duration, Instant};
+
+use dray_lab::peer::PeerSwitch;
+use dray_lab::{Lab, LabError};
+use dray_results::Agreements;
+use dray_traffic::agent::Request;
+use dray_traffic::sample::monotonic_ns;
+use dray_traffic::{Report, Signal};
+
+use crate::jobs;
+use crate::reading::{CpuReading, KernelReading};
+use crate::run::Run;
+use crate::timing::Timing;
+use crate::topology::{Load, Topology};
+
+/// Time for the sender to receive its start time.
+const LEAD: Duration = Duration::from_millis(20);
+/// Additional time for each container to be notified.
+const LEAD_EACH: Duration = Duration::from_micros(500);
+/// Time for a switch to learn the receiver's address.
+const LEAD_LEARNING: Duration = Duration::from_millis(200);
+/// Maximum time for a role to report after it should have ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Starts the roles, lets them run, and drains what is queued.
+pub(super) fn observe(
+    lab: &mut Lab,
+    topologies: &[Topology],
+    load: &Load,
+    timing: &Timing,
+) -> Result<Run, LabError> {
+    let Timing { warm_up, measure, interval } = *timing;
+    let switched_before = switched(lab, topologies)?;
+    let asked = Instant::now();
+    // Roles that share memory wait for each other, so all are started before the first wait.
+    for (station, job) in topologies.iter().flat_map(|topology| jobs::of(topology, load, timing)) {
+        lab[station.container].request(&Request::Start(Box::new(job)))?;
+    }
+    let stations = || topologies.iter().flat_map(Topology::stations);
+    let mut agreements = Agreements::new();
+    for station in stations() {
+        let agreed = lab.wait_until_ready(station.container)?;
+        if !agreed.is_empty() {
+            agreements.insert(lab[station.container].name().to_owned(), agreed);
+        }
+    }
+    let ready_after = asked.elapsed();
+    let kernel_before = KernelReading::take();
+    // All samples fall on multiples of the interval, so the trial starts on one.
+    let learns = topologies[0].technique.link.learns;
+    let lead = if learns { LEAD_LEARNING } else { LEAD } + LEAD_EACH * stations().count() as u32;
+    let earliest = monotonic_ns() + lead.as_nanos() as u64;
+    let start_at_ns = earliest.next_multiple_of(interval.as_nanos() as u64);
+    for station in stations() {
+        lab[station.container].request(&Request::Begin { at_ns: start_at_ns })?;
+    }
+
+    let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
+    let measure_from = Instant::now() + until_start + warm_up;
+    let mut read_cpus_at = |moment| {
+        lab.sleep_until(moment)?;
+        CpuReading::take(lab)
+    };
+    let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
+
+    let mut reports = Vec::new();
+    for topology in topologies {
+        reports.push(vec![lab.wait_until_done(topology.sender.container, PATIENCE)?]);
+    }
+    let kernel = [kernel_before, KernelReading::take()];
+    if let Some(before) = switched_before {
+        // A quiet receiver does not mean that no frames are queued: the switch may not have run.
+        let deadline = Instant::now() + Signal::DRAIN_MAX;
+        let sent: u64 = reports.iter().map(|reports| sent(&reports[0])).sum();
+        while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
+            && Instant::now() < deadline
+        {
+            lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
+        }
+    }
+    // Drain in the direction of frames: a role is quiet only once the roles before it are done.
+    for stage in 1..topologies[0].stations().count() {
+        let stations = || topologies.iter().filter_map(|topology| topology.stations().nth(stage));
+        for station in stations() {
+            lab[station.container].request(&Request::Drain)?;
+        }
+        for (station, reports) in stations().zip(&mut reports) {
+            reports.push(lab.wait_until_done(station.container, PATIENCE)?);
+        }
+    }
+    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
+    Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
+}
+
+/// Number of frames that a sender sent.
+fn sent(report: &Report) -> u64 {
+    match report {
+        Report::Send(report) => report.sent,
+        Report::Ping(report) => report.send.sent,
+        _ => 0,
+    }
+}
+
+/// Number of frames that the switch has taken from the senders so far; `None` if no switch counts
+/// them.
+fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
+    let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
+    let outs = || topologies.iter().flat_map(|topology| &topology.sender.outs);
+    Ok(counters.map(|ports| outs().map(|hop| ports[hop.here().port].received_frames).sum()))
+}

@@ -1,0 +1,60 @@
+//! Samples of third-party programs, whose counters are the reports of their roles.
+
+use std::time::{Duration, Instant};
+
+use dray_lab::peer::CpuTime;
+use dray_lab::{Lab, LabError};
+use dray_traffic::sample::monotonic_ns;
+use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
+
+use crate::reading::CpuReading;
+use crate::timing::Timing;
+
+/// Time for frames in flight to arrive.
+pub(crate) const QUIET: Duration = Duration::from_millis(60);
+
+/// Start of the measurement on the monotonic clock, and CPU times before and after it.
+pub(crate) type Measured = (u64, [CpuReading; 2]);
+
+/// Calls `take` after the warm-up, at the interval of `timing`.
+pub(crate) fn measure(
+    lab: &mut Lab,
+    timing: &Timing,
+    mut take: impl FnMut() -> Result<(), LabError>,
+) -> Result<Measured, LabError> {
+    lab.sleep_until(Instant::now() + timing.warm_up)?;
+    let (from, measure_from_ns) = (Instant::now(), monotonic_ns());
+    let before = CpuReading::take(lab)?;
+    let intervals = (timing.measure.as_nanos() / timing.interval.as_nanos()) as u32;
+    for number in 0..=intervals {
+        lab.sleep_until(from + number * timing.interval)?;
+        take()?;
+    }
+    Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
+}
+
+/// Returns a sample of a program's counters, taken now.
+pub(crate) fn sample(frames: u64, bytes: u64, cpu: CpuTime) -> Sample {
+    Sample {
+        at_ns: monotonic_ns(),
+        frames,
+        bytes,
+        user_ns: cpu.user.as_nanos() as u64,
+        system_ns: cpu.system.as_nanos() as u64,
+        work_ns: None,
+    }
+}
+
+/// Returns the report of a sender of these frames and bytes.
+pub(crate) fn sender((sent, bytes): (u64, u64), samples: Vec<Sample>) -> Report {
+    let streams = vec![sent];
+    Report::Send(SendReport { sent, bytes, streams, samples, ..SendReport::default() })
+}
+
+/// Returns the report of a receiver of these frames and bytes.
+pub(crate) fn receiver((received, bytes): (u64, u64), samples: Vec<Sample>) -> Report {
+    // All frames are one stream; its missing frames are those sent but not received.
+    let streams = vec![StreamReport { received, next: received, ..StreamReport::default() }];
+    let report = ReceiveReport { received, bytes, streams, samples, ..ReceiveReport::default() };
+    Report::Receive(report)
+}

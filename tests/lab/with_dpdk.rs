@@ -300,7 +300,7 @@ fn after_sigkill_the_next_start_cleans_up() {
     success(&["lab", "clean"]);
     let (before, pages) = (Traces::now(), reserved_by_user());
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "peers::killed_peer_switches", "--ignored", "--nocapture"])
+        .args(["--exact", "with_dpdk::killed_peer_switches", "--ignored", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

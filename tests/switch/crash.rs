@@ -195,13 +195,13 @@ fn uplink_that_cannot_continue_is_opened_again() {
     let mut manager = Manager::new(&["--mode", "patch"], &["a=vhost:DIR/a", &remotes.port(2)]);
     let mut a = manager.plug("a", "");
     type Spoil<'s> = &'s dyn Fn(&mut Vec<OwnedFd>);
-    // Behind the ledger: a socket that receives, one for each of eight flows, and memory.
+    // A socket that receives, one for each of eight flows, memory of the link, and the counters.
     let spoil: [(&str, Spoil<'_>); 5] = [
-        ("number 1 is a character device", &|all| all[1] = null()),
-        ("number 3 is a character device", &|all| all[3] = null()),
-        ("memory: not memory of a fixed size", &|all| all[10] = null()),
-        ("memory: 512 words, not", &|all| all[10] = memory_of_fixed_size()),
-        ("number 1 is a datagram socket", &|all| all.swap(1, 2)),
+        ("number 1 is a character device", &|all| all[0] = null()),
+        ("number 3 is a character device", &|all| all[2] = null()),
+        ("memory: not memory of a fixed size", &|all| all[9] = null()),
+        ("memory: 512 words, not", &|all| all[9] = memory_of_fixed_size()),
+        ("number 1 is a datagram socket", &|all| all.swap(0, 1)),
     ];
     for (part, spoil) in spoil {
         pass_both_ways(&mut a, &mut remotes.two);
@@ -321,20 +321,19 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
     let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", "packed=1"));
     let is_port = |page: &&mut Page| page.0.contains("Port");
     type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>);
-    let spoil: [(&str, Spoil<'_>); 7] = [
+    let spoil: [(&str, Spoil<'_>); 6] = [
         ("invalid state", &|pages| {
             pages.iter_mut().for_each(|(text, _)| text.truncate(text.len() / 2));
         }),
-        ("formats 1 and 3", &|pages| {
+        ("formats 1 and 4", &|pages| {
             pages
                 .iter_mut()
-                .for_each(|(text, _)| *text = text.replacen("\"format\":3", "\"format\":1", 1));
+                .for_each(|(text, _)| *text = text.replacen("\"format\":4", "\"format\":1", 1));
         }),
-        ("no page of the switch", &|pages| pages.retain_mut(|page| is_port(&page))),
+        ("no page of the state", &|pages| pages.retain_mut(|page| is_port(&page))),
         ("no control socket", &|pages| {
             pages.iter_mut().filter(|page| !is_port(page)).for_each(|(_, fds)| fds.clear());
         }),
-        ("of its", &|pages| pages.iter_mut().for_each(|(_, fds)| fds.truncate(3))),
         ("invalid state", &|pages| pages.push(("[]".to_owned(), Vec::new()))),
         ("page 0", &|pages| pages.clear()),
     ];
@@ -356,16 +355,17 @@ fn port_that_cannot_continue_connects_anew() {
     let (mut a, mut b) = (manager.plug("a", ""), manager.plug("b", "packed=1"));
     let changes = |text: &str| text.find("\"changes\":").unwrap() + 10;
     type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>, usize);
-    let spoil: [Spoil<'_>; 5] = [
+    let spoil: [Spoil<'_>; 6] = [
         // It has changed since it was recorded.
         &|pages, a| {
             let at = changes(&pages[a].0);
             pages[a].0.insert(at, '1');
         },
-        // The marks, the ledger, or the connection are none.
-        &|pages, a| pages[a].1[3] = null(),
-        &|pages, a| pages[a].1[0] = null(),
+        // The progress of the queues, the counters, or the connection is none.
         &|pages, a| pages[a].1[2] = null(),
+        &|pages, a| *pages[a].1.last_mut().expect("counters") = null(),
+        &|pages, a| pages[a].1[1] = null(),
+        &|pages, a| pages[a].1.truncate(3),
         // The manager has not kept it.
         &|pages, a| _ = pages.remove(a),
     ];

@@ -31,7 +31,7 @@ use crate::exchange::{cpus, exchange, exchange_all, never_reconnected, pass_both
 use crate::liar::Liar;
 use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
-pub(crate) const PROGRAM: Program = Program("switch", 3);
+pub(crate) const PROGRAM: Program = Program("switch", 4);
 
 /// A switch in a process of its own, which others take over.
 pub(crate) struct Running {
@@ -570,26 +570,30 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
     let why = fails(&mut PROGRAM.takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
 
-    let hello = r#"{"version":"9.9.9","format":3}"#;
-    let offer = |ports: &str| {
-        let rest = r#""configured":[],"given":[],"stations":[],"uptime_s":1e300,"reset":null"#;
-        format!(r#"[false,{{"settings":"","ports":[{ports}],{rest}}}]"#)
+    let hello = r#"{"version":"9.9.9","format":4}"#;
+    let pages = |texts: &[(&str, usize)]| {
+        let text = |&(text, count): &(&str, usize)| (format!("[{hello},{text}]"), count);
+        serde_json::to_string(&texts.iter().map(text).collect::<Vec<_>>()).unwrap()
     };
-    let live = r#""changes":0,"said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
-    let port = |live: &str| {
-        format!(
-            r#"{{"config":{{"name":"a","uri":"vhost:/nosuch/a"}},"partner":null,"live":{{{live}}}}}"#
-        )
+    let state = r#"{"State":{"has_metrics":false,"state":{"settings":"","at_s":0,"has_ended":false,"ports":[],"configured":[],"given":[],"stations":[],"uptime_s":1e300,"reset":null}}}"#;
+    let port = |origin: bool| {
+        let own = r#"{"config":{"name":"a","uri":"vhost:/nosuch/a"},"partner":null}"#;
+        let rest = r#""changes":0,"said":[[[1,2,3],0]],"starts":[],"devices":0,"frame_max":0,"ends":{},"last_end":null"#;
+        format!(r#"{{"Port":[0,{own},{{"origin":{origin},"own":false,"connected":true,{rest}}}]}}"#)
     };
-    let few = port(&format!(r#""origin":true,"own":false,"connected":true,{live}"#));
-    let said = port(&format!(r#""origin":false,"own":false,"connected":true,{live}"#));
     for (hello, message, part) in [
         (hello, None, "has ended, or given up"),
         (hello, Some("}".to_owned()), "invalid message"),
-        (hello, Some("[false]".to_owned()), "invalid message"),
-        (hello, Some(offer(&few)), "2 of its 3 file descriptors"),
-        (hello, Some(offer(&said)), "vhost:/nosuch/a: incomplete message header: 3 of 12"),
-        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 3"),
+        (hello, Some(pages(&[("{}", 0)])), "invalid state"),
+        (hello, Some(pages(&[(&port(false), 3)])), "no page of the state"),
+        (hello, Some(pages(&[(state, 0)])), "no control socket"),
+        (hello, Some(pages(&[(state, 1), (&port(true), 2)])), "2 of its 3 file descriptors"),
+        (
+            hello,
+            Some(pages(&[(state, 1), (&port(false), 3)])),
+            "vhost:/nosuch/a: incomplete message header: 3 of 12",
+        ),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 4"),
         ("{}", None, "missing field"),
     ] {
         let _ = std::fs::remove_file(&control);
@@ -597,11 +601,11 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
         let _server = Server::start(listener, Limits::default(), move |mut request| {
             let channel = Channel::of(request.descriptors.pop().expect("one")).unwrap();
             if let Some(message) = &message {
-                // In place of the control socket and of the counters; the connection to a driver, and
-                // the marks of its queues.
+                // In place of the control socket; then the connection to a driver, the progress of its
+                // queues, and the counters.
                 let (driver, other) = UnixStream::pair().unwrap();
-                let marks = memory_of_fixed_size();
-                let descriptors = [other.as_fd(), other.as_fd(), driver.as_fd(), marks.as_fd()];
+                let memory = memory_of_fixed_size();
+                let descriptors = [other.as_fd(), driver.as_fd(), memory.as_fd(), memory.as_fd()];
                 channel.send(message.as_bytes(), &descriptors, PATIENCE).unwrap();
             }
             Response::text(200, "application/json", hello.to_owned())

@@ -310,7 +310,8 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
     let _alone = alone();
     let mut manager = Manager::upf();
     fn journal(pages: &[Page]) -> File {
-        pages[0].1[0].try_clone().unwrap().into()
+        // Behind the control socket.
+        pages[0].1[1].try_clone().unwrap().into()
     }
     fn overwrite(pages: &[Page], at: u64, bytes: &[u8]) {
         let mut file = journal(pages);
@@ -320,11 +321,11 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
     type Spoil<'s> = &'s dyn Fn(&mut Vec<Page>);
     let spoil: [(&str, Spoil<'_>); 13] = [
         ("invalid state", &|pages| pages[0].0.truncate(50)),
-        ("formats 9 and 3", &|pages| {
-            pages[0].0 = pages[0].0.replacen("\"format\":3", "\"format\":9", 1);
+        ("formats 9 and 4", &|pages| {
+            pages[0].0 = pages[0].0.replacen("\"format\":4", "\"format\":9", 1);
         }),
-        ("3 of its 7 file descriptors", &|pages| pages[0].1.truncate(3)),
-        ("no page of the sessions", &|pages| _ = pages.remove(0)),
+        ("2 of its 6 file descriptors", &|pages| pages[0].1.truncate(3)),
+        ("no page of the state", &|pages| _ = pages.remove(0)),
         ("sessions: cut short", &|pages| {
             let file = journal(pages);
             file.set_len(file.metadata().unwrap().len() - 1).unwrap();
@@ -332,10 +333,10 @@ fn state_that_cannot_be_used_leads_to_an_ordinary_start() {
         ("sessions: cut short", &|pages| journal(pages).set_len(3).unwrap()),
         ("sessions: wrong length", &|pages| overwrite(pages, 1, b"spoiled")),
         ("sessions: wrong checksum at byte 16", &|pages| overwrite(pages, 40, b"spoiled")),
-        ("sessions: ", &|pages| pages[0].1[0] = null()),
-        ("accounts: not memory", &|pages| pages[0].1[1] = null()),
-        ("neighbours: ", &|pages| pages[0].1.swap(4, 2)),
-        ("sessions: no such account", &|pages| pages[0].1.swap(1, 2)),
+        ("sessions: ", &|pages| pages[0].1[1] = null()),
+        ("accounts: not memory", &|pages| pages[0].1[2] = null()),
+        ("neighbours: ", &|pages| pages[0].1.swap(5, 3)),
+        ("sessions: no such account", &|pages| pages[0].1.swap(2, 3)),
         ("page 0", &|pages| pages.clear()),
     ];
     for (part, spoil) in spoil {

@@ -26,7 +26,7 @@ use crate::crash::{SESSIONS, configuration, session};
 use crate::fixture::check_adds_up;
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
 
-const PROGRAM: Program = Program("upf", 3);
+const PROGRAM: Program = Program("upf", 4);
 
 /// A user plane function in a process of its own, which others take over.
 struct Running {
@@ -296,18 +296,18 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
     let control = control_of(folder.path());
     let why = fails(&mut PROGRAM.takes_over(&control));
     assert!(why.contains("no program listens at"), "{why}");
-    let hello = r#"{"version":"9.9.9","format":3}"#;
+    let hello = r#"{"version":"9.9.9","format":4}"#;
     let page = |text: &str| {
-        let text = format!(r#"[{{"version":"9.9.9","format":3}},{text}]"#);
+        let text = format!("[{hello},{text}]");
         serde_json::to_string(&[(text, 0)]).unwrap()
     };
     for (hello, message, part) in [
         (hello, None, "has ended, or given up"),
         (hello, Some("}".to_owned()), "invalid message"),
-        (hello, Some("[]".to_owned()), "no page of the sessions"),
+        (hello, Some("[]".to_owned()), "no page of the state"),
         (hello, Some(page("{}")), "invalid state"),
         (hello, Some(page(r#"{"Port":[2,"null:",{}]}"#)), "invalid state"),
-        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 3"),
+        (r#"{"version":"9.9.9","format":7}"#, None, "formats 7 and 4"),
         ("{}", None, "missing field"),
     ] {
         let _ = std::fs::remove_file(&control);

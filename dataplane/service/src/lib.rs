@@ -3,7 +3,7 @@
 //!
 //! The state of a program outlives its process, in one form ([`Snapshot`]): after a crash or a restart it
 //! comes from the supervisor's store, where the [`Recorder`] keeps it; at a take-over the running process
-//! sends it ([`handover`]). Data threads know nothing of it. [`run`] is the loop of the process.
+//! sends it ([`Outgoing`]). Data threads know nothing of it. [`run`] is the loop of the process.
 #![forbid(unsafe_code)]
 
 mod end;

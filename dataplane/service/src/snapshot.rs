@@ -15,6 +15,7 @@ use dray_port::{Live, clock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::handover::{Hello, Incoming, Program, TakeoverError};
 use crate::sockets::Sockets;
@@ -141,10 +142,13 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
                         Err(what) if running.is_some() => {
                             return Err(wrong(program, &format!("port {number}: {what}")));
                         }
-                        // The port is opened again.
-                        Err(_) => live = Live::default(),
+                        Err(what) => {
+                            warn!("port {number} does not continue, and is opened again: {what}");
+                            live = Live::default();
+                        }
                     }
-                    let memory = descriptors.next();
+                    // Also behind what could not be adopted.
+                    let memory = descriptors.last();
                     ports.insert(number, PortSnapshot { own, live, memory });
                 }
                 Content::State { has_metrics, state } => {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 pub use dray_daemon::ClientError;
 
-use crate::apply::Changes;
+use crate::changes::Changes;
 use crate::config::{Name, PortConfig};
 use crate::engine::{PortStats, PortStatus, Status, TableEntry};
 

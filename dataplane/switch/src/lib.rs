@@ -57,20 +57,24 @@
 
 pub mod api;
 pub mod apply;
+mod changes;
 pub mod client;
 pub mod config;
 pub mod counters;
 mod engine;
+mod error;
 mod path;
+mod snapshot;
 pub mod table;
 mod takeover;
 
 pub use config::{ConfigError, Flow, Mode, PortConfig, SwitchConfig};
 pub use counters::{Counters, DropReason};
 pub use engine::{
-    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
-    WorkerStatus,
+    BypassStatus, Engine, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
+pub use error::EngineError;
 pub use path::{InlineSwitch, Switch};
+pub use snapshot::OwnPort;
 pub use table::Table;
-pub use takeover::{OwnPort, Past, TakeoverError};
+pub use takeover::{Past, TakeoverError};

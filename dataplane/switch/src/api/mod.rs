@@ -36,7 +36,7 @@ use dray_service::TakeoverRoute;
 use crate::apply::Configuration;
 use crate::engine::Engine;
 use crate::path::Switch;
-use crate::takeover::PROGRAM;
+use crate::snapshot::PROGRAM;
 
 pub use routes::{answer, answer_monitor};
 

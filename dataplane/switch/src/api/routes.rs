@@ -6,7 +6,8 @@ use dray_daemon::{Refusal, Request, Response};
 
 use crate::apply::Configuration;
 use crate::config::{self, PortConfig, SwitchConfig};
-use crate::engine::{Engine, EngineError, PortStats, PortStatus};
+use crate::engine::{Engine, PortStats, PortStatus};
+use crate::error::EngineError;
 
 use super::metrics::{RESOURCES, observe};
 

@@ -18,14 +18,15 @@ use tempfile::TempDir;
 use dray_daemon::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
 
 use super::serve;
-use crate::apply::{Changes, Configuration, Plan};
+use crate::apply::Configuration;
+use crate::changes::{Changes, Plan};
 use crate::client::{Client, ClientError};
 use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
 use crate::counters::{Counters, DropReason};
 use crate::engine::{
-    BypassStatus, Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry,
-    WorkerStatus,
+    BypassStatus, Engine, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
 };
+use crate::error::EngineError;
 use crate::{Flow, Mode};
 
 /// Engine that keeps its state in memory and moves no frames.

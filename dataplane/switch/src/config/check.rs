@@ -3,32 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use dray_daemon::{Refusal, check_socket_path};
+use dray_daemon::check_socket_path;
 use dray_port::{Bytes, GUARDED_IN_ALL};
 
+use super::error::{ConfigError, Subject};
 use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
-use crate::engine::EngineError;
+use crate::error::EngineError;
 use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
-
-/// Invalid configuration; one line that names the key, the value and what is allowed.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{}{what}", line.map(|line| format!("line {line}: ")).unwrap_or_default())]
-pub struct ConfigError {
-    /// Line of the error in the source text, counted from 1.
-    pub line: Option<usize>,
-    pub(super) subject: Subject,
-    pub(super) what: String,
-}
-
-/// Part of the configuration that the error is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
-    Key(&'static str),
-    /// Index of the port and its key.
-    Port(usize, &'static str),
-    /// The line is already known, or the error has no line.
-    Text,
-}
 
 impl SwitchConfig {
     /// Checks everything that can be checked without opening a port. `cpus` are the available CPUs.
@@ -37,7 +18,7 @@ impl SwitchConfig {
         if self.flow == Flow::Backpressure && self.mode != Mode::Patch {
             let what =
                 "only in mode \"patch\"; in others, one slow receiver would stop all senders";
-            return Err(key("flow", "\"backpressure\"", what));
+            return Err(ConfigError::of_key("flow", "\"backpressure\"", what));
         }
         let ages = 1..=usize::from(AGE_MAX);
         check_range("age_s", self.age_s.into(), &ages)?;
@@ -45,10 +26,15 @@ impl SwitchConfig {
         check_range("port_addresses", self.port_addresses as usize, &(1..=self.table_size))?;
         if !(1..=GUARDED_IN_ALL).contains(&self.peer_memory.0) {
             let what = format!("give 1 to {}", Bytes(GUARDED_IN_ALL));
-            return Err(key("peer_memory", &format!("\"{}\"", self.peer_memory), &what));
+            return Err(ConfigError::of_key(
+                "peer_memory",
+                &format!("\"{}\"", self.peer_memory),
+                &what,
+            ));
         }
-        check_socket_path(&self.control.path)
-            .map_err(|what| key("control", &format!("{:?}", self.control.path), &what))?;
+        check_socket_path(&self.control.path).map_err(|what| {
+            ConfigError::of_key("control", &format!("{:?}", self.control.path), &what)
+        })?;
         if let Some(number) = self.ports.iter().position(|port| port.fd > 0) {
             let name = self.ports[number].name.as_str();
             let what = "file descriptors come with a request to the control socket; leave out fd";
@@ -63,11 +49,11 @@ impl SwitchConfig {
             if !cpus.contains(cpu) {
                 let there: Vec<_> = cpus.iter().map(u32::to_string).collect();
                 let what = format!("CPU {cpu} is not available; give some of {}", there.join(", "));
-                return Err(key("cpus", &format!("{:?}", self.cpus), &what));
+                return Err(ConfigError::of_key("cpus", &format!("{:?}", self.cpus), &what));
             }
             if self.cpus[..number].contains(cpu) {
                 let what = format!("CPU {cpu} is given twice");
-                return Err(key("cpus", &format!("{:?}", self.cpus), &what));
+                return Err(ConfigError::of_key("cpus", &format!("{:?}", self.cpus), &what));
             }
         }
         Ok(())
@@ -169,20 +155,6 @@ pub(crate) fn wrong_mirror(port: &PortConfig, others: &[&PortConfig]) -> Option<
     })
 }
 
-impl Subject {
-    fn in_port(self, number: usize) -> Self {
-        match self {
-            Self::Key(key) => Self::Port(number, key),
-            other => other,
-        }
-    }
-}
-
-fn key(key: &'static str, given: &str, what: &str) -> ConfigError {
-    let what = format!("{key} = {given}: {what}");
-    ConfigError { line: None, subject: Subject::Key(key), what }
-}
-
 fn check_range(
     name: &'static str,
     given: usize,
@@ -192,18 +164,5 @@ fn check_range(
         return Ok(());
     }
     let what = format!("allowed is {} to {}", allowed.start(), allowed.end());
-    Err(key(name, &given.to_string(), &what))
-}
-
-impl ConfigError {
-    /// Creates an error about a key, with the value that was given.
-    pub(crate) fn of_key(name: &'static str, given: &str, what: &str) -> Self {
-        key(name, given, what)
-    }
-}
-
-impl From<ConfigError> for Refusal {
-    fn from(error: ConfigError) -> Self {
-        Self::new(400, error.to_string())
-    }
+    Err(ConfigError::of_key(name, &given.to_string(), &what))
 }

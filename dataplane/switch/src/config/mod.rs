@@ -1,6 +1,7 @@
 //! Configuration of the switch: from a TOML file, as JSON over HTTP, or from the command line.
 
 mod check;
+mod error;
 mod keys;
 mod name;
 mod pairs;
@@ -17,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::table;
 
-pub use check::ConfigError;
 pub(crate) use check::wrong_mirror;
+pub use error::ConfigError;
 pub use keys::{KEYS, Key, Keys};
 pub use name::{Name, NameError};
 pub use pairs::{PairError, Pairs};

@@ -9,7 +9,7 @@ use dray_text::line_at;
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 
-use super::check::Subject;
+use super::error::Subject;
 use super::{ConfigError, SwitchConfig};
 
 /// Maximum length of a configuration file, in bytes.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use dray_datapath::lock;
 
 use super::Switch;
-use super::View;
 use super::port::OpenPort;
 use super::switch::{Ports, check_sandbox, open_port};
-use crate::apply::{Changes, Plan};
+use super::view::View;
+use crate::changes::{Changes, Plan};
 use crate::config::{PortConfig, SwitchConfig};
 use crate::counters::Counters;
-use crate::engine::EngineError;
+use crate::error::EngineError;
 
 /// A port that was closed to open another one in its place.
 struct Closed {

@@ -12,8 +12,8 @@ use dray_datapath::lock;
 use dray_port::{BypassEntry, Link};
 use dray_wire::MacAddr;
 
-use super::View;
 use super::port::OpenPort;
+use super::view::View;
 use crate::config::{Mode, Vlan};
 use crate::engine::BypassStatus;
 

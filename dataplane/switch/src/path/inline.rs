@@ -6,8 +6,9 @@ use std::sync::Arc;
 use dray_port::{Port, clock};
 
 use super::port::OpenPort;
+use super::setting::Setting;
+use super::view::View;
 use super::worker::{Shared, Worker};
-use super::{Setting, View};
 use crate::config::{Mode, Pairs, SwitchConfig};
 use crate::counters::Counters;
 

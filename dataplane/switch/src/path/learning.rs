@@ -11,19 +11,26 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 
 use super::head::Head;
 use super::port::OpenPort;
+use super::setting::Setting;
 use super::tally::Tally;
-use super::{Setting, View};
+use super::view::View;
 use crate::counters::DropReason;
 use crate::table::Learned;
 
-/// Destination of a frame in the switch.
+/// Decision on where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Decision {
     To(u16),
     Flood,
     /// To all ports that forward reserved addresses.
     FloodReserved,
     Drop(DropReason),
+}
+
+impl Decision {
+    fn floods(self) -> bool {
+        matches!(self, Self::Flood | Self::FloodReserved)
+    }
 }
 
 /// A worker's buffers for learning mode.
@@ -45,7 +52,6 @@ impl Learner {
         &mut self,
         view: &View,
         setting: &Setting,
-        worker: usize,
         from: &OpenPort,
         frames: &[Frame<'_>],
         tally: &mut Tally,
@@ -54,13 +60,13 @@ impl Learner {
         // Between ports without VLANs, and where no address is pinned, the switch guarantees
         // nothing about a frame's head: no copy is needed.
         let plain = !from.vlans.is_aware() && view.pins.is_none();
-        let mut ways = ArrayVec::<Way, BATCH_MAX>::new();
+        let mut decisions = ArrayVec::<Decision, BATCH_MAX>::new();
         // Frames often come in trains from one station to another.
-        let (mut last_head, mut last_way) = ([0; 12], Way::Drop(DropReason::TooShort));
+        let (mut last_head, mut last_decision) = ([0; 12], Decision::Drop(DropReason::TooShort));
         let (mut last_vlan, mut same) = (u16::MAX, true);
         for (frame, head) in dray_port::ahead(frames).zip(&mut self.heads) {
             let Some(first) = frame.first::<ETHERNET_LEN>() else {
-                ways.push(Way::Drop(DropReason::TooShort));
+                decisions.push(Decision::Drop(DropReason::TooShort));
                 same = false;
                 continue;
             };
@@ -71,31 +77,31 @@ impl Learner {
                     read.vlan
                 }),
             };
-            let way = match vlan {
-                Ok(vlan) if first[..12] == last_head && vlan == last_vlan => last_way,
+            let decision = match vlan {
+                Ok(vlan) if first[..12] == last_head && vlan == last_vlan => last_decision,
                 Ok(vlan) => {
-                    last_way = way(view, setting, now, from, vlan, first, tally);
+                    last_decision = decide(view, setting, now, from, vlan, first, tally);
                     last_head.copy_from_slice(&first[..12]);
                     last_vlan = vlan;
-                    last_way
+                    last_decision
                 }
-                Err(reason) => Way::Drop(reason),
+                Err(reason) => Decision::Drop(reason),
             };
-            same &= ways.first().is_none_or(|first| *first == way);
-            ways.push(way);
+            same &= decisions.first().is_none_or(|first| *first == decision);
+            decisions.push(decision);
         }
         // All frames go to one port unchanged: pass on the received batch itself.
         if same
             && plain
-            && let Some(Way::To(to)) = ways.first()
+            && let Some(Decision::To(to)) = decisions.first()
             && let Some(to) = view.port(*to)
         {
-            deliver(to, worker, frames, tally);
+            tally.deliver(to, frames);
             return;
         }
-        self.sort(view, from, plain, (frames, &ways), tally);
+        self.sort(view, from, plain, (frames, &decisions), tally);
         for to in view.all() {
-            self.emit(to, worker, plain, frames, tally);
+            self.emit(to, plain, frames, tally);
         }
     }
 
@@ -105,7 +111,7 @@ impl Learner {
         view: &View,
         from: &OpenPort,
         plain: bool,
-        (frames, ways): (&[Frame<'_>], &[Way]),
+        (frames, decisions): (&[Frame<'_>], &[Decision]),
         tally: &mut Tally,
     ) {
         if self.lists.len() < view.ports.len() {
@@ -114,25 +120,24 @@ impl Learner {
         let mut floods = match &from.floods {
             None => BATCH_MAX as u64,
             Some(storm) => {
-                let floods = |way: &&Way| matches!(way, Way::Flood | Way::FloodReserved);
-                let wanted = ways.iter().filter(floods).count();
+                let wanted = decisions.iter().filter(|decision| decision.floods()).count();
                 if wanted == 0 { 0 } else { storm.take(wanted as u64, clock::ticks()) }
             }
         };
-        for (index, (way, head)) in ways.iter().zip(&self.heads).enumerate() {
+        for (index, (decision, head)) in decisions.iter().zip(&self.heads).enumerate() {
             let frame = &frames[index..=index];
-            match way {
-                Way::To(to) => self.lists[usize::from(*to)].push(index as u8),
-                Way::Flood | Way::FloodReserved if floods == 0 => {
+            match decision {
+                Decision::To(to) => self.lists[usize::from(*to)].push(index as u8),
+                Decision::Flood | Decision::FloodReserved if floods == 0 => {
                     tally.dropped(from, DropReason::Storm, frame);
                 }
-                Way::Flood | Way::FloodReserved => {
+                Decision::Flood | Decision::FloodReserved => {
                     floods -= 1;
                     let vlan = if plain { 0 } else { head.vlan };
                     let mut nobody = true;
                     let may = |to: &&Arc<OpenPort>| {
                         may_flood(from, to, vlan)
-                            && (*way == Way::Flood || to.config.forwards_reserved)
+                            && (*decision == Decision::Flood || to.config.forwards_reserved)
                     };
                     for to in view.all().filter(may) {
                         self.lists[usize::from(to.index)].push(index as u8);
@@ -142,20 +147,13 @@ impl Learner {
                         tally.dropped(from, DropReason::NoReceiver, frame);
                     }
                 }
-                Way::Drop(reason) => tally.dropped(from, *reason, frame),
+                Decision::Drop(reason) => tally.dropped(from, *reason, frame),
             }
         }
     }
 
     /// Transmits the frames on the list of `to`.
-    fn emit(
-        &mut self,
-        to: &OpenPort,
-        worker: usize,
-        plain: bool,
-        frames: &[Frame<'_>],
-        tally: &mut Tally,
-    ) {
+    fn emit(&mut self, to: &OpenPort, plain: bool, frames: &[Frame<'_>], tally: &mut Tally) {
         let list = &mut self.lists[usize::from(to.index)];
         if list.is_empty() {
             return;
@@ -173,22 +171,13 @@ impl Learner {
                 Err(reason) => tally.dropped(to, reason, &frames[index..=index]),
             }
         }
-        deliver(to, worker, &batch, tally);
+        tally.deliver(to, &batch);
     }
 }
 
-/// Transmits `frames`; drops those that a full receiver does not take.
+/// Learns the port of the source and decides where the frame goes.
 #[inline]
-fn deliver(to: &OpenPort, worker: usize, frames: &[Frame<'_>], tally: &mut Tally) {
-    let taken = to.transmit(worker, frames, tally);
-    if taken < frames.len() {
-        to.refused(worker, &frames[taken..], tally);
-    }
-}
-
-/// Learns the port of the source and returns the way to the destination.
-#[inline]
-fn way(
+fn decide(
     view: &View,
     setting: &Setting,
     now: u32,
@@ -196,16 +185,16 @@ fn way(
     vlan: u16,
     head: [u8; ETHERNET_LEN],
     tally: &mut Tally,
-) -> Way {
+) -> Decision {
     let Ethernet { dst: destination, src: source, .. } = Ethernet::read(&head);
     if !source.is_station() {
-        return Way::Drop(DropReason::InvalidSource);
+        return Decision::Drop(DropReason::InvalidSource);
     }
     match view.owner(vlan, source) {
-        Some(owner) if owner.index != from.index => return Way::Drop(DropReason::Spoofed),
+        Some(owner) if owner.index != from.index => return Decision::Drop(DropReason::Spoofed),
         // Pinned: nothing to learn.
         Some(_) => {}
-        None if from.spoof_check => return Way::Drop(DropReason::Spoofed),
+        None if from.spoof_check => return Decision::Drop(DropReason::Spoofed),
         None => {
             let may = || from.learns.as_ref().is_none_or(|rate| rate.take(1, clock::ticks()) == 1);
             match setting.table.learn_if(vlan, source, from.index, now, may) {
@@ -217,25 +206,25 @@ fn way(
     }
     if destination.is_group() {
         return match (is_reserved(destination), from.config.forwards_reserved) {
-            (false, _) => Way::Flood,
-            (true, true) => Way::FloodReserved,
-            (true, false) => Way::Drop(DropReason::Reserved),
+            (false, _) => Decision::Flood,
+            (true, true) => Decision::FloodReserved,
+            (true, false) => Decision::Drop(DropReason::Reserved),
         };
     }
     let pinned = view.owner(vlan, destination).map(|owner| owner.index);
     match pinned.or_else(|| setting.table.lookup(vlan, destination)) {
-        Some(to) if to == from.index => Way::Drop(DropReason::Hairpin),
+        Some(to) if to == from.index => Decision::Drop(DropReason::Hairpin),
         Some(to) => match view.port(to) {
-            Some(port) if isolated(from, port) => Way::Drop(DropReason::Isolated),
+            Some(port) if isolated(from, port) => Decision::Drop(DropReason::Isolated),
             // The station's port has other VLANs meanwhile.
             Some(port) if port.vlans.egress(vlan).is_none() => {
-                Way::Drop(DropReason::VlanNotAllowed)
+                Decision::Drop(DropReason::VlanNotAllowed)
             }
-            Some(_) => Way::To(to),
+            Some(_) => Decision::To(to),
             // The port was removed meanwhile, and its stations are about to be forgotten.
-            None => Way::Flood,
+            None => Decision::Flood,
         },
-        None => Way::Flood,
+        None => Decision::Flood,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use dray_port::Frame;
 
-use super::View;
 use super::port::OpenPort;
 use super::tally::Tally;
+use super::view::View;
 use crate::config::Flow;
 use crate::counters::DropReason;
 
@@ -13,7 +13,6 @@ use crate::counters::DropReason;
 pub(super) fn forward(
     view: &View,
     flow: Flow,
-    worker: usize,
     from: &OpenPort,
     frames: &[Frame<'_>],
     tally: &mut Tally,
@@ -23,13 +22,10 @@ pub(super) fn forward(
         tally.dropped(from, DropReason::NoReceiver, frames);
         return count;
     };
-    let taken = to.transmit(worker, frames, tally);
     match flow {
-        Flow::Backpressure => taken,
+        Flow::Backpressure => tally.transmit(to, frames),
         Flow::Drop => {
-            if taken < count {
-                to.refused(worker, &frames[taken..], tally);
-            }
+            tally.deliver(to, frames);
             count
         }
     }

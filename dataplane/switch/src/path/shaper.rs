@@ -235,7 +235,7 @@ impl Shaper {
             limit.bucket.give_back(frames.len() as u64);
         }
         if let Some(limit) = &self.bytes {
-            limit.bucket.give_back(super::port::bytes(frames));
+            limit.bucket.give_back(bytes(frames));
         }
     }
 
@@ -247,6 +247,12 @@ impl Shaper {
                 .as_ref()
                 .is_some_and(|b| b.bucket.limit().ticks(frame.len() as u64) > self.cut)
     }
+}
+
+/// Returns the total bytes of the frames.
+#[inline]
+pub(super) fn bytes(frames: &[Frame<'_>]) -> u64 {
+    frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
 impl Queue {

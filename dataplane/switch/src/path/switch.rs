@@ -15,16 +15,16 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bypass::{self, Bypasses};
 use super::port::OpenPort;
+use super::setting::Setting;
+use super::view::View;
 use super::worker::{self, Shared};
-use super::{Setting, View};
-use crate::apply::Changes;
+use crate::changes::Changes;
 use crate::config::{Mode, Name, Pairs, PortConfig, SwitchConfig, wrong_mirror};
 use crate::counters::DropReason;
-use crate::engine::{
-    Engine, EngineError, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
-};
+use crate::engine::{Engine, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus};
+use crate::error::EngineError;
+use crate::snapshot::{Leaving, Recorder};
 use crate::table::PORTS_MAX;
-use crate::takeover::{Leaving, Recorder};
 use dray_datapath::lock;
 
 /// Time after which links are looked at again.

@@ -21,8 +21,9 @@ use super::port::OpenPort;
 use super::switch::{Ports, refused};
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
 use crate::counters::{Counters, Ledger};
-use crate::engine::{Engine, EngineError, PortStats, TableEntry};
-use crate::takeover::{Leaving, OwnPort, PROGRAM, Recorder, State};
+use crate::engine::{Engine, PortStats, TableEntry};
+use crate::error::EngineError;
+use crate::snapshot::{Leaving, OwnPort, PROGRAM, Recorder, State};
 
 /// Time within which the control thread of a port gets ready to continue.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,13 +12,15 @@ use dray_port::{Frame, clock};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::learning::Learner;
+use super::patch;
+use super::poll_set::{PollSet, PolledQueue};
 use super::port::OpenPort;
-use super::ready::{Mine, ReadySet};
-use super::shaper::Released;
+use super::setting::Setting;
+use super::shaper::{Released, Shaper, Step};
 use super::tally::Tally;
-use super::{Setting, View, patch};
+use super::view::View;
 use crate::config::{Flow, Mode};
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
 
 /// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
@@ -100,7 +102,7 @@ pub(super) struct Worker<S> {
     shared: S,
     view: Arc<View>,
     adopted: u64,
-    mine: ReadySet,
+    queues: PollSet,
     tally: Tally,
     learner: Learner,
 }
@@ -134,7 +136,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             shared,
             view: Arc::default(),
             adopted: 0,
-            mine: ReadySet::default(),
+            queues: PollSet::default(),
             tally,
             learner: Learner::new(),
         }
@@ -143,7 +145,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Adopts the present view, moves one batch of each port, and publishes the counters.
     pub(super) fn step(&mut self) {
         self.adopt();
-        self.mine.all_may_have_frames();
+        self.queues.all_may_have_frames();
         self.round(0);
         self.tally.publish(self.view.all());
     }
@@ -151,7 +153,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Publishes the counters and finds the silent ports.
     pub(super) fn publish(&mut self) {
         self.tally.publish(self.view.all());
-        self.mine.sort();
+        self.queues.sort();
     }
 
     fn run(&mut self) {
@@ -220,11 +222,11 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 *self.tally.of(index) = Counters::default();
             }
         }
-        self.mine.clear();
+        self.queues.clear();
         for port in self.view.all().filter(|port| port.config.mirror.is_empty()) {
             for (queue, half) in port.rx.iter().enumerate() {
                 if half.worker == self.shared.number {
-                    self.mine.add(port.clone(), queue);
+                    self.queues.add(port.clone(), queue);
                 }
             }
         }
@@ -241,11 +243,11 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         if !self.tally.backlog.is_empty() {
             self.release(&mut moved);
         }
-        let mut ports = self.mine.busy();
+        let mut ports = self.queues.busy();
         // A loop, so that the code that moves frames is there once.
         for are_silent in [false, true] {
             if are_silent {
-                match self.mine.silent(moved.frames.batches > 0, now) {
+                match self.queues.silent(moved.frames.batches > 0, now) {
                     Some(silent) => ports = silent,
                     None => break,
                 }
@@ -258,16 +260,15 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Moves one batch of each of some ports.
     #[inline]
     fn poll(&mut self, range: Range<usize>, moved: &mut Moved) {
-        let Self { shared, view, mine, tally, learner, .. } = self;
+        let Self { shared, view, queues, tally, learner, .. } = self;
         let setting = &*shared.setting;
-        for Mine { port, queue, has_frames } in mine.range(range) {
+        for PolledQueue { port, queue, has_frames } in queues.range(range) {
             if let Some(rate) = &port.rate_in
                 && rate.is_waiting(*queue)
             {
                 let (now, learner) = (clock::ticks(), &mut *learner);
                 moved.add(rate.release(*queue, now, |frames| {
-                    let flow = setting.flow;
-                    forward(view, (setting, flow), shared.number, port, frames, (learner, tally))
+                    forward(view, (setting, setting.flow), port, frames, (learner, tally))
                 }));
                 *has_frames = true;
             }
@@ -280,11 +281,11 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             let result = match setting.mode {
                 Mode::Patch => rx.receive(&mut |frames| {
                     let pass = |frames: &[Frame<'_>], tally: &mut Tally| {
-                        patch::forward(view, setting.flow, shared.number, port, frames, tally)
+                        patch::forward(view, setting.flow, port, frames, tally)
                     };
                     let done = match &port.rate_in {
                         None => pass(frames, tally),
-                        Some(rate) => port.shape_in(rate, *queue, frames, tally, pass),
+                        Some(rate) => shape_in(port, (rate, *queue), frames, tally, pass),
                     };
                     // Only now is it known how many frames are done with: a capture shows a frame
                     // as sent before it shows it as received.
@@ -296,12 +297,12 @@ impl<S: Deref<Target = Shared>> Worker<S> {
                 Mode::Learning => rx.receive(&mut |frames| {
                     tally.received(port, frames);
                     let mut pass = |frames: &[Frame<'_>], tally: &mut Tally| {
-                        learner.forward(view, setting, shared.number, port, frames, tally);
+                        learner.forward(view, setting, port, frames, tally);
                         frames.len()
                     };
                     match &port.rate_in {
                         None => pass(frames, tally),
-                        Some(rate) => port.shape_in(rate, *queue, frames, tally, pass),
+                        Some(rate) => shape_in(port, (rate, *queue), frames, tally, pass),
                     };
                     moved.frames.add(frames.len());
                     frames.len()
@@ -321,11 +322,11 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Lets the frames go on that have waited at the port that they go to.
     #[cold]
     fn release(&mut self, moved: &mut Moved) {
-        let Self { shared, view, tally, .. } = self;
+        let Self { view, tally, .. } = self;
         let (mut at, now) = (0, clock::ticks());
         while let Some(index) = tally.backlog.get(at) {
             let released = match view.port(*index) {
-                Some(port) => port.release(shared.number, now, tally),
+                Some(port) => tally.release(port, now),
                 None => Released::NOTHING,
             };
             moved.add(released);
@@ -339,18 +340,19 @@ impl<S: Deref<Target = Shared>> Worker<S> {
 
     /// Lets the frames that wait at ports that are not in the view `after` go on early.
     fn flush(&mut self, after: &View) {
-        let Self { shared, view, mine, tally, learner, .. } = self;
+        let Self { shared, view, queues, tally, learner, .. } = self;
         let (setting, number) = (&*shared.setting, shared.number);
         let is_lost = |port: &OpenPort| !after.has(view, port.index);
-        for Mine { port, queue, .. } in mine.all().iter().filter(|mine| is_lost(&mine.port)) {
+        for PolledQueue { port, queue, .. } in
+            queues.all().iter().filter(|queue| is_lost(&queue.port))
+        {
             let Some(rate) = &port.rate_in else { continue };
             rate.release(*queue, u64::MAX, |frames| {
-                let setting = (setting, Flow::Drop);
-                forward(view, setting, number, port, frames, (learner, tally))
+                forward(view, (setting, Flow::Drop), port, frames, (learner, tally))
             });
         }
         for port in view.all().filter(|port| is_lost(port)) {
-            port.flush(number, tally);
+            tally.flush(port);
         }
         let waits = |index: &u16| view.port(*index).is_some_and(|port| port.is_waiting(number));
         tally.backlog.retain(waits);
@@ -359,7 +361,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     /// Returns the tick at which the next frame that waits may go on, if one waits for its time.
     fn next_release(&self) -> Option<u64> {
         let incoming =
-            self.mine.all().iter().filter_map(|mine| mine.port.rate_in.as_ref()?.next(mine.queue));
+            self.queues.all().iter().filter_map(|it| it.port.rate_in.as_ref()?.next(it.queue));
         let to = |index: &u16| self.view.port(*index)?.rate_out.as_ref()?.next(self.shared.number);
         incoming.chain(self.tally.backlog.iter().filter_map(to)).min()
     }
@@ -370,7 +372,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     #[cold]
     fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
-        for Mine { port, queue, .. } in self.mine.all() {
+        for PolledQueue { port, queue, .. } in self.queues.all() {
             ready |= lock(&port.rx[*queue].port).arm(true);
         }
         let until = |tick: u64| clock::to_duration(tick.saturating_sub(clock::ticks()));
@@ -380,7 +382,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
             // No lock is held, so that control threads can access the ports meanwhile.
             let events =
-                self.mine.all().iter().filter_map(|mine| mine.port.rx[mine.queue].event.as_ref());
+                self.queues.all().iter().filter_map(|it| it.port.rx[it.queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
             let nap = time.map(|time| Timespec {
                 tv_sec: time.as_secs() as i64,
@@ -394,7 +396,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             }
         }
         let _ = rustix::io::read(self.shared.wake.as_fd(), &mut [0; 8]);
-        for Mine { port, queue, .. } in self.mine.all() {
+        for PolledQueue { port, queue, .. } in self.queues.all() {
             lock(&port.rx[*queue].port).arm(false);
         }
     }
@@ -404,16 +406,39 @@ impl<S: Deref<Target = Shared>> Worker<S> {
 fn forward(
     view: &View,
     (setting, flow): (&Setting, Flow),
-    worker: usize,
     from: &OpenPort,
     frames: &[Frame<'_>],
     (learner, tally): (&mut Learner, &mut Tally),
 ) -> usize {
     match setting.mode {
-        Mode::Patch => patch::forward(view, flow, worker, from, frames, tally),
+        Mode::Patch => patch::forward(view, flow, from, frames, tally),
         Mode::Learning => {
-            learner.forward(view, setting, worker, from, frames, tally);
+            learner.forward(view, setting, from, frames, tally);
             frames.len()
         }
     }
+}
+
+/// Passes those of `frames`, received on the queue `queue` of `port`, that may go on now to `forward`,
+/// which returns how many are done with; the others wait, or are dropped. Returns how many of all are
+/// done with.
+#[inline(never)]
+fn shape_in(
+    port: &OpenPort,
+    (rate, queue): (&Shaper, usize),
+    frames: &[Frame<'_>],
+    tally: &mut Tally,
+    mut forward: impl FnMut(&[Frame<'_>], &mut Tally) -> usize,
+) -> usize {
+    rate.pass(queue, frames, |step| match step {
+        Step::Pass(frames) => forward(frames, tally),
+        Step::Wait(frames) => {
+            tally.of(port.index).delayed_in += frames.len() as u64;
+            frames.len()
+        }
+        Step::Drop(frames) => {
+            tally.dropped(port, DropReason::PolicedIn, frames);
+            frames.len()
+        }
+    })
 }

@@ -1,4 +1,4 @@
-//! The ports of a worker: those that may have frames, and those that are silent.
+//! The receive queues that a worker polls: those that may have frames, and those that are silent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ const FEW: usize = 4;
 const EACH: Duration = Duration::from_micros(1);
 
 /// A receiving half of the worker.
-pub(super) struct Mine {
+pub(super) struct PolledQueue {
     pub(super) port: Arc<OpenPort>,
     pub(super) queue: usize,
-    /// True if it has had frames since the last [`ReadySet::sort`].
+    /// True if it has had frames since the last [`PollSet::sort`].
     pub(super) has_frames: bool,
 }
 
 /// The receiving halves of a worker. One of many that had no frame between two calls of
 /// [`sort`](Self::sort) is silent. A worker without frames to move looks at the silent ones too in
 /// each round; one with frames to move, after [`EACH`] for each of them.
-pub(super) struct ReadySet {
+pub(super) struct PollSet {
     /// The ones that may have frames, then the silent ones.
-    mine: Vec<Mine>,
+    queues: Vec<PolledQueue>,
     busy: usize,
     /// [`EACH`] in ticks.
     each: u64,
@@ -36,34 +36,34 @@ pub(super) struct ReadySet {
     due: u64,
 }
 
-impl Default for ReadySet {
+impl Default for PollSet {
     fn default() -> Self {
-        Self { mine: Vec::new(), busy: 0, each: clock::to_ticks(EACH), due: 0 }
+        Self { queues: Vec::new(), busy: 0, each: clock::to_ticks(EACH), due: 0 }
     }
 }
 
-impl ReadySet {
+impl PollSet {
     pub(super) fn clear(&mut self) {
-        self.mine.clear();
+        self.queues.clear();
         self.busy = 0;
     }
 
     /// Adds a half, which may have frames.
     pub(super) fn add(&mut self, port: Arc<OpenPort>, queue: usize) {
-        self.mine.push(Mine { port, queue, has_frames: true });
+        self.queues.push(PolledQueue { port, queue, has_frames: true });
         self.all_may_have_frames();
     }
 
     pub(super) fn all_may_have_frames(&mut self) {
-        self.busy = self.mine.len();
+        self.busy = self.queues.len();
     }
 
-    pub(super) fn all(&self) -> &[Mine] {
-        &self.mine
+    pub(super) fn all(&self) -> &[PolledQueue] {
+        &self.queues
     }
 
-    pub(super) fn range(&mut self, range: Range<usize>) -> &mut [Mine] {
-        &mut self.mine[range]
+    pub(super) fn range(&mut self, range: Range<usize>) -> &mut [PolledQueue] {
+        &mut self.queues[range]
     }
 
     /// Returns the range of ports that may have frames.
@@ -76,26 +76,26 @@ impl ReadySet {
     /// the other ports had no frames.
     #[inline]
     pub(super) fn silent(&mut self, others_worked: bool, now: u64) -> Option<Range<usize>> {
-        let silent = self.mine.len() - self.busy;
+        let silent = self.queues.len() - self.busy;
         if silent == 0 || (others_worked && now < self.due) {
             return None;
         }
         self.due = now + self.each * silent as u64;
-        Some(self.busy..self.mine.len())
+        Some(self.busy..self.queues.len())
     }
 
     /// Finds the silent ones: those without a frame since the last call.
     pub(super) fn sort(&mut self) {
-        if self.mine.len() <= FEW {
+        if self.queues.len() <= FEW {
             return;
         }
-        let (busy, silent) = self.mine.split_at(self.busy);
+        let (busy, silent) = self.queues.split_at(self.busy);
         let changed = busy.iter().any(|it| !it.has_frames) || silent.iter().any(|it| it.has_frames);
         if changed {
-            self.mine.sort_unstable_by_key(|it| (!it.has_frames, it.port.index, it.queue));
-            self.busy = self.mine.partition_point(|it| it.has_frames);
+            self.queues.sort_unstable_by_key(|it| (!it.has_frames, it.port.index, it.queue));
+            self.busy = self.queues.partition_point(|it| it.has_frames);
         }
-        self.mine.iter_mut().for_each(|it| it.has_frames = false);
+        self.queues.iter_mut().for_each(|it| it.has_frames = false);
     }
 }
 
@@ -105,9 +105,9 @@ mod tests {
     use super::*;
     use crate::config::SwitchConfig;
 
-    fn set(count: u16) -> ReadySet {
+    fn set(count: u16) -> PollSet {
         let setting = Setting::new(&SwitchConfig::default());
-        let mut set = ReadySet::default();
+        let mut set = PollSet::default();
         for index in 0..count {
             let port = dray_port::Port { rx: Vec::new(), tx: Vec::new(), link: None };
             let config = format!("p{index}=null:").parse().unwrap();
@@ -120,14 +120,14 @@ mod tests {
     }
 
     /// Lets the ports `with_frames` have frames, and sorts; returns the ports that are not silent.
-    fn busy_after(set: &mut ReadySet, with_frames: &[u16]) -> Vec<u16> {
-        let all = 0..set.mine.len();
-        for mine in set.range(all) {
-            mine.has_frames |= with_frames.contains(&mine.port.index);
+    fn busy_after(set: &mut PollSet, with_frames: &[u16]) -> Vec<u16> {
+        let all = 0..set.queues.len();
+        for polled in set.range(all) {
+            polled.has_frames |= with_frames.contains(&polled.port.index);
         }
         set.sort();
         let busy = set.busy();
-        set.range(busy).iter().map(|mine| mine.port.index).collect()
+        set.range(busy).iter().map(|polled| polled.port.index).collect()
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(busy_after(&mut set, &[16, 5]), [5, 16]);
         assert!(busy_after(&mut set, &[]).is_empty());
         assert_eq!(set.silent(false, 0), Some(0..17));
-        let mut indices: Vec<u16> = set.all().iter().map(|mine| mine.port.index).collect();
+        let mut indices: Vec<u16> = set.all().iter().map(|polled| polled.port.index).collect();
         indices.sort_unstable();
         assert!(indices.into_iter().eq(0..17), "each is there once");
     }

@@ -2,14 +2,16 @@
 
 use serde::Serialize;
 
+use crate::chart::Chart;
+use crate::technique::Technique;
+
 /// A chart with its table.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) title: String,
     /// How to read the chart: the quantity on each axis, and which direction is better.
     pub(crate) reading: String,
-    /// The chart, as HTML.
-    pub(crate) chart: String,
+    pub(crate) chart: Chart,
     /// Notes below the chart, as plain text.
     pub(crate) notes: Vec<String>,
     pub(crate) table: Table,
@@ -62,24 +64,18 @@ impl<'c, R> Column<'c, R> {
 }
 
 impl Table {
-    /// Creates a table of `rows`; `of` returns the number of a row's technique and its frame size.
-    pub(crate) fn new<R>(
+    /// Creates a table of `rows`; `of` returns a row's technique and its frame size.
+    pub(crate) fn new<'t, R>(
         rows: &[R],
-        of: impl Fn(&R) -> (usize, usize),
+        of: impl Fn(&R) -> (&'t Technique, usize),
         columns: Vec<Column<'_, R>>,
     ) -> Self {
         let row = |row: &R| {
             let (technique, size) = of(row);
             let cells = columns.iter().map(|column| (column.cell)(row)).collect();
-            TableRow { technique, size, cells }
+            TableRow { technique: technique.number, size, cells }
         };
         let rows = rows.iter().map(row).collect();
         Self { rows, columns: columns.into_iter().map(|column| column.heading).collect() }
     }
-}
-
-/// Puts drawn panels side by side, or below each other if they are `wide`.
-pub(crate) fn panels(panels: &str, wide: bool) -> String {
-    let class = if wide { "panels wide" } else { "panels" };
-    format!("<div class=\"{class}\">{panels}</div>")
 }

@@ -26,6 +26,7 @@ mod scale;
 mod summary;
 pub mod table;
 mod technique;
+mod template;
 
 pub use compare::{Change, Comparison, Counted, Figures, Judgement, NothingInCommon};
 pub use input::{InputError, Run};

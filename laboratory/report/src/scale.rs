@@ -65,6 +65,11 @@ impl Scale {
         if position.is_finite() { position.clamp(0.0, 1.0) } else { 0.0 }
     }
 
+    /// Returns the position of `value` in percent of the axis.
+    pub(crate) fn percent(self, value: f64) -> f64 {
+        100.0 * self.position(value)
+    }
+
     /// Returns round values along the axis, about eight at most.
     pub(crate) fn ticks(self) -> Vec<f64> {
         if !self.log {

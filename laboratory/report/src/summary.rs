@@ -29,7 +29,7 @@ pub(crate) struct Answer {
     /// Programs that can use the technique.
     pub(crate) takes: String,
     /// Chart of the best few techniques.
-    pub(crate) chart: String,
+    pub(crate) chart: Panel,
 }
 
 /// Runner-up of a ranking.
@@ -254,14 +254,8 @@ fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -
     let most =
         shown.iter().map(|it| it.interval.map_or(it.value, Interval::high)).fold(0.0, f64::max);
     let unit = (measure.unit)(if measure.less_is_better { best.value } else { most });
-    let panel = Panel {
-        title: String::new(),
-        size: best.size,
-        scale: Scale::fitting(shown.iter().map(|it| it.value).chain([most])),
-        unit,
-        reference: None,
-        rows: shown.iter().map(|it| panel_row(it, techniques, unit)).collect(),
-    };
+    let scale = Scale::fitting(shown.iter().map(|it| it.value).chain([most]));
+    let rows = shown.iter().map(|it| panel_row(it, techniques, unit)).collect();
     let size = match best.size {
         0 => String::new(),
         size => format!(", {size} B"),
@@ -276,7 +270,7 @@ fn answer(measure: &Measure, candidates: Vec<Ranked>, techniques: &Techniques) -
         verdict: verdict(measure, &ranking),
         next: next(measure, &ranking),
         takes: best.takes.map_or(String::new(), |programs| format!("For {programs}.")),
-        chart: panel.draw(techniques),
+        chart: Panel::new(String::new(), best.size, scale, unit, rows),
     })
 }
 
@@ -294,11 +288,11 @@ fn most_careful(candidates: Vec<Ranked>) -> Vec<Ranked> {
 }
 
 fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
-    let mut shapes = vec![Shape::Lead(it.value)];
-    shapes.extend(it.interval.map(|interval| Shape::Whisker(interval.low(), interval.high())));
-    shapes.push(Shape::Dot(it.value));
+    let mut shapes = vec![Shape::lead(it.value)];
+    shapes.extend(it.interval.map(Shape::whisker));
+    shapes.push(Shape::dot(it.value));
     PanelRow {
-        technique: techniques.number(&it.technique),
+        technique: techniques.get(&it.technique).clone(),
         shapes,
         value: (unit.of(it.value), String::new()),
         tip: it.tip.clone(),

@@ -1,6 +1,7 @@
 //! The techniques of a report: a number for each, and its colour in every chart.
 
 use dray_results::{EMBEDDED, ResultRow};
+use serde::Serialize;
 
 use crate::compare::Key;
 use crate::input::Run;
@@ -10,8 +11,9 @@ use crate::input::Run;
 pub(crate) struct Techniques(Vec<Technique>);
 
 /// A technique and its colour.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Technique {
+    pub(crate) number: usize,
     pub(crate) name: String,
     /// First part of the link's name; a family has one colour.
     pub(crate) family: String,
@@ -64,16 +66,13 @@ impl Techniques {
         let colour = FAMILIES.iter().position(|known| *known == family);
         let colour = colour.or_else(|| mine.next().map(|known| known.colour));
         let colour = colour.unwrap_or(self.0.len() % FAMILIES.len());
-        self.0.push(Technique { name: name.to_owned(), family, colour });
+        let number = self.0.len();
+        self.0.push(Technique { number, name: name.to_owned(), family, colour });
     }
 
-    /// Returns the number of the technique `name`, which must have been added.
-    pub(crate) fn number(&self, name: &str) -> usize {
-        self.0.iter().position(|known| known.name == name).expect("all techniques are known")
-    }
-
-    pub(crate) fn get(&self, number: usize) -> &Technique {
-        &self.0[number]
+    /// Returns the technique `name`, which must have been added.
+    pub(crate) fn get(&self, name: &str) -> &Technique {
+        self.0.iter().find(|known| known.name == name).expect("all techniques are known")
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Technique> {

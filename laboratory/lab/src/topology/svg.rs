@@ -2,7 +2,9 @@
 //! container.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
+
+use minijinja::{AutoEscape, Environment, context};
+use serde::Serialize;
 
 use super::{HOST, LinkPlan, Topology};
 
@@ -17,17 +19,6 @@ const COLUMN_GAP: usize = 44;
 const LIVE_COLUMN_GAP: usize = 96;
 const ROW_GAP: usize = 18;
 const MARGIN: usize = 20;
-
-const STYLE: &str = "\
-text { font-family: 'DejaVu Sans Mono', Menlo, Consolas, monospace; font-size: 12px; fill: #222; }
-.name { font-weight: bold; }
-.title { font-size: 15px; font-weight: bold; }
-.container { fill: #e8f1fb; stroke: #3a6ea5; }
-.host { fill: #f0f0f0; stroke: #666; }
-.between { fill: #fff7e0; stroke: #b8860b; stroke-dasharray: 5 3; }
-.wire { fill: #fff; stroke: none; }
-line { stroke: #555; stroke-width: 1.5; }
-";
 
 /// A box, or a label on a wire.
 struct Node {
@@ -55,10 +46,12 @@ impl Node {
     }
 }
 
+/// Returns the name of a container's port by its number.
+type PortName<'a> = &'a dyn Fn(&str, usize) -> String;
+
 /// Draws a topology as SVG, for a browser or a document.
 pub fn draw(topology: &Topology) -> String {
-    let line = |edge: &Edge<'_>| edge.line();
-    draw_with(topology, COLUMN_GAP, STYLE, &line)
+    render(topology, COLUMN_GAP, None)
 }
 
 /// Draws a topology as SVG for a page that has its own style, and that shows rates on the lines: a
@@ -66,104 +59,68 @@ pub fn draw(topology: &Topology) -> String {
 /// the number of its port, and whose `data-side` says on which side the container is. Its texts of
 /// the classes `right`, `left` and `lost` are empty.
 pub fn draw_live(topology: &Topology, end: &dyn Fn(&str, usize) -> String) -> String {
-    let line = |edge: &Edge<'_>| {
-        // Near the link: the lines of a container may meet at its side.
-        let (container, link) = match edge.side {
-            "left" => (edge.from, edge.to),
-            _ => (edge.to, edge.from),
-        };
-        let (x, y) = ((container.0 + 2 * link.0) / 3, (container.1 + 2 * link.1) / 3);
-        let text =
-            |class: &str, y: usize| format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\"></text>");
-        let texts = text("right", y - 6) + &text("left", y + 15) + &text("lost", y + 30);
-        let (end, side) = (escape(&end(edge.container, edge.port)), edge.side);
-        let line = edge.line();
-        format!("<g class=\"edge\" data-end=\"{end}\" data-side=\"{side}\">{line}{texts}</g>")
-    };
-    draw_with(topology, LIVE_COLUMN_GAP, "", &line)
+    render(topology, LIVE_COLUMN_GAP, Some(end))
 }
 
 /// A line between a container and a link.
-struct Edge<'t> {
-    container: &'t str,
-    /// Number of the container's port.
-    port: usize,
+#[derive(Serialize)]
+struct Edge {
+    /// Name of the container's port; `None` if the picture shows no rates.
+    end: Option<String>,
     /// Side of the link that the container is on.
     side: &'static str,
     from: (usize, usize),
     to: (usize, usize),
+    /// Position of the rates: near the link, since the lines of a container may meet at its side.
+    rates: (usize, usize),
 }
 
-impl Edge<'_> {
-    fn line(&self) -> String {
-        let Self { from: (x1, y1), to: (x2, y2), .. } = self;
-        format!("<line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\"/>")
+impl Edge {
+    fn new(end: Option<String>, container: &Node, link: &Node) -> Self {
+        let (side, left, right) = match container.column < link.column {
+            true => ("left", container, link),
+            false => ("right", link, container),
+        };
+        let from = (left.x + left.width(), left.y + left.height() / 2);
+        let to = (right.x, right.y + right.height() / 2);
+        let (far, near) = if side == "left" { (from, to) } else { (to, from) };
+        let rates = ((far.0 + 2 * near.0) / 3, (far.1 + 2 * near.1) / 3);
+        Self { end, side, from, to, rates }
     }
 }
 
-fn draw_with(
-    topology: &Topology,
-    column_gap: usize,
-    style: &str,
-    line: &dyn Fn(&Edge<'_>) -> String,
-) -> String {
+fn render(topology: &Topology, column_gap: usize, end: Option<PortName<'_>>) -> String {
     let mut nodes = nodes(topology);
-    let containers = nodes.len() - topology.links.len();
     let (width, height) = place(&mut nodes, column_gap);
     let title = topology.name.chars().count() * 10 + 2 * MARGIN;
-    let mut svg = String::new();
-    let mut add = |text: std::fmt::Arguments<'_>| {
-        svg.write_fmt(text).expect("a string takes everything");
-        svg.push('\n');
+    let links = &nodes[nodes.len() - topology.links.len()..];
+    let edges = topology.links.iter().zip(links).flat_map(|(link, node)| {
+        let ends = link.ends.iter().zip(&node.neighbours);
+        ends.map(|(plan, &container)| {
+            let end = end.map(|end| end(&plan.container, plan.port));
+            Edge::new(end, &nodes[container], node)
+        })
+    });
+    let boxes = nodes.iter().map(|node| {
+        let lines: Vec<_> = (0..).map(|line| node.y + PADDING + FONT - 2 + line * LINE).zip(&node.lines).collect();
+        let (class, width, height) = (node.class, node.width(), node.height());
+        context! { class, x => node.x, y => node.y, width, height, text_x => node.x + PADDING, lines }
+    });
+    let data = context! {
+        name => topology.name,
+        is_live => end.is_some(),
+        width => width.max(title),
+        height,
+        edges => edges.collect::<Vec<_>>(),
+        boxes => boxes.collect::<Vec<_>>(),
     };
-    let width = width.max(title);
-    add(format_args!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\">"
-    ));
-    if style.is_empty() {
-        add(format_args!("<rect class=\"back\" width=\"{width}\" height=\"{height}\"/>"));
-    } else {
-        add(format_args!("<style>\n{style}</style>"));
-        add(format_args!("<rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>"));
-    }
-    let (x, y) = (MARGIN, MARGIN + FONT);
-    add(format_args!(
-        "<text class=\"title\" x=\"{x}\" y=\"{y}\">{}</text>",
-        escape(&topology.name)
-    ));
-    for (link, node) in topology.links.iter().zip(&nodes[containers..]) {
-        for (end, &other) in link.ends.iter().zip(&node.neighbours) {
-            let container = &nodes[other];
-            let (side, left, right) = match container.column < node.column {
-                true => ("left", container, node),
-                false => ("right", node, container),
-            };
-            let edge = Edge {
-                container: &end.container,
-                port: end.port,
-                side,
-                from: (left.x + left.width(), left.y + left.height() / 2),
-                to: (right.x, right.y + right.height() / 2),
-            };
-            add(format_args!("{}", line(&edge)));
-        }
-    }
-    for node in &nodes {
-        let (class, x, y) = (node.class, node.x, node.y);
-        let (width, height) = (node.width(), node.height());
-        add(format_args!(
-            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" \
-             rx=\"4\"/>"
-        ));
-        for (number, line) in node.lines.iter().enumerate() {
-            let (x, y) = (x + PADDING, y + PADDING + FONT - 2 + number * LINE);
-            let class = if number == 0 { " class=\"name\"" } else { "" };
-            add(format_args!("<text{class} x=\"{x}\" y=\"{y}\">{}</text>", escape(line)));
-        }
-    }
-    add(format_args!("</svg>"));
-    svg
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    let svg = environment.render_str(include_str!("picture.svg"), data);
+    svg.expect("data has every variable of the template")
 }
 
 /// Returns the containers, with the host if a link ends there, followed by the links.
@@ -274,8 +231,4 @@ fn groups(nodes: &mut [Node]) -> Vec<Vec<usize>> {
         groups.push(group);
     }
     groups
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

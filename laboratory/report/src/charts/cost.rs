@@ -2,7 +2,7 @@
 
 use dray_results::CpuCost;
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::{
     MeasuredRow, between_two, cores, panel_sizes, table_of, technique_and_size, tip_with,
 };
@@ -36,7 +36,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
         return Vec::new();
     }
     let unit = Unit { name: "ns", factor: 1.0 };
-    let mut chart = String::new();
+    let mut panels = Vec::new();
     for size in panel_sizes(&rows.iter().map(|(row, _)| *row).collect::<Vec<_>>()) {
         let mut here: Vec<_> = rows.iter().filter(|((row, _), _)| row.frame_size == size).collect();
         here.sort_by(|(_, a), (_, b)| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
@@ -47,12 +47,12 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             let third = second + softirq;
             let all = third + polling;
             PanelRow {
-                technique: techniques.number(&row.0.technique),
+                technique: techniques.get(&row.0.technique).clone(),
                 shapes: vec![
-                    Shape::Bar(0.0, first, 0),
-                    Shape::Bar(first, second, 1),
-                    Shape::Bar(second, third, 2),
-                    Shape::Bar(third, all, 3),
+                    Shape::bar(0.0, first, "b0"),
+                    Shape::bar(first, second, "b1"),
+                    Shape::bar(second, third, "b2"),
+                    Shape::bar(third, all, "b3"),
                 ],
                 value: (
                     digits(all),
@@ -61,24 +61,14 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
                 tip: tip_with(&in_words(parts), *row),
             }
         };
-        let panel = Panel {
-            title: format!("{size} B"),
-            size,
-            scale: Scale::linear(most),
-            unit,
-            reference: None,
-            rows: here.iter().map(panel_row).collect(),
-        };
-        chart.push_str(&panel.draw(techniques));
+        let rows = here.iter().map(panel_row).collect();
+        panels.push(Panel::new(format!("{size} B"), size, Scale::linear(most), unit, rows));
     }
     vec![Figure {
         title: "What a frame costs".to_owned(),
         reading: "CPU time of all roles per frame received, in nanoseconds; shorter is better."
             .to_owned(),
-        chart: format!(
-            "<p class=\"key\"><span><i class=\"b0\"></i>user mode</span> <span><i class=\"b1\"></i>kernel</span> \
-             <span><i class=\"b2\"></i>soft interrupts</span> <span><i class=\"b3\"></i>polling</span></p><div class=\"panels\">{chart}</div>"
-        ),
+        chart: Chart::Bars(["user mode", "kernel", "soft interrupts", "polling"], panels),
         notes: vec![
             "At full rate. Polling: time spent polling without finding frames, for roles that \
              report it; not included in the other parts."

@@ -2,11 +2,11 @@
 
 use dray_results::{DropRate, Interval, LimitedBy, Measured};
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::{
     MeasuredRow, explain_marks, measured, panel_sizes, table_of, technique_and_size, tip_with,
 };
-use crate::figure::{Column, Figure, Table, panels};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::{digits, percent, plus_minus, rate, rate_unit, spread};
 use crate::scale::Scale;
@@ -33,33 +33,26 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let most =
         rows.iter().flat_map(|(_, m)| &m.drop_rates).map(|found| found.pps).fold(0.0, f64::max);
     let unit = rate_unit(most);
-    let mut chart = String::new();
+    let mut panels = Vec::new();
     for size in panel_sizes(&rows) {
         let here = || rows.iter().filter(|(row, _)| row.frame_size == size);
         let rates = here().flat_map(|(_, m)| &m.drop_rates).map(|found| found.pps);
         let panel_row = |row: &MeasuredRow| {
             let first = &row.1.drop_rates[0];
             let interval = first.interval();
-            let mut shapes = vec![Shape::Lead(first.pps)];
-            shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
-            shapes.extend(row.1.drop_rates[1..].iter().map(|found| Shape::Ring(found.pps)));
-            shapes.push(Shape::Dot(first.pps));
+            let mut shapes = vec![Shape::lead(first.pps)];
+            shapes.extend(interval.map(Shape::whisker));
+            shapes.extend(row.1.drop_rates[1..].iter().map(|found| Shape::ring(found.pps)));
+            shapes.push(Shape::dot(first.pps));
             PanelRow {
-                technique: techniques.number(&row.0.technique),
+                technique: techniques.get(&row.0.technique).clone(),
                 shapes,
                 value: (format!("{}{}", unit.of(first.pps), row.1.mark()), plus_minus(interval)),
                 tip: tip_with(&lines(&row.1.drop_rates), *row),
             }
         };
-        let panel = Panel {
-            title: format!("{size} B"),
-            size,
-            scale: Scale::fitting(rates),
-            unit,
-            reference: None,
-            rows: here().map(panel_row).collect(),
-        };
-        chart.push_str(&panel.draw(techniques));
+        let rows = here().map(panel_row).collect();
+        panels.push(Panel::new(format!("{size} B"), size, Scale::fitting(rates), unit, rows));
     }
     let [first, others @ ..] = &rows[0].1.drop_rates[..] else { return Vec::new() };
     let others: Vec<String> =
@@ -83,7 +76,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
              better.",
             percent(first.loss_ratio)
         ),
-        chart: panels(&chart, false),
+        chart: Chart::Panels(panels),
         notes,
         table: table(&rows, techniques),
     }]

@@ -2,14 +2,14 @@
 
 use dray_results::{Interval, Layout, Measured};
 
-use crate::chart::{Axis, Plot, Point, lines};
+use crate::chart::{Axis, Chart, Plot, Point, lines};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::columns;
 use crate::charts::rows::{MeasuredRow, RowColumn, measured, notes, table_of, tip_with};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
-use crate::number::{percent, rate, rate_unit};
+use crate::number::{Unit, percent, rate, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -66,26 +66,24 @@ fn figure(
     };
     let name = |(name, size, _): &(String, usize, _)| {
         let label = if sizes.len() > 1 { format!("{name}, {size} B") } else { name.clone() };
-        (techniques.number(name), label)
+        (techniques.get(name), label)
     };
     let point = |row: &MeasuredRow| {
         let (pps, interval) = rate_of(run, row.1);
-        Point {
-            size: row.0.frame_size,
-            x: row.0.forwarders as f64,
-            y: pps,
+        Point::new(
+            row.0.frame_size,
+            (row.0.forwarders as f64, pps),
             interval,
-            tip: tip_with(&format!("{what} {}", rate(pps)), *row),
-        }
+            tip_with(&format!("{what} {}", rate(pps)), *row),
+        )
     };
     let ticks = counts.iter().map(|count| *count as f64);
-    let plot = Plot {
-        label: title.to_owned(),
-        x: Axis::counting(axis, Scale::linear(most as f64), ticks),
-        y: Axis::new(what, Scale::linear(most_rate), rate_unit(most_rate)),
-        reference: None,
-        series: lines(rows, key, name, point),
-    };
+    let plot = Plot::new(
+        Axis::labelled(axis, Scale::linear(most as f64), Unit::NONE, ticks),
+        Axis::new(what, Scale::linear(most_rate), rate_unit(most_rate)),
+        None,
+        lines(rows, key, name, point),
+    );
     let mut columns = columns(rows);
     if is_searched {
         columns.insert(
@@ -109,7 +107,7 @@ fn figure(
             "Frames of {} B per second, {what}. The flatter the line, the less a forwarder costs.",
             sizes.join(", ")
         ),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes: notes(run, rows),
         table: table_of(rows, techniques, columns),
     }

@@ -2,10 +2,10 @@
 
 use dray_results::{Isolation, ResultRow, Verdict};
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::{table_of, technique_and_size};
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure, Table, panels};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, percent};
 use crate::scale::Scale;
@@ -20,26 +20,19 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     }
     let mut sizes = distinct(&rows, |(row, _)| row.frame_size);
     sizes.sort_unstable();
-    let chart = sizes.iter().map(|&size| {
+    let panels = sizes.iter().map(|&size| {
         let here: Vec<_> = rows.iter().filter(|(row, _)| row.frame_size == size).collect();
-        let panel = Panel {
-            title: format!("{size} B"),
-            size,
-            scale: Scale::linear(1.0),
-            unit: Unit { name: "%", factor: 0.01 },
-            reference: None,
-            rows: here.iter().map(|row| panel_row(row, techniques)).collect(),
-        };
-        panel.draw(techniques)
+        let rows = here.iter().map(|row| panel_row(row, techniques)).collect();
+        let percent = Unit { name: "%", factor: 0.01 };
+        Panel::new(format!("{size} B"), size, Scale::linear(1.0), percent, rows)
     });
-    let chart: String = chart.collect();
     vec![Figure {
         title: "Isolation".to_owned(),
         reading:
             "Share of the frames from one container to another that arrived, over links that must \
              isolate containers."
                 .to_owned(),
-        chart: panels(&chart, false),
+        chart: Chart::Panels(panels.collect()),
         notes: Vec::new(),
         table: table(&rows, techniques),
     }]
@@ -57,8 +50,8 @@ fn panel_row((row, isolation): &(&ResultRow, &Isolation), techniques: &Technique
     let Isolation { verdict, offered, left, dropped, arrived } = **isolation;
     let (verdict, share) = (in_words(verdict), arrived as f64 / offered.max(1) as f64);
     PanelRow {
-        technique: techniques.number(&row.technique),
-        shapes: vec![Shape::Dot(share)],
+        technique: techniques.get(&row.technique).clone(),
+        shapes: vec![Shape::dot(share)],
         value: (percent(share), verdict.to_owned()),
         tip: format!(
             "{} · {} B\n{verdict}\n{offered} frames sent, {left} left the host, {dropped} dropped, \

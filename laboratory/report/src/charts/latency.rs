@@ -2,12 +2,12 @@
 
 use dray_results::{Percentiles, ResultRow};
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::{
     MeasuredRow, explain_marks, measured, table_of, technique_and_size, tip,
 };
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure, Table, panels};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, percent, rate, time_unit, whole};
 use crate::scale::Scale;
@@ -69,7 +69,7 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
     let scale = Scale::log(least, most);
     // Most readers look for the medians.
     let unit = time_unit(least.max(1e3));
-    let mut chart = String::new();
+    let mut panels = Vec::new();
     // At a load share, each technique has another rate.
     let load = |row: &ResultRow| match row.load_share {
         Some(share) => format!("{:.0} % of the loss-free rate", 100.0 * share),
@@ -81,8 +81,7 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
         here.sort_by_key(|(_, latency)| (latency.p99, latency.p50));
         let title = format!("{size} B, {load_here}");
         let rows = here.iter().map(|row| panel_row(*row, techniques, unit)).collect();
-        let panel = Panel { title, size, scale, unit, reference: None, rows };
-        chart.push_str(&panel.draw(techniques));
+        panels.push(Panel::new(title, size, scale, unit, rows));
     }
     let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
     notes.push(way.note().to_owned());
@@ -99,7 +98,7 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
             "Dot: median. Marks: 90, 99, 99.9 and 99.99 %. Ring: maximum. Further left is better; \
              the axis is logarithmic."
                 .to_owned(),
-        chart: panels(&chart, true),
+        chart: Chart::WidePanels(panels),
         notes,
         table: table(&rows, techniques),
     })
@@ -107,12 +106,12 @@ fn of_way(run: &Run, techniques: &Techniques, way: Way) -> Option<Figure> {
 
 fn panel_row((row, latency): Timed, techniques: &Techniques, unit: Unit) -> PanelRow {
     let Percentiles { p50, p90, p99, p999, p9999, max } = latency;
-    let mut shapes = vec![Shape::Span(p50 as f64, max as f64)];
+    let mut shapes = vec![Shape::span(p50 as f64, max as f64)];
     let ticks = [Some(p90), Some(p99), Some(p999), p9999];
-    shapes.extend(ticks.into_iter().flatten().map(|ns| Shape::Tick(ns as f64)));
-    shapes.extend([Shape::Ring(max as f64), Shape::Dot(p50 as f64)]);
+    shapes.extend(ticks.into_iter().flatten().map(|ns| Shape::tick(ns as f64)));
+    shapes.extend([Shape::ring(max as f64), Shape::dot(p50 as f64)]);
     PanelRow {
-        technique: techniques.number(&row.0.technique),
+        technique: techniques.get(&row.0.technique).clone(),
         shapes,
         value: (
             format!("{}{}", unit.of(p50 as f64), row.1.mark()),

@@ -1,6 +1,6 @@
 //! Latency against load: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, lines};
+use crate::chart::{Axis, Chart, Plot, Point, lines};
 use crate::charts::latency::{Timed, Way, table};
 use crate::charts::rows::{explain_marks, tip};
 use crate::distinct::distinct;
@@ -31,8 +31,8 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
     let series = lines(
         &rows,
         |((row, _), _)| row.technique.clone(),
-        |name| (techniques.number(name), name.clone()),
-        |timed| Point { size, x: offered(timed), y: p99(timed), interval: None, tip: tip(timed.0) },
+        |name| (techniques.get(name), name.clone()),
+        |timed| Point::new(size, (offered(timed), p99(timed)), None, tip(timed.0)),
     );
     if !series.iter().any(|line| line.points.len() >= LEAST_LOADS) {
         return None;
@@ -44,13 +44,12 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
     let (x_range, y_range) = (range(&offered)?, range(&p99)?);
     let log = |(least, most)| Scale::log(least, most);
     let title = format!("{} against load, {size} B", way.title());
-    let plot = Plot {
-        label: title.clone(),
-        x: Axis::new("offered", log(x_range), rate_unit(x_range.1)),
-        y: Axis::new("99th percentile", log(y_range), time_unit(y_range.0.max(1e3))),
-        reference: None,
+    let plot = Plot::new(
+        Axis::new("offered", log(x_range), rate_unit(x_range.1)),
+        Axis::new("99th percentile", log(y_range), time_unit(y_range.0.max(1e3))),
+        None,
         series,
-    };
+    );
     let mut notes = explain_marks(rows.iter().map(|(row, _)| row));
     notes.push(
         "If loads are shares of each technique's loss-free rate, its line ends near that rate."
@@ -61,7 +60,7 @@ fn of_size(techniques: &Techniques, way: Way, rows: &[Timed], size: usize) -> Op
         reading: "99th percentile of the times against frames offered per second; both axes are \
              logarithmic. Further down and further right is better."
             .to_owned(),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes,
         table: table(&rows, techniques),
     })

@@ -3,10 +3,10 @@
 
 use dray_results::{Needs, SetUp, stats};
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::is_of_needs;
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure, Table, panels};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
 use crate::number::time_unit;
 use crate::scale::Scale;
@@ -43,25 +43,24 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let most = rows.iter().map(|(.., needs)| ready_ns(needs)).fold(1.0, f64::max);
     let unit = time_unit(most);
     let panel_row = |(name, _, needs): &Needy| PanelRow {
-        technique: techniques.number(name),
-        shapes: vec![Shape::Span(0.0, ready_ns(needs)), Shape::Dot(ready_ns(needs))],
+        technique: techniques.get(name).clone(),
+        shapes: vec![Shape::span(0.0, ready_ns(needs)), Shape::dot(ready_ns(needs))],
         value: (unit.of(ready_ns(needs)), String::new()),
         tip: tip(name, needs),
     };
-    let panel = Panel {
-        title: "time until ready".to_owned(),
-        size: rows[0].1,
-        scale: Scale::linear(most),
+    let panel = Panel::new(
+        "time until ready".to_owned(),
+        rows[0].1,
+        Scale::linear(most),
         unit,
-        reference: None,
-        rows: rows.iter().map(panel_row).collect(),
-    };
+        rows.iter().map(panel_row).collect(),
+    );
     vec![Figure {
         title: "What techniques need".to_owned(),
         reading: "Dot: time to create containers and link and to open the ports, mean of all \
                   trials. Further left is better."
             .to_owned(),
-        chart: panels(&panel.draw(techniques), true),
+        chart: Chart::WidePanels(vec![panel]),
         notes: vec![
             "Memory: that of the programs, shared pages divided among their users; kernel memory, \
              such as socket buffers, is not included."
@@ -123,5 +122,5 @@ fn table(rows: &[Needy], techniques: &Techniques) -> Table {
         NeedyColumn::text("in the container", |(.., needs)| capabilities(needs)),
         NeedyColumn::text("on the host", |(.., needs)| needs.on_host.clone()),
     ];
-    Table::new(rows, |(name, size, _)| (techniques.number(name), *size), columns)
+    Table::new(rows, |(name, size, _)| (techniques.get(name), *size), columns)
 }

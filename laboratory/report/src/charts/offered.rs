@@ -1,6 +1,6 @@
 //! Received against offered rate: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, lines};
+use crate::chart::{Axis, Chart, Plot, Point, Reference, lines};
 use crate::charts::rates::table;
 use crate::charts::rows::{MeasuredRow, measured, notes, tip};
 use crate::distinct::distinct;
@@ -47,30 +47,26 @@ fn of_size(run: &Run, techniques: &Techniques, size: usize) -> Option<Figure> {
     let name = |(name, forwarders): &(String, usize)| {
         let label =
             if has_chains { format!("{name}, {forwarders} forwarders") } else { name.clone() };
-        (techniques.number(name), label)
+        (techniques.get(name), label)
     };
-    let point = |row: &MeasuredRow| Point {
-        size,
-        x: offered(row),
-        y: row.1.received_pps,
-        interval: row.1.interval(),
-        tip: tip(*row),
+    let point = |row: &MeasuredRow| {
+        let at = (offered(row), row.1.received_pps);
+        Point::new(size, at, row.1.interval(), tip(*row))
     };
     let all = most_offered.min(most_received);
     let first = if x.is_log() { least_offered } else { 0.0 };
-    let plot = Plot {
-        label: format!("Received against offered rate, {size} B"),
-        x: Axis::new("offered", x, rate_unit(most_offered)),
-        y: Axis::new("received", y, rate_unit(most_received)),
-        reference: Some((vec![(first, first), (all, all)], "no loss".to_owned())),
-        series: lines(&rows, |(row, _)| (row.technique.clone(), row.forwarders), name, point),
-    };
+    let plot = Plot::new(
+        Axis::new("offered", x, rate_unit(most_offered)),
+        Axis::new("received", y, rate_unit(most_received)),
+        Some(Reference { points: vec![(first, first), (all, all)], label: "no loss" }),
+        lines(&rows, |(row, _)| (row.technique.clone(), row.forwarders), name, point),
+    );
     Some(Figure {
         title: format!("Received against offered rate, {size} B"),
         reading: "Frames per second. Where a line is below the dashed one, frames were lost, or \
                   the sender sent less than it was told to. Further up is better."
             .to_owned(),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes: notes(run, &rows),
         table: table(&rows, techniques),
     })

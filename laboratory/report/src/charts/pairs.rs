@@ -3,12 +3,12 @@
 
 use dray_results::{Interval, MeasuredStreams, StreamOutcome, StreamRow};
 
-use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Shape, lines};
+use crate::chart::{Axis, Chart, Panel, PanelRow, Plot, Point, Shape, lines};
 use crate::charts::rows::{bits, explain, is_of_needs, measured, tip_with};
 use crate::distinct::distinct;
-use crate::figure::{Column, Figure, Table, panels as panels_of};
+use crate::figure::{Column, Figure, Table};
 use crate::input::Run;
-use crate::number::{GIGABITS, digits, plus_minus, spread};
+use crate::number::{GIGABITS, Unit, digits, plus_minus, spread};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -59,23 +59,16 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let series = lines(
         &rows,
         |row| (row.technique.clone(), row.mtu, row.size),
-        |(name, ..)| (techniques.number(name), name.clone()),
-        |row| Point {
-            size: row.size,
-            x: row.pairs as f64,
-            y: row.bps,
-            interval: row.interval,
-            tip: row.tip.clone(),
-        },
+        |(name, ..)| (techniques.get(name), name.clone()),
+        |row| Point::new(row.size, (row.pairs as f64, row.bps), row.interval, row.tip.clone()),
     );
     let x = if last > 8 { Scale::log(1.0, last as f64) } else { Scale::linear(last as f64) };
-    let plot = Plot {
-        label: "Throughput against pairs".to_owned(),
-        x: Axis::counting("concurrent pairs", x, counts.iter().map(|count| *count as f64)),
-        y: Axis::new("all pairs together", Scale::linear(most), GIGABITS),
-        reference: None,
+    let plot = Plot::new(
+        Axis::labelled("concurrent pairs", x, Unit::NONE, counts.iter().map(|count| *count as f64)),
+        Axis::new("all pairs together", Scale::linear(most), GIGABITS),
+        None,
         series,
-    };
+    );
     let paper = &run.results.table.paper;
     let mut notes = explain(&distinct(&rows, |row| row.mark));
     notes.extend(paper.iter().map(|paper| format!("The paper: {paper}.")));
@@ -85,7 +78,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             "Bits per second received by all pairs together: payload of streams, or whole frames. \
              Further up is better."
                 .to_owned(),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes,
         table: table(&rows, techniques),
     }]
@@ -97,13 +90,13 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
     let highs = rows.iter().map(|row| row.interval.map_or(row.bps, Interval::high));
     let scale = Scale::linear(highs.fold(0.0, f64::max));
     let panel_row = |row: &Pairs| {
-        let whisker = row.interval.map(|it| Shape::Whisker(it.low(), it.high()));
+        let whisker = row.interval.map(Shape::whisker);
         PanelRow {
-            technique: techniques.number(&row.technique),
-            shapes: [Shape::Lead(row.bps)]
+            technique: techniques.get(&row.technique).clone(),
+            shapes: [Shape::lead(row.bps)]
                 .into_iter()
                 .chain(whisker)
-                .chain([Shape::Dot(row.bps)])
+                .chain([Shape::dot(row.bps)])
                 .collect(),
             value: (format!("{}{}", GIGABITS.of(row.bps), row.mark), plus_minus(row.interval)),
             tip: row.tip.clone(),
@@ -115,15 +108,14 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
         let pairs = if count == 1 { "one pair".to_owned() } else { format!("{count} pairs") };
         let title = format!("{of}, {pairs}");
         let rows = mine.map(panel_row).collect();
-        Panel { title, size, scale, unit: GIGABITS, reference: None, rows }.draw(techniques)
+        Panel::new(title, size, scale, GIGABITS, rows)
     });
-    let chart: String = panels.collect();
     Figure {
         title: "Throughput".to_owned(),
         reading: "Bits per second received by all pairs together: payload of streams, or whole \
                   frames. The line through a dot is its 95 % interval. Further right is better."
             .to_owned(),
-        chart: panels_of(&chart, false),
+        chart: Chart::Panels(panels.collect()),
         notes: explain(&distinct(&rows, |row| row.mark)),
         table: table(&rows, techniques),
     }
@@ -176,5 +168,5 @@ fn table(rows: &[Pairs], techniques: &Techniques) -> Table {
         }),
         PairsColumn::number("±", "%", |row| spread(row.interval)),
     ];
-    Table::new(rows, |row| (techniques.number(&row.technique), row.size), columns)
+    Table::new(rows, |row| (techniques.get(&row.technique), row.size), columns)
 }

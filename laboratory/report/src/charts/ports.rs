@@ -2,13 +2,13 @@
 
 use dray_results::{PortLoad, Traffic};
 
-use crate::chart::{Axis, Plot, Point, lines};
+use crate::chart::{Axis, Chart, Plot, Point, lines};
 use crate::charts::rates::columns;
 use crate::charts::rows::{MeasuredRow, RowColumn, explain_marks, measured, table_of, tip_with};
 use crate::distinct::distinct;
 use crate::figure::Figure;
 use crate::input::Run;
-use crate::number::rate_unit;
+use crate::number::{Unit, rate_unit};
 use crate::scale::Scale;
 use crate::technique::Techniques;
 
@@ -27,25 +27,25 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let counts = distinct(&plain, |(load, _)| load.ports);
     let most = plain.iter().map(|(_, (_, it))| it.received_pps).fold(0.0, f64::max);
     let key = |(load, (row, _)): &PortsRow| (row.technique.clone(), load.traffic, row.frame_size);
-    let point = |(load, row): &PortsRow| Point {
-        size: row.0.frame_size,
-        x: load.ports.into(),
-        y: row.1.received_pps,
-        interval: row.1.interval(),
-        tip: tip_with(&load.to_string(), *row),
+    let point = |(load, row): &PortsRow| {
+        Point::new(
+            row.0.frame_size,
+            (load.ports.into(), row.1.received_pps),
+            row.1.interval(),
+            tip_with(&load.to_string(), *row),
+        )
     };
     let name = |(name, traffic, _): &(String, Traffic, usize)| {
-        (techniques.number(name), format!("{name}, {traffic}"))
+        (techniques.get(name), format!("{name}, {traffic}"))
     };
     let [first, last] = [counts.first().copied().unwrap_or(1), counts.last().copied().unwrap_or(2)];
     let scale = Scale::log(first.into(), last.into());
-    let plot = Plot {
-        label: "Rate against ports".to_owned(),
-        x: Axis::counting("ports", scale, counts.iter().map(|count| f64::from(*count))),
-        y: Axis::new("all ports together", Scale::linear(most), rate_unit(most)),
-        reference: None,
-        series: lines(&plain, key, name, point),
-    };
+    let plot = Plot::new(
+        Axis::labelled("ports", scale, Unit::NONE, counts.iter().map(|count| f64::from(*count))),
+        Axis::new("all ports together", Scale::linear(most), rate_unit(most)),
+        None,
+        lines(&plain, key, name, point),
+    );
     let rows: Vec<MeasuredRow> = rows.iter().map(|(_, row)| *row).collect();
     let number = |value: Option<f64>| value.map_or(String::new(), |it| format!("{it:.2}"));
     let mut columns = columns(&rows);
@@ -65,7 +65,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             "Frames received per second by all ports together. The flatter the line, the less \
                   each additional port costs."
                 .to_owned(),
-        chart: if counts.len() > 1 { plot.draw(techniques) } else { String::new() },
+        chart: if counts.len() > 1 { Chart::Plot(plot) } else { Chart::None },
         notes: explain_marks(&rows),
         table: table_of(&rows, techniques, columns),
     }]

@@ -2,13 +2,13 @@
 
 use dray_results::Interval;
 
-use crate::chart::{Panel, PanelRow, Shape};
+use crate::chart::{Chart, Panel, PanelRow, Shape};
 use crate::charts::rows::{
     MeasuredRow, RowColumn, between_two, bits, cores, explain_marks, panel_sizes, table_of,
     technique_and_size, tip,
 };
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, panels as panels_of};
+use crate::figure::{Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, digits, percent, plus_minus, rate, rate_unit, spread, whole};
 use crate::scale::Scale;
@@ -36,9 +36,8 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             }
         }
     }
-    let chart: String = panels.iter().map(|panel| panel.draw(techniques)).collect();
     let mut notes = explain_marks(&rows);
-    if panels.iter().any(|panel| panel.reference.is_some()) {
+    if panels.iter().any(Panel::has_reference) {
         notes.push(
             "Limit of the machine: two CPUs only pass frames on, with one copy per frame."
                 .to_owned(),
@@ -55,7 +54,7 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
             "Frames received per second; the line through a dot is its 95 % interval. Further \
                   right is better."
                 .to_owned(),
-        chart: panels_of(&chart, false),
+        chart: Chart::Panels(panels),
         notes,
         table: table(&rows, techniques),
     }]
@@ -77,28 +76,28 @@ fn panel(run: &Run, techniques: &Techniques, mut rows: Vec<MeasuredRow>, unit: U
         Some(pps) => format!("{} B, offered {}", first.frame_size, rate(pps)),
         None => format!("{} B", first.frame_size),
     };
-    Panel {
-        title,
-        size: first.frame_size,
-        scale,
-        unit,
-        reference: limit.map(|pps| (pps, format!("limit of the machine, {}", rate(pps)))),
-        rows: rows.iter().map(|row| panel_row(*row, techniques, unit)).collect(),
+    let rows = rows.iter().map(|row| panel_row(*row, techniques, unit)).collect();
+    let panel = Panel::new(title, first.frame_size, scale, unit, rows);
+    match limit {
+        Some(pps) => {
+            panel.with_reference(scale.percent(pps), format!("limit of the machine, {}", rate(pps)))
+        }
+        None => panel,
     }
 }
 
 fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) -> PanelRow {
     let interval = measured.interval();
-    let mut shapes = vec![Shape::Lead(measured.received_pps)];
-    shapes.extend(interval.map(|it| Shape::Whisker(it.low(), it.high())));
-    shapes.push(Shape::Dot(measured.received_pps));
-    shapes.extend(row.paper_pps.map(Shape::Diamond));
+    let mut shapes = vec![Shape::lead(measured.received_pps)];
+    shapes.extend(interval.map(Shape::whisker));
+    shapes.push(Shape::dot(measured.received_pps));
+    shapes.extend(row.paper_pps.map(Shape::diamond));
     let mut small = plus_minus(interval);
     if measured.loss_ratio >= 0.0001 {
         small.push_str(&format!(" lost {} %", percent(measured.loss_ratio)));
     }
     PanelRow {
-        technique: techniques.number(&row.technique),
+        technique: techniques.get(&row.technique).clone(),
         shapes,
         value: (format!("{}{}", unit.of(measured.received_pps), measured.mark()), small),
         tip: tip((row, measured)),

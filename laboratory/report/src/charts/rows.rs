@@ -67,7 +67,7 @@ pub(super) fn table_of<R: OfRow>(
     techniques: &Techniques,
     columns: Vec<Column<'_, R>>,
 ) -> Table {
-    let number = |it: &R| (techniques.number(&it.row().technique), it.row().frame_size);
+    let number = |it: &R| (techniques.get(&it.row().technique), it.row().frame_size);
     Table::new(rows, number, columns)
 }
 

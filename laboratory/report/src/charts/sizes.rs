@@ -1,6 +1,6 @@
 //! Highest rate against frame size: a line for each technique.
 
-use crate::chart::{Axis, Plot, Point, lines};
+use crate::chart::{Axis, Chart, Plot, Point, Reference, lines};
 use crate::charts::rates::table;
 use crate::charts::rows::{MeasuredRow, between_two, notes, tip};
 use crate::distinct::distinct;
@@ -32,31 +32,33 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let series = lines(
         &rows,
         |(row, _)| row.technique.clone(),
-        |name| (techniques.number(name), name.clone()),
-        |row| Point {
-            size: row.0.frame_size,
-            x: row.0.frame_size as f64,
-            y: row.1.received_pps,
-            interval: row.1.interval(),
-            tip: tip(*row),
+        |name| (techniques.get(name), name.clone()),
+        |row| {
+            Point::new(
+                row.0.frame_size,
+                (row.0.frame_size as f64, row.1.received_pps),
+                row.1.interval(),
+                tip(*row),
+            )
         },
     );
     let bytes = Unit { name: "B", factor: 1.0 };
-    let plot = Plot {
-        label: "Highest receive rate against frame size".to_owned(),
-        x: Axis {
-            ticks: sizes.iter().map(|size| *size as f64).collect(),
-            ..Axis::new("frame size", Scale::linear(last), bytes)
-        },
-        y: Axis::new("received", Scale::fitting(rates), unit),
-        reference: (limits.len() > 1).then(|| (limits, "limit of the machine".to_owned())),
+    let plot = Plot::new(
+        Axis::labelled(
+            "frame size",
+            Scale::linear(last),
+            bytes,
+            sizes.iter().map(|size| *size as f64),
+        ),
+        Axis::new("received", Scale::fitting(rates), unit),
+        (limits.len() > 1).then_some(Reference { points: limits, label: "limit of the machine" }),
         series,
-    };
+    );
     vec![Figure {
         title: "Highest receive rate against frame size".to_owned(),
         reading: "Frames received per second, sending as fast as possible; further up is better."
             .to_owned(),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes: notes(run, &rows),
         table: table(&rows, techniques),
     }]

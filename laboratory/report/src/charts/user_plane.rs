@@ -2,14 +2,14 @@
 
 use dray_results::UpfLoad;
 
-use crate::chart::{Axis, Panel, PanelRow, Plot, Point, Shape, lines};
+use crate::chart::{Axis, Chart, Panel, PanelRow, Plot, Point, Shape, lines};
 use crate::charts::drop_rates::highest;
 use crate::charts::rates::columns;
 use crate::charts::rows::{
     MeasuredRow, RowColumn, bits, explain_marks, measured, table_of, tip, tip_with,
 };
 use crate::distinct::distinct;
-use crate::figure::{Figure, Table, panels as panels_of};
+use crate::figure::{Figure, Table};
 use crate::input::Run;
 use crate::number::{Unit, rate, rate_unit};
 use crate::scale::Scale;
@@ -86,11 +86,11 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
         let row = |it: &UpfRow| {
             let value = bps_per_core(it.1);
             let (_, (row, measured)) = it;
-            let mut shapes = vec![Shape::Lead(value), Shape::Dot(value)];
-            shapes.extend(paper(it).map(Shape::Diamond));
+            let mut shapes = vec![Shape::lead(value), Shape::dot(value)];
+            shapes.extend(paper(it).map(Shape::diamond));
             let small = format!(" at {}", rate(measured.received_pps));
             PanelRow {
-                technique: techniques.number(&row.technique),
+                technique: techniques.get(&row.technique).clone(),
                 shapes,
                 value: (format!("{}{}", MBPS.of(value), measured.mark()), small),
                 tip: tip_with(&format!("{} per core", MBPS.with(value)), (row, measured)),
@@ -101,21 +101,14 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
             (None, true) => "without loss".to_owned(),
             (None, false) => "at full rate".to_owned(),
         };
-        Panel {
-            title: format!("{load}, {size} B, {at}"),
-            size: *size,
-            scale,
-            unit: MBPS,
-            reference: None,
-            rows: mine.iter().map(row).collect(),
-        }
+        let rows = mine.iter().map(row).collect();
+        Panel::new(format!("{load}, {size} B, {at}"), *size, scale, MBPS, rows)
     });
-    let chart: String = panels.map(|panel| panel.draw(techniques)).collect();
     Figure {
         title: "Throughput per core of the user plane function".to_owned(),
         reading: "Mb/s forwarded per core that the function kept busy. Further right is better."
             .to_owned(),
-        chart: panels_of(&chart, false),
+        chart: Chart::Panels(panels.collect()),
         notes: notes(run, rows),
         table: table(rows, techniques, true),
     }
@@ -143,22 +136,21 @@ fn line(
     };
     let point = |(load, row): &UpfRow| {
         let (pps, interval) = highest(row.1);
-        Point { size: row.0.frame_size, x: of(load).into(), y: pps, interval, tip: tip(*row) }
+        Point::new(row.0.frame_size, (of(load).into(), pps), interval, tip(*row))
     };
     let scale = Scale::log(values[0].into(), values[values.len() - 1].into());
-    let plot = Plot {
-        label: title.to_owned(),
-        x: Axis::counting(axis, scale, values.iter().map(|value| f64::from(*value))),
-        y: Axis::new("received", Scale::linear(most), rate_unit(most)),
-        reference: None,
-        series: lines(rows, key, |(name, ..)| (techniques.number(name), name.clone()), point),
-    };
+    let plot = Plot::new(
+        Axis::labelled(axis, scale, Unit::NONE, values.iter().map(|value| f64::from(*value))),
+        Axis::new("received", Scale::linear(most), rate_unit(most)),
+        None,
+        lines(rows, key, |(name, ..)| (techniques.get(name), name.clone()), point),
+    );
     Figure {
         title: title.to_owned(),
         reading: "Packets forwarded per second. The flatter the line, the less each additional \
                   one costs."
             .to_owned(),
-        chart: plot.draw(techniques),
+        chart: Chart::Plot(plot),
         notes: notes(run, rows),
         table: table(rows, techniques, false),
     }

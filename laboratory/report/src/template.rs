@@ -1,0 +1,30 @@
+//! Templates of pages and pictures, in `assets/`. Text from result files is escaped wherever it is
+//! inserted.
+
+use std::sync::LazyLock;
+
+use minijinja::{AutoEscape, Environment};
+use serde::Serialize;
+
+static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    environment.add_filter("percent", |value: f64| format!("{value:.2}%"));
+    for (name, source) in [
+        ("charts.html", include_str!("../assets/charts.html")),
+        ("links.svg", include_str!("../assets/links.svg")),
+        ("page.html", include_str!("../assets/page.html")),
+    ] {
+        environment.add_template(name, source).expect("valid template");
+    }
+    environment
+});
+
+/// Renders the template `name` with the fields of `data`.
+pub(crate) fn render(name: &str, data: impl Serialize) -> String {
+    let template = TEMPLATES.get_template(name).expect("listed template");
+    template.render(data).expect("data has every template variable")
+}

@@ -107,7 +107,12 @@ done 3<<<"$parts"
 shopt -s nullglob
 files=("$folder"/*.json)
 [ ${#files[@]} != 0 ] || { echo "$folder: no results, so no page" >&2; exit 1; }
-"$dray" report "${files[@]}" --format papers -o "$page"
+# Usage: write_page RESULTS... >PAGE
+write_page() {
+    cargo run --release --locked --quiet --package dray-papers -- "$@"
+}
+
+write_page "${files[@]}" >"$page"
 echo "the papers' claims, held against these results: $page" >&2
 
 # Without what each of up to 256 roles needed and spent, of which no claim is, with the command lines of other programs
@@ -130,7 +135,7 @@ if [ -n "${SAMPLE:-}" ]; then
     for file in "${files[@]}"; do
         jq --compact-output "$reduce" "$file" >"$SAMPLE/${file##*/}"
     done
-    "$dray" report "$SAMPLE"/*.json --format papers -o "$SAMPLE.md"
+    write_page "$SAMPLE"/*.json >"$SAMPLE.md"
 fi
 
 if [ ${#left[@]} != 0 ]; then

@@ -26,12 +26,6 @@ fn export_formats_hold_same_figures() {
     for part in ["## ", "| Latency (", "#### Round-trip times", "| technique | size, B |"] {
         assert!(markdown.contains(part), "{part}: {markdown}");
     }
-    let papers = success(&["report", &rtt, &sockets, "--format", "papers"]);
-    assert!(papers.starts_with("# The five papers, claim by claim\n"), "{papers}");
-    assert!(
-        papers.contains("\n### ara2019: Table 1\n") && papers.contains("sockets.json"),
-        "{papers}"
-    );
     let csv = success(&["report", &rtt, &sockets, "--format", "csv"]);
     let lines = |file: &str| -> usize {
         let results: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();

@@ -35,8 +35,7 @@ Examples:
   dray report results.json --format markdown >> notes.md
   dray report results/*.json -o all.csv
   dray report results/demo.json --format text
-  dray report results/demo.json -o links.svg
-  dray report results/papers/*.json --format papers -o papers.md   the papers' claims";
+  dray report results/demo.json -o links.svg";
 
 /// Show what changed between two runs, and if that is more than noise.
 ///
@@ -70,8 +69,6 @@ enum Format {
     Text,
     /// One picture: a bar for each link.
     Svg,
-    /// The claims of the five papers, each held against the results, as Markdown.
-    Papers,
 }
 
 impl Format {
@@ -110,7 +107,6 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<(), Failure> {
         Format::Markdown => report.markdown(),
         Format::Csv => report.csv(),
         Format::Text => report.text(),
-        Format::Papers => report.claims(),
         Format::Svg => Some(report.svg()).filter(|svg| !svg.is_empty()).ok_or_else(|| {
             usage!("--format svg: these results do not compare links at full rate")
         })?,

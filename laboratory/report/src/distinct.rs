@@ -1,7 +1,7 @@
 //! Values without duplicates.
 
 /// Returns the value of `of` for each of `items`, without duplicates, in their order.
-pub(crate) fn distinct<T: PartialEq, I>(
+pub fn distinct<T: PartialEq, I>(
     items: impl IntoIterator<Item = I>,
     of: impl Fn(I) -> T,
 ) -> Vec<T> {

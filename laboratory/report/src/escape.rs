@@ -1,7 +1,7 @@
 //! Escapes text from result files for its output format. The author of a file may be hostile.
 
 /// Escapes text for a cell of a Markdown table, which may contain HTML.
-pub(crate) fn markdown(text: &str) -> String {
+pub fn markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -3,7 +3,7 @@
 use dray_results::HostFacts;
 
 /// Returns the differences between two hosts that figures depend on.
-pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
+pub fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
     let facts = facts(a).into_iter().zip(facts(b));
     facts
         .filter(|((_, a), (_, b))| a != b)
@@ -12,7 +12,7 @@ pub(crate) fn host_differences(a: &HostFacts, b: &HostFacts) -> Vec<String> {
 }
 
 /// Returns the facts that figures depend on: name and value.
-pub(crate) fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
+pub fn facts(host: &HostFacts) -> Vec<(&'static str, String)> {
     let or_unknown = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
     let or_none = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "none".to_owned());
     let caches: Vec<String> = host

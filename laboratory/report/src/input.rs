@@ -48,7 +48,7 @@ pub enum InputError {
 
 impl Run {
     /// Returns the file's name without the folder, since reports are shared.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let name = Path::new(&self.file).file_name();
         name.map_or(String::new(), |name| name.to_string_lossy().into_owned())
     }

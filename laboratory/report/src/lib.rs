@@ -9,14 +9,13 @@
 
 mod chart;
 mod charts;
-mod claims;
 mod compare;
 mod distinct;
-mod escape;
+pub mod escape;
 mod figure;
-mod host;
+pub mod host;
 mod input;
-mod number;
+pub mod number;
 mod overview;
 mod papers;
 mod report;
@@ -29,5 +28,6 @@ mod technique;
 mod template;
 
 pub use compare::{Change, Comparison, Counted, Figures, Judgement, NothingInCommon};
+pub use distinct::distinct;
 pub use input::{InputError, Run};
 pub use report::Report;

@@ -4,7 +4,7 @@ use dray_results::Interval;
 
 /// A unit, and the number of base units in it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Unit {
+pub struct Unit {
     pub(crate) name: &'static str,
     pub(crate) factor: f64,
 }
@@ -20,7 +20,8 @@ const TIMES: [Unit; 4] = [
     Unit { name: "µs", factor: 1e3 },
     Unit { name: "ns", factor: 1.0 },
 ];
-pub(crate) const GIGABITS: Unit = Unit { name: "Gb/s", factor: 1e9 };
+/// Gigabits per second.
+pub const GIGABITS: Unit = Unit { name: "Gb/s", factor: 1e9 };
 
 /// Returns the unit for frames per second in a chart whose largest figure is `max`.
 pub(crate) fn rate_unit(max: f64) -> Unit {
@@ -47,7 +48,7 @@ impl Unit {
     }
 
     /// Formats `value` in this unit, followed by the unit's name.
-    pub(crate) fn with(self, value: f64) -> String {
+    pub fn with(self, value: f64) -> String {
         format!("{} {}", self.of(value), self.name)
     }
 }
@@ -62,22 +63,22 @@ pub(crate) fn spread(interval: Option<Interval>) -> String {
 }
 
 /// Formats half an interval beside its mean; empty without an interval.
-pub(crate) fn plus_minus(interval: Option<Interval>) -> String {
+pub fn plus_minus(interval: Option<Interval>) -> String {
     interval.map_or(String::new(), |_| format!("±{} %", spread(interval)))
 }
 
 /// Formats frames per second with a unit that fits.
-pub(crate) fn rate(pps: f64) -> String {
+pub fn rate(pps: f64) -> String {
     rate_unit(pps).with(pps)
 }
 
 /// Formats nanoseconds with a unit that fits.
-pub(crate) fn time(ns: f64) -> String {
+pub fn time(ns: f64) -> String {
     time_unit(ns).with(ns)
 }
 
 /// Formats three significant digits, and always all digits before the point.
-pub(crate) fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     let places = match value.abs() {
         0.0 => 0,
         v if v >= 99.95 => 0,
@@ -95,14 +96,14 @@ pub(crate) fn whole(value: Option<f64>) -> String {
 }
 
 /// Formats a number without trailing zeros, as on an axis.
-pub(crate) fn plain(value: f64) -> String {
+pub fn plain(value: f64) -> String {
     let text = format!("{value:.6}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text.is_empty() || text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// Formats a share in percent. A value other than zero is never rounded to zero.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     match 100.0 * share {
         0.0 => "0".to_owned(),
         p if p < 0.01 => "<0.01".to_owned(),

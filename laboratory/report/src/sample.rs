@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::input::Run;
+use crate::Run;
 
 /// Fields of a row.
 #[derive(Clone)]

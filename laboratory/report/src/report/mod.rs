@@ -1,6 +1,5 @@
 //! Reports: results of runs, grouped by host, in several formats.
 
-mod claims;
 mod csv;
 mod html;
 mod markdown;

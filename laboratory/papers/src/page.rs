@@ -2,16 +2,15 @@
 
 use std::fmt::Write;
 
+use dray_report::escape::markdown;
+use dray_report::host::{facts, host_differences};
+use dray_report::number::plain;
+use dray_report::{Run, distinct};
 use dray_results::{Distance, DropRate, HostFacts, Results};
 
-use crate::claims::paper::{Claim, Content, Exhibit, Paper};
-use crate::claims::pick::Found;
-use crate::claims::rule::{Judged, Verdict};
-use crate::distinct::distinct;
-use crate::escape::markdown;
-use crate::host::{facts, host_differences};
-use crate::input::Run;
-use crate::number::plain;
+use crate::figure::{Figure, word};
+use crate::paper::{Claim, Content, Exhibit, Paper};
+use crate::rule::{Judged, Verdict};
 
 const HEAD: &str = "\
 # The five papers, claim by claim
@@ -165,17 +164,17 @@ fn reasons(claim: &Claim, runs: &[Run]) -> String {
 }
 
 /// Describes the machines, the distances and the trials of figures.
-fn conditions(figures: &[Found], hosts: &[&HostFacts]) -> String {
+fn conditions(figures: &[Figure], hosts: &[&HostFacts]) -> String {
     if figures.is_empty() {
         return "-".to_owned();
     }
-    let machine = |figure: &Found| {
-        hosts.iter().position(|host| host_differences(host, &figure.host).is_empty()).map(letter)
+    let machine = |figure: &Figure| {
+        hosts.iter().position(|host| host_differences(host, figure.host()).is_empty()).map(letter)
     };
     let mut parts =
         vec![distinct(figures, machine).into_iter().flatten().collect::<Vec<_>>().join(", ")];
     for distance in [Distance::Near, Distance::Far, Distance::Changed] {
-        let lines = figures.iter().filter_map(|figure| figure.lines);
+        let lines = figures.iter().filter_map(Figure::lines);
         let times: Vec<f64> = lines
             .filter(|lines| lines.distance == distance)
             .map(|lines| lines.round_trip_ns)
@@ -185,20 +184,15 @@ fn conditions(figures: &[Found], hosts: &[&HostFacts]) -> String {
         }
         let least = times.iter().copied().fold(f64::INFINITY, f64::min);
         let most = times.iter().copied().fold(0.0, f64::max);
-        let word = match distance {
-            Distance::Near => "near",
-            Distance::Far => "far",
-            Distance::Changed => "moving",
-        };
         let range = match format!("{least:.0}") {
             one if one == format!("{most:.0}") => one,
             least => format!("{least} to {most:.0}"),
         };
-        parts.push(format!("{word} ({range} ns)"));
+        parts.push(format!("{} ({range} ns)", word(distance)));
     }
     parts.extend(distinct(figures, |figure| {
-        let word = if figure.quick { "quick" } else { "full" };
-        let noun = match (figure.is_search, figure.trials) {
+        let word = if figure.run.results.settings.quick { "quick" } else { "full" };
+        let noun = match (figure.is_search(), figure.trials) {
             (true, 1) => "search with trials",
             (true, _) => "searches with trials",
             (false, 1) => "trial",
@@ -206,7 +200,7 @@ fn conditions(figures: &[Found], hosts: &[&HostFacts]) -> String {
         };
         format!("{word}: {} {noun} of {} s", figure.trials, plain(figure.measure_s))
     }));
-    if figures.iter().any(|figure| figure.shared_cores) {
+    if figures.iter().any(|figure| figure.setting.shared_cores) {
         parts.push("roles shared cores".to_owned());
     }
     parts.join("; ")

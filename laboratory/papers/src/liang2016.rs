@@ -2,9 +2,11 @@
 
 use dray_results::Neighbour;
 
-use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::claims::pick::{Pick, Quantity};
-use crate::claims::rule::Rule;
+use crate::figure::Quantity;
+use crate::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::pick::Condition::{Beside, Burst, Share, Size, Topology};
+use crate::pick::Pick;
+use crate::rule::Rule;
 
 pub(super) const PAPER: Paper = Paper {
     name: "liang2016",
@@ -167,8 +169,8 @@ pub(super) const PAPER: Paper = Paper {
                 "virtio-user is above native Linux",
                 DRAWN,
                 Rule::Order(&[
-                    Pick::new("ara2019-fig3", "ovs-dpdk/learning").size(64).burst(16),
-                    Pick::new("ara2019-table1", "bridge/udp-mmsg").size(64).burst(64),
+                    Pick::new("ara2019-fig3", "ovs-dpdk/learning").with(Size(64)).with(Burst(16)),
+                    Pick::new("ara2019-table1", "bridge/udp-mmsg").with(Size(64)).with(Burst(64)),
                 ]),
             )]),
         },
@@ -246,7 +248,7 @@ pub(super) const PAPER: Paper = Paper {
 const DRAWN: &str = "drawn only, lost in the text";
 
 const fn beside(neighbour: Neighbour) -> Pick {
-    Pick::new("liang2016-noisy-neighbour", "direct").topology("chain").beside(neighbour)
+    Pick::new("liang2016-noisy-neighbour", "direct").with(Topology("chain")).with(Beside(neighbour))
 }
 
 /// A switch too would share the only CPU that the neighbour leaves on a machine with two, and its rate
@@ -254,7 +256,10 @@ const fn beside(neighbour: Neighbour) -> Pick {
 const TWO_ROLES: &str = "sender and receiver on shared memory in place of DPDK's IP pipeline";
 
 const fn one_way(technique: &'static str, share: f64) -> Pick {
-    Pick::new("liang2016-latency", technique).topology("chain").of(Quantity::OneWay).share(share)
+    Pick::new("liang2016-latency", technique)
+        .with(Topology("chain"))
+        .of(Quantity::OneWay)
+        .with(Share(share))
 }
 
 const fn needs(technique: &'static str, of: Quantity) -> Pick {

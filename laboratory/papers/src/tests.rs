@@ -1,11 +1,13 @@
 //! Claims that hold, fail, and cannot be decided; and that nothing of the papers is left out.
 
+use super::figure::Quantity;
 use super::paper::{Claim, Content, Exhibit, Paper};
-use super::pick::{Pick, Quantity};
+use super::pick::Condition::{Burst, Forwarders, Pairs, Size};
+use super::pick::Pick;
 use super::rule::{Rule, Verdict};
 use super::{PAPERS, page};
-use crate::input::Run;
 use crate::sample::{self, Row, row};
+use dray_report::Run;
 
 const FAST: Pick = Pick::new("all", "bridge/raw");
 const SLOW: Pick = Pick::new("all", "bridge/udp");
@@ -157,14 +159,14 @@ fn missing_figure_has_a_reason() {
 fn claim_picks_rows_by_its_conditions() {
     let rows = [fast(&[2e5, 2e5]), fast(&[9e5, 9e5]).with("burst", "16")];
     let judge = |pick: Pick| Rule::Within { of: pick, low: 8e5, high: 1e6 };
-    assert_eq!(verdict(judge(FAST.burst(16).size(64)), &rows), Verdict::Holds);
-    assert_eq!(verdict(judge(FAST.burst(64)), &rows), Verdict::Fails);
+    assert_eq!(verdict(judge(FAST.with(Size(64)).with(Burst(16))), &rows), Verdict::Holds);
+    assert_eq!(verdict(judge(FAST.with(Burst(64))), &rows), Verdict::Fails);
     assert_eq!(
-        why(verdict(judge(FAST.size(1500).forwarders("fan", 2)), &rows)),
+        why(verdict(judge(FAST.with(Forwarders("fan", 2)).with(Size(1500))), &rows)),
         "the run of `all` did not include `bridge/raw`, 2 forwarders side by side, 1500 B"
     );
     let streams = vec![sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9e9])]))];
-    let bits = Pick::new("all", "veth/tcp").of(Quantity::Bits).pairs(1);
+    let bits = Pick::new("all", "veth/tcp").of(Quantity::Bits).with(Pairs(1));
     let rule = Rule::Within { of: bits, low: 8e9, high: 1e10 };
     assert_eq!(rule.judge(&streams).verdict, Verdict::Holds);
     assert_eq!(rule.judge(&streams).here, ["`veth/tcp`, 1 pair: 9.00 Gb/s ±0.0 %"]);
@@ -199,7 +201,8 @@ fn saturation_needs_all_below_and_the_highest_above() {
     let moved = rates.clone().map(|point| point.with("lines", MOVED));
     assert_eq!(why(verdict(rule, &moved)), "the CPUs moved for `bridge/raw`");
     let near = point(6e5, 6e5).with("lines", NEAR);
-    let judged = rule.judge(&runs(&[&rates[..], &[near]].concat()));
+    let runs = runs(&[&rates[..], &[near]].concat());
+    let judged = rule.judge(&runs);
     assert_eq!(judged.verdict, Verdict::Holds, "{judged:?}");
     assert!(judged.here[0].contains("without 1 of 5 rates"), "{judged:?}");
     assert_eq!(why(verdict(rule, &below[..1])), "only one point was measured");
@@ -217,12 +220,13 @@ fn rate_that_a_link_holds_back_counts_as_far_as_the_sender_sends_it_elsewhere() 
     let free =
         |rate: f64| offered(slow(&[rate, rate]).with("sent_pps", &format!("{rate:?}")), rate);
     let rates = [point(1e5, 1e5), point(2e5, 2e5), held(4e5, 3e5), held(8e5, 2.9e5)];
-    let judge = |more: &[Row]| rule.judge(&runs(&[&rates[..], more].concat()));
-    let holds = judge(&[free(8e5)]);
+    let runs = |more: &[Row]| runs(&[&rates[..], more].concat());
+    let with_free = runs(&[free(8e5)]);
+    let holds = rule.judge(&with_free);
     assert_eq!(holds.verdict, Verdict::Holds, "{holds:?}");
     assert!(holds.here.iter().any(|line| line.contains("800 kpps sent")), "{holds:?}");
     // The sender sends no more elsewhere.
-    let undecided = |more: &[Row]| why(judge(more).verdict);
+    let undecided = |more: &[Row]| why(rule.judge(&runs(more)).verdict);
     assert_eq!(undecided(&[free(3e5)]), "no rate 5 % above the highest was offered");
     assert_eq!(undecided(&[]), "no rate 5 % above the highest was sent");
     // It does, but with the CPUs at another distance, or in a trial that proves nothing.
@@ -378,7 +382,7 @@ fn every_table_and_figure_has_a_row() {
             }
         }
     }
-    let text = page(&[]);
+    let text = page::render(&PAPERS, &[]);
     for (name, exhibits) in EXHIBITS {
         for exhibit in exhibits {
             assert!(text.contains(&format!("\n### {name}: {exhibit}\n")), "{name}, {exhibit}");
@@ -407,7 +411,7 @@ fn every_figure_of_a_claim_is_measured_by_make_papers() {
         let reasons = claim.because.iter().map(|(rule, _)| *rule);
         let picks = reasons.chain([claim.rule]).flat_map(|rule| rule.picks());
         for pick in picks {
-            let name = pick.experiment();
+            let name = pick.experiment;
             assert!(measured.iter().any(|part| part == name), "{name}: {}", claim.says);
         }
     }
@@ -426,13 +430,10 @@ fn committed() -> Vec<Run> {
 #[test]
 fn committed_page_is_what_its_results_give() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers.md");
-    if std::env::var_os("DRAY_PAPERS_WRITE").is_some() {
-        std::fs::write(path, page(&committed())).expect("docs/papers.md");
-    }
     let text = std::fs::read_to_string(path).expect("docs/papers.md");
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    let remake = "remake it: DRAY_PAPERS_WRITE=1 cargo test -p dray-report committed_page";
-    let is = lines(&page(&committed()));
+    let remake = "remake it: cargo run -p dray-papers docs/papers/*.json >docs/papers.md";
+    let is = lines(&page::render(&PAPERS, &committed()));
     for (line, (is, was)) in is.iter().zip(lines(&text)).enumerate() {
         assert_eq!(*is, was, "docs/papers.md, line {}; {remake}", line + 1);
     }

@@ -1,6 +1,6 @@
 //! Structure of a paper: its tables and figures, what they claim, and what it leaves open.
 
-use crate::claims::rule::Rule;
+use crate::rule::Rule;
 
 /// A paper.
 #[derive(Debug)]

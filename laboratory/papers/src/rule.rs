@@ -1,10 +1,11 @@
 //! Rules that decide if a claim holds on results.
 
+use dray_report::Run;
+use dray_report::number::digits;
 use dray_results::Distance;
 
-use crate::claims::pick::{AnyRow, Found, Pick};
-use crate::input::Run;
-use crate::number::digits;
+use crate::figure::Figure;
+use crate::pick::Pick;
 
 /// A rule: how a claim is decided. Figures count with their 95 % intervals, so a claim holds only
 /// if it holds for every value in them, and fails only if it fails for every value.
@@ -43,11 +44,11 @@ pub(crate) enum Verdict {
 
 /// Verdict, and the figures that it is based on.
 #[derive(Debug)]
-pub(crate) struct Judged {
+pub(crate) struct Judged<'r> {
     pub(crate) verdict: Verdict,
     /// Figures in words, one a line.
     pub(crate) here: Vec<String>,
-    pub(crate) figures: Vec<Found>,
+    pub(crate) figures: Vec<Figure<'r>>,
 }
 
 /// Share of the frames sent that must arrive below the highest rate.
@@ -61,7 +62,7 @@ const STAYS: f64 = 0.8;
 
 impl Rule {
     /// Decides the claim on the figures of `runs`.
-    pub(crate) fn judge(&self, runs: &[Run]) -> Judged {
+    pub(crate) fn judge<'r>(&self, runs: &'r [Run]) -> Judged<'r> {
         match *self {
             Self::Order(picks) => of_all(picks, runs, |figures| {
                 let pairs = || figures.windows(2);
@@ -88,7 +89,7 @@ impl Rule {
             }
             Self::Within { of, low, high } => of_all(&[of], runs, |figures| {
                 let figure = &figures[0];
-                between([figure.low(), figure.value, figure.high()], low, high)
+                between([figure.low(), figure.mean(), figure.high()], low, high)
             }),
             Self::Same { figures, tolerance } => of_all(figures, runs, |figures| {
                 let ratios = figures[1..].iter().map(|figure| ratio(figure, &figures[0]));
@@ -136,7 +137,7 @@ impl Rule {
         match *self {
             Self::Order(_) => "each above the next".to_owned(),
             Self::Ratio { low, high, .. } => format!("ratio {}", range(low, high, &digits)),
-            Self::Within { of, low, high } => range(low, high, &|value| of.unit(value)),
+            Self::Within { of, low, high } => range(low, high, &|value| of.of.unit(value)),
             Self::Same { tolerance, .. } => format!("equal within {:.1} %", 100.0 * tolerance),
             Self::Saturates { free, .. } => format!(
                 "{} % of the rate {} arrives where that is at most {} % of the highest received, and {} % of the \
@@ -160,8 +161,8 @@ fn undecided(why: &str) -> Verdict {
 }
 
 /// Least, mean and largest ratio of two figures.
-fn ratio(of: &Found, by: &Found) -> [f64; 3] {
-    [of.low() / by.high(), of.value / by.value, of.high() / by.low()]
+fn ratio(of: &Figure, by: &Figure) -> [f64; 3] {
+    [of.low() / by.high(), of.mean() / by.mean(), of.high() / by.low()]
 }
 
 /// Judges a figure, given with both ends of its interval, by the range in which it should be.
@@ -178,10 +179,14 @@ fn between([least, mean, most]: [f64; 3], low: f64, high: f64) -> Verdict {
 }
 
 /// Judges figures that must all be there and be comparable.
-fn of_all(picks: &[Pick], runs: &[Run], judge: impl Fn(&[Found]) -> Verdict) -> Judged {
-    let found: Vec<Result<Found, String>> = picks.iter().map(|pick| pick.find(runs)).collect();
+fn of_all<'r>(
+    picks: &[Pick],
+    runs: &'r [Run],
+    judge: impl Fn(&[Figure<'r>]) -> Verdict,
+) -> Judged<'r> {
+    let found: Vec<Result<Figure<'r>, String>> = picks.iter().map(|pick| pick.find(runs)).collect();
     let missing = found.iter().find_map(|found| found.as_ref().err().cloned());
-    let figures: Vec<Found> = found.into_iter().flatten().collect();
+    let figures: Vec<Figure> = found.into_iter().flatten().collect();
     let verdict = match missing {
         Some(why) => Verdict::Unmeasured(why),
         None => doubtful(&figures).unwrap_or_else(|| judge(&figures)),
@@ -191,8 +196,8 @@ fn of_all(picks: &[Pick], runs: &[Run], judge: impl Fn(&[Found]) -> Verdict) -> 
 }
 
 /// Returns the verdict on figures that cannot be used together, if that is so.
-fn doubtful(figures: &[Found]) -> Option<Verdict> {
-    if let Some(why) = figures.iter().find_map(Found::doubt) {
+fn doubtful(figures: &[Figure]) -> Option<Verdict> {
+    if let Some(why) = figures.iter().find_map(Figure::doubt) {
         return Some(Verdict::Undecided(why));
     }
     let pairs = figures
@@ -202,36 +207,39 @@ fn doubtful(figures: &[Found]) -> Option<Verdict> {
     pairs.into_iter().find_map(|(a, b)| a.differs(b)).map(Verdict::Undecided)
 }
 
+/// A figure, and its place on the axis of a series.
+type Point<'r> = (f64, Figure<'r>);
+
 /// Returns a series in the order of its axis, or the verdict if there is none.
-fn series(
+fn series<'r>(
     pick: &Pick,
-    runs: &[Run],
-    along: impl Fn(AnyRow) -> f64,
-) -> Result<Vec<(f64, Found)>, Judged> {
-    let mut points = pick.find_all(runs, along);
+    runs: &'r [Run],
+    along: impl Fn(&Figure<'r>) -> f64,
+) -> Result<Vec<Point<'r>>, Judged<'r>> {
+    let points = pick.find_all(runs).into_iter().map(|figure| (along(&figure), figure));
+    let mut points: Vec<Point> = points.collect();
     points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let verdict = match &points[..] {
         [] => Verdict::Unmeasured(pick.missing(runs)),
         [_] => undecided("only one point was measured"),
         _ => return Ok(points),
     };
-    let figures: Vec<Found> = points.into_iter().map(|(_, figure)| figure).collect();
+    let figures: Vec<Figure> = points.into_iter().map(|(_, figure)| figure).collect();
     let here = figures.iter().map(|it| format!("{}: {}", it.label, it.in_words())).collect();
     Err(Judged { verdict, here, figures })
 }
 
-fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
-    let sent = |row: AnyRow| row.sent();
-    let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs, sent));
-    free.retain(|(_, figure)| figure.doubt().is_none());
+fn saturates<'r>(pick: &Pick, free: Option<&Pick>, runs: &'r [Run]) -> Judged<'r> {
+    let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs));
+    free.retain(|figure| figure.doubt().is_none());
     // The limit of a sender depends on the distance of the CPUs too.
     let most_free = |distance| {
-        let there = free.iter().filter(|(_, figure)| figure.distance() == distance);
-        there.max_by(|(a, _), (b, _)| a.total_cmp(b))
+        let there = free.iter().filter(|figure| figure.distance() == distance);
+        there.max_by(|a, b| a.sent_pps.total_cmp(&b.sent_pps))
     };
-    let rate = |row: AnyRow| {
-        let able = most_free(row.distance()).map_or(0.0, |(sent, _)| *sent);
-        row.sent().max(row.offered().min(able))
+    let rate = |figure: &Figure| {
+        let able = most_free(figure.distance()).map_or(0.0, |free| free.sent_pps);
+        figure.sent_pps.max(figure.offered_pps.min(able))
     };
     let verb = if free.is_empty() { "sent" } else { "offered" };
     let curve = match series(pick, runs, rate) {
@@ -240,9 +248,9 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
     };
     let (_, last) = curve.last();
     let mut here = vec![format!("{}: {}", pick.label(), curve.in_words())];
-    let mut figures: Vec<Found> = curve.points.iter().map(|(_, figure)| figure.clone()).collect();
-    if let Some((sent, figure)) = most_free(last.distance()) {
-        here.push(format!("{}: {} sent", figure.label, figure.unit(*sent)));
+    let mut figures: Vec<Figure> = curve.points.iter().map(|(_, figure)| figure.clone()).collect();
+    if let Some(figure) = most_free(last.distance()) {
+        here.push(format!("{}: {} sent", figure.label, figure.unit(figure.sent_pps)));
         figures.push(figure.clone());
     }
     let (verdict, (rate, figure)) = match doubtful(&figures) {
@@ -254,9 +262,9 @@ fn saturates(pick: &Pick, free: Option<&Pick>, runs: &[Run]) -> Judged {
 }
 
 /// Receive rate by the rate sent or offered, at one distance of the CPUs.
-struct Curve {
+struct Curve<'r> {
     /// Rate sent or offered, and what was received, in the order of the first; at least one.
-    points: Vec<(f64, Found)>,
+    points: Vec<Point<'r>>,
     highest_received: f64,
     /// `sent` or `offered`.
     verb: &'static str,
@@ -264,10 +272,10 @@ struct Curve {
     left_out: usize,
 }
 
-impl Curve {
+impl<'r> Curve<'r> {
     /// Keeps the points at which the CPUs were near each other, or those at which they were far, or
     /// those of which it is not known: what was more often. Keeps all if they moved at each of them.
-    fn new(mut points: Vec<(f64, Found)>, verb: &'static str) -> Self {
+    fn new(mut points: Vec<Point<'r>>, verb: &'static str) -> Self {
         let all = points.len();
         let at =
             |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
@@ -276,29 +284,29 @@ impl Curve {
         if at(most) > 0 {
             points.retain(|(_, figure)| figure.distance() == most);
         }
-        let received = points.iter().map(|(_, figure)| figure.value);
+        let received = points.iter().map(|(_, figure)| figure.mean());
         let highest_received = received.fold(0.0, f64::max);
         Self { left_out: all - points.len(), points, highest_received, verb }
     }
 
-    fn last(&self) -> &(f64, Found) {
+    fn last(&self) -> &Point<'r> {
         &self.points[self.points.len() - 1]
     }
 
-    fn below(&self) -> impl Iterator<Item = &(f64, Found)> {
+    fn below(&self) -> impl Iterator<Item = &Point<'r>> {
         self.points.iter().filter(|(rate, _)| *rate <= BELOW * self.highest_received)
     }
 
     /// Points above the highest receive rate. That rate itself does not show that it stays.
-    fn above(&self) -> impl Iterator<Item = &(f64, Found)> {
+    fn above(&self) -> impl Iterator<Item = &Point<'r>> {
         self.points.iter().filter(|(rate, figure)| {
-            *rate >= ABOVE * self.highest_received && figure.value < self.highest_received
+            *rate >= ABOVE * self.highest_received && figure.mean() < self.highest_received
         })
     }
 
     /// Judges if all arrives up to the highest receive rate, which then stays. Returns the point
     /// that decides it too.
-    fn saturates(&self) -> (Verdict, &(f64, Found)) {
+    fn saturates(&self) -> (Verdict, &Point<'r>) {
         let (all, stays) = (ALL_ARRIVE, STAYS * self.highest_received);
         let lost = self.below().find(|(rate, figure)| figure.high() < all * rate);
         let fell = self.above().find(|(_, figure)| figure.high() < stays);
@@ -316,7 +324,7 @@ impl Curve {
             return (no_rate("10 % below"), self.last());
         }
         // Both rates are of the same trials, so their ratio does not have the interval of each.
-        let lost = self.below().find(|(rate, figure)| figure.value < all * rate);
+        let lost = self.below().find(|(rate, figure)| figure.mean() < all * rate);
         let fell = Some(lowest_above).filter(|(_, figure)| figure.low() < stays);
         match lost.or(fell) {
             Some(point) => (undecided(BEYOND), point),
@@ -337,16 +345,15 @@ impl Curve {
     }
 }
 
-fn falls(pick: &Pick, runs: &[Run]) -> Judged {
-    let forwarders = |row: AnyRow| row.forwarders();
-    let points = match series(pick, runs, forwarders) {
+fn falls<'r>(pick: &Pick, runs: &'r [Run]) -> Judged<'r> {
+    let points = match series(pick, runs, |figure| figure.forwarders as f64) {
         Ok(points) => points,
         Err(judged) => return judged,
     };
     let here = points.iter().map(|(count, figure)| format!("{count}: {}", figure.in_words()));
     let here = here.collect::<Vec<_>>().join(", ");
     let here = vec![format!("{}, by forwarders: {here}", pick.label())];
-    let figures: Vec<Found> = points.into_iter().map(|(_, figure)| figure).collect();
+    let figures: Vec<Figure> = points.into_iter().map(|(_, figure)| figure).collect();
     let rises = figures.windows(2).any(|pair| pair[0].high() < pair[1].low());
     let (first, last) = (&figures[0], &figures[figures.len() - 1]);
     let verdict = match doubtful(&figures) {

@@ -2,9 +2,11 @@
 
 use dray_wire::gtpu::Direction;
 
-use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::claims::pick::{Pick, Quantity};
-use crate::claims::rule::Rule;
+use crate::figure::Quantity;
+use crate::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::pick::Condition::{Offered, To};
+use crate::pick::Pick;
+use crate::rule::Rule;
 
 pub(super) const PAPER: Paper = Paper {
     name: "shyamkumar2022",
@@ -86,15 +88,15 @@ const FIG6_RUN: &str = "shyamkumar2022-fig6";
 /// Uplink at 2.4 Mpps offered, as the paper did it.
 const fn uplink(technique: &'static str) -> Pick {
     let pick = Pick::new(FIG6_RUN, technique).of(Quantity::BitsPerUpfCore);
-    pick.way(Direction::Uplink).offered(2.4e6)
+    pick.with(To(Direction::Uplink)).with(Offered(2.4e6))
 }
 
 const fn loss(technique: &'static str, pps: f64) -> Pick {
-    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).way(Direction::Uplink).offered(pps)
+    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).with(To(Direction::Uplink)).with(Offered(pps))
 }
 
 const fn softirq(technique: &'static str) -> Pick {
-    Pick::new("shyamkumar2022-needwakeup", technique).of(Quantity::Softirq).offered(100e3)
+    Pick::new("shyamkumar2022-needwakeup", technique).of(Quantity::Softirq).with(Offered(100e3))
 }
 
 const BRIDGE: Pick = uplink("bridge/raw-mmsg");

@@ -1,8 +1,10 @@
 //! Claims of Claassen et al. 2016.
 
-use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::claims::pick::{Pick, Quantity};
-use crate::claims::rule::Rule;
+use crate::figure::Quantity;
+use crate::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::pick::Condition::{Mtu, Pairs};
+use crate::pick::Pick;
+use crate::rule::Rule;
 
 pub(super) const PAPER: Paper = Paper {
     name: "claassen2016",
@@ -97,23 +99,25 @@ const fn udp(technique: &'static str) -> Pick {
     Pick::new("claassen2016-local-udp", technique).of(Quantity::Bits)
 }
 
-const fn switched_tcp(mtu: u32) -> Pick {
-    Pick::new("claassen2016-switched-tcp", "vxlan/tcp").of(Quantity::Bits).mtu(mtu)
+const fn switched_tcp(pairs: usize, mtu: u32) -> Pick {
+    let pick = Pick::new("claassen2016-switched-tcp", "vxlan/tcp").of(Quantity::Bits);
+    pick.with(Pairs(pairs)).with(Mtu(mtu))
 }
 
-const fn switched_udp(mtu: u32) -> Pick {
-    Pick::new("claassen2016-switched-udp", "vxlan/udp").of(Quantity::Bits).mtu(mtu)
+const fn switched_udp(pairs: usize, mtu: u32) -> Pick {
+    let pick = Pick::new("claassen2016-switched-udp", "vxlan/udp").of(Quantity::Bits);
+    pick.with(Pairs(pairs)).with(Mtu(mtu))
 }
 
-const BRIDGE: Pick = tcp("bridge/tcp").mtu(1500);
-const MACVLAN: Pick = tcp("macvlan/bridge/tcp").mtu(1500);
-const IPVLAN: Pick = tcp("ipvlan/l3/tcp").mtu(1500);
-const BRIDGE_UDP: Pick = udp("bridge/udp").mtu(1500);
-const MACVLAN_UDP: Pick = udp("macvlan/bridge/udp").mtu(1500);
+const BRIDGE: Pick = tcp("bridge/tcp").with(Mtu(1500));
+const MACVLAN: Pick = tcp("macvlan/bridge/tcp").with(Mtu(1500));
+const IPVLAN: Pick = tcp("ipvlan/l3/tcp").with(Mtu(1500));
+const BRIDGE_UDP: Pick = udp("bridge/udp").with(Mtu(1500));
+const MACVLAN_UDP: Pick = udp("macvlan/bridge/udp").with(Mtu(1500));
 const DRAWN: &str = "drawn only, lost in the text";
 
 const fn slower(pairs: usize) -> Rule {
-    slower_than(MACVLAN.pairs(pairs), BRIDGE.pairs(pairs))
+    slower_than(MACVLAN.with(Pairs(pairs)), BRIDGE.with(Pairs(pairs)))
 }
 
 /// 2.5 to 3 times as much.
@@ -124,8 +128,8 @@ const fn slower_than(of: Pick, by: Pick) -> Rule {
 /// A reason for links that carry the same: what a byte costs over each.
 const COSTS_ALIKE: &[(Rule, &str)] = &[(
     Rule::Ratio {
-        of: BRIDGE.pairs(1).of(Quantity::Cycles),
-        by: MACVLAN.pairs(1).of(Quantity::Cycles),
+        of: BRIDGE.with(Pairs(1)).of(Quantity::Cycles),
+        by: MACVLAN.with(Pairs(1)).of(Quantity::Cycles),
         low: 0.6,
         high: 1.6,
     },
@@ -135,8 +139,8 @@ const COSTS_ALIKE: &[(Rule, &str)] = &[(
 
 const fn same_by_mtu(technique: &'static str) -> Rule {
     Rule::Ratio {
-        of: tcp(technique).pairs(1).mtu(9000),
-        by: tcp(technique).pairs(1).mtu(1500),
+        of: tcp(technique).with(Pairs(1)).with(Mtu(9000)),
+        by: tcp(technique).with(Pairs(1)).with(Mtu(1500)),
         low: 0.8,
         high: 1.25,
     }
@@ -146,7 +150,7 @@ const FIG6: &[Claim] = &[
     Claim::new(
         "ipvlan in L3 mode is best, above macvlan, 1 pair",
         DRAWN,
-        Rule::Order(&[IPVLAN.pairs(1), MACVLAN.pairs(1)]),
+        Rule::Order(&[IPVLAN.with(Pairs(1)), MACVLAN.with(Pairs(1))]),
     ),
     Claim::new(
         "veth on a bridge carries 2.5 to 3 times less than macvlan, 1 pair",
@@ -158,7 +162,7 @@ const FIG6: &[Claim] = &[
     Claim::new(
         "veth on a bridge carries 2.5 to 3 times less than ipvlan",
         "2.5 to 3 x",
-        slower_than(IPVLAN.pairs(1), BRIDGE.pairs(1)),
+        slower_than(IPVLAN.with(Pairs(1)), BRIDGE.with(Pairs(1))),
     ),
     Claim::new(
         "MTU 1500 and 9000 behave alike: macvlan, 1 pair",
@@ -173,7 +177,12 @@ const FIG6: &[Claim] = &[
     Claim::new(
         "it scales: 128 pairs together carry at least half of what one does, macvlan",
         DRAWN,
-        Rule::Ratio { of: MACVLAN.pairs(128), by: MACVLAN.pairs(1), low: 0.5, high: f64::INFINITY },
+        Rule::Ratio {
+            of: MACVLAN.with(Pairs(128)),
+            by: MACVLAN.with(Pairs(1)),
+            low: 0.5,
+            high: f64::INFINITY,
+        },
     ),
 ];
 
@@ -181,23 +190,36 @@ const FIG7: &[Claim] = &[
     Claim::new(
         "macvlan is best, above veth on a bridge, 1 pair",
         DRAWN,
-        Rule::Order(&[MACVLAN_UDP.pairs(1), BRIDGE_UDP.pairs(1)]),
+        Rule::Order(&[MACVLAN_UDP.with(Pairs(1)), BRIDGE_UDP.with(Pairs(1))]),
     ),
     Claim::new(
         "macvlan is best, above ipvlan",
         DRAWN,
-        Rule::Order(&[MACVLAN_UDP.pairs(1), udp("ipvlan/l3/udp").mtu(1500).pairs(1)]),
+        Rule::Order(&[
+            MACVLAN_UDP.with(Pairs(1)),
+            udp("ipvlan/l3/udp").with(Mtu(1500)).with(Pairs(1)),
+        ]),
     ),
     Claim::new(
         "macvlan carries 3.5 times less than with TCP, 1 pair",
         "3.5 x",
-        Rule::Ratio { of: MACVLAN.pairs(1), by: MACVLAN_UDP.pairs(1), low: 2.6, high: 4.4 },
+        Rule::Ratio {
+            of: MACVLAN.with(Pairs(1)),
+            by: MACVLAN_UDP.with(Pairs(1)),
+            low: 2.6,
+            high: 4.4,
+        },
     ),
     Claim::new(
         "the rate of veth on a bridge falls exponentially with exponentially more pairs, from 2 pairs on: \
          that of each pair, so the sum of 16 pairs stays within a factor of 2 of two pairs'",
         DRAWN,
-        Rule::Ratio { of: BRIDGE_UDP.pairs(16), by: BRIDGE_UDP.pairs(2), low: 0.5, high: 2.0 },
+        Rule::Ratio {
+            of: BRIDGE_UDP.with(Pairs(16)),
+            by: BRIDGE_UDP.with(Pairs(2)),
+            low: 0.5,
+            high: 2.0,
+        },
     ),
 ];
 
@@ -212,7 +234,7 @@ const FIG8: &[Claim] = &[
     Claim::new(
         "MTU 9000 carries more than MTU 1500, 1 pair",
         "2 Gb/s more",
-        Rule::Order(&[switched_tcp(9000).pairs(1), switched_tcp(1500).pairs(1)]),
+        Rule::Order(&[switched_tcp(1, 9000), switched_tcp(1, 1500)]),
     )
     .instead(VXLAN),
     Claim::new(
@@ -220,8 +242,8 @@ const FIG8: &[Claim] = &[
          of 16 pairs stays within a factor of 2 of one pair's",
         DRAWN,
         Rule::Ratio {
-            of: switched_tcp(1500).pairs(16),
-            by: switched_tcp(1500).pairs(1),
+            of: switched_tcp(16, 1500),
+            by: switched_tcp(1, 1500),
             low: 0.5,
             high: 2.0,
         },
@@ -237,8 +259,8 @@ const FIG9: &[Claim] = &[
          within a factor of 2 of one pair's, MTU 9000",
         DRAWN,
         Rule::Ratio {
-            of: switched_udp(9000).pairs(16),
-            by: switched_udp(9000).pairs(1),
+            of: switched_udp(16, 9000),
+            by: switched_udp(1, 9000),
             low: 0.5,
             high: 2.0,
         },

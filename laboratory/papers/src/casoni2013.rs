@@ -1,8 +1,10 @@
 //! Claims of Casoni et al. 2013, which are slides: a name of a table or figure is a slide's title.
 
-use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::claims::pick::{Pick, Quantity};
-use crate::claims::rule::Rule;
+use crate::figure::Quantity;
+use crate::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::pick::Condition::{Burst, Forwarders, Size};
+use crate::pick::Pick;
+use crate::rule::Rule;
 
 pub(super) const PAPER: Paper = Paper {
     name: "casoni2013",
@@ -18,7 +20,7 @@ pub(super) const PAPER: Paper = Paper {
                 "veth and a bridge carry near 500 kpps",
                 "near 500 kpps",
                 Rule::Within {
-                    of: Pick::new("ara2019-table1", "bridge/raw").size(64).burst(64),
+                    of: Pick::new("ara2019-table1", "bridge/raw").with(Size(64)).with(Burst(64)),
                     low: 250e3,
                     high: 1e6,
                 },
@@ -242,16 +244,16 @@ const MORE: &str = "netmap/VALE has more throughput than veth";
 
 const fn serial(technique: &'static str, forwarders: usize) -> Pick {
     let pick = Pick::new("casoni2013-serial", technique).of(Quantity::LossFree);
-    pick.forwarders("chain", forwarders)
+    pick.with(Forwarders("chain", forwarders))
 }
 
 const fn parallel(technique: &'static str, forwarders: usize) -> Pick {
     let pick = Pick::new("casoni2013-parallel", technique).of(Quantity::LossFree);
-    pick.forwarders("fan", forwarders)
+    pick.with(Forwarders("fan", forwarders))
 }
 
 const fn incremental(technique: &'static str, forwarders: usize) -> Pick {
-    Pick::new("casoni2013-incremental", technique).forwarders("chain", forwarders)
+    Pick::new("casoni2013-incremental", technique).with(Forwarders("chain", forwarders))
 }
 
 const fn saturates(of: Pick) -> Rule {
@@ -260,11 +262,11 @@ const fn saturates(of: Pick) -> Rule {
 
 const fn sent(technique: &'static str, forwarders: usize) -> Pick {
     let pick = Pick::new("casoni2013-sender-load", technique).of(Quantity::Sent);
-    pick.forwarders("chain", forwarders)
+    pick.with(Forwarders("chain", forwarders))
 }
 
 const fn vale(size: usize) -> Pick {
-    Pick::new("all", "vale/netmap").size(size)
+    Pick::new("all", "vale/netmap").with(Size(size))
 }
 
 /// A reason for a path that does not carry more: what it carries without ns-3's stack.
@@ -279,5 +281,5 @@ const STACK: &[(Rule, &str)] = &[(
 )];
 
 const fn ns3(technique: &'static str) -> Pick {
-    Pick::new("casoni2013-ns3", technique).forwarders("chain", 0)
+    Pick::new("casoni2013-ns3", technique).with(Forwarders("chain", 0))
 }

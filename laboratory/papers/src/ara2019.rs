@@ -1,8 +1,10 @@
 //! Claims of Ara et al. 2019.
 
-use crate::claims::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::claims::pick::{Pick, Quantity};
-use crate::claims::rule::Rule;
+use crate::figure::Quantity;
+use crate::paper::{Claim, Content, Exhibit, Open, Paper};
+use crate::pick::Condition::{Burst, Offered, Size};
+use crate::pick::Pick;
+use crate::rule::Rule;
 
 pub(super) const PAPER: Paper = Paper {
     name: "ara2019",
@@ -76,7 +78,7 @@ pub(super) const PAPER: Paper = Paper {
 const TABLE: &str = "ara2019-table1";
 
 const fn socket(technique: &'static str) -> Pick {
-    Pick::new(TABLE, technique).size(64).burst(64)
+    Pick::new(TABLE, technique).with(Size(64)).with(Burst(64))
 }
 
 const UDP: Pick = socket("bridge/udp");
@@ -118,12 +120,15 @@ const TABLE1: &[Claim] = &[
     Claim::new(
         "the rate is lower with smaller bursts",
         "not stated",
-        Rule::Order(&[RAW_MMSG, Pick::new(TABLE, "bridge/raw-mmsg").size(64).burst(16)]),
+        Rule::Order(&[
+            RAW_MMSG,
+            Pick::new(TABLE, "bridge/raw-mmsg").with(Size(64)).with(Burst(16)),
+        ]),
     ),
 ];
 
 const fn paced(technique: &'static str, size: usize) -> Pick {
-    Pick::new("ara2019-fig2", technique).size(size).burst(16)
+    Pick::new("ara2019-fig2", technique).with(Size(size)).with(Burst(16))
 }
 
 /// The rate offered arrives up to a maximum. `direct` has no switch that could hold the sender back.
@@ -132,7 +137,7 @@ const fn saturates(technique: &'static str, size: usize) -> Rule {
 }
 
 const fn sent_at_20_mpps(technique: &'static str) -> Pick {
-    paced(technique, 64).offered(20e6).of(Quantity::Sent)
+    paced(technique, 64).with(Offered(20e6)).of(Quantity::Sent)
 }
 
 /// A sender at 20 Mpps sends all of it, so that frames that do not arrive were dropped on their way.
@@ -143,7 +148,7 @@ const fn sends_all(technique: &'static str) -> Rule {
 
 /// At least nine tenths of the frames sent at 20 Mpps arrive.
 const fn arrives(technique: &'static str) -> Rule {
-    let of = paced(technique, 64).offered(20e6);
+    let of = paced(technique, 64).with(Offered(20e6));
     Rule::Ratio { of, by: sent_at_20_mpps(technique), low: 0.9, high: f64::INFINITY }
 }
 
@@ -247,11 +252,11 @@ const FIG2B: &[Claim] = &[
 ];
 
 const fn at(technique: &'static str, size: usize) -> Pick {
-    Pick::new("ara2019-fig3", technique).size(size).burst(16)
+    Pick::new("ara2019-fig3", technique).with(Size(size)).with(Burst(16))
 }
 
 const fn burst(technique: &'static str, frames: usize) -> Pick {
-    Pick::new("ara2019-fig3", technique).size(64).burst(frames)
+    Pick::new("ara2019-fig3", technique).with(Size(64)).with(Burst(frames))
 }
 
 const TESTPMD: Pick = at("testpmd/pairs", 64);

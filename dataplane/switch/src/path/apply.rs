@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use dray_datapath::lock;
 
-use super::Switch;
+use super::opening::{check_sandbox, open_port};
 use super::port::OpenPort;
-use super::switch::{Ports, check_sandbox, open_port};
+use super::ports::Ports;
+use super::switch::Switch;
 use super::view::View;
 use crate::changes::{Changes, Plan};
 use crate::config::{PortConfig, SwitchConfig};
@@ -135,7 +136,7 @@ impl Switch {
 
     /// Gives open ports other keys. Workers see no port meanwhile: frames wait.
     fn alter(&self, ports: &mut Ports, configs: Vec<PortConfig>) {
-        self.publish_view(View::default());
+        self.workers.publish(View::default());
         ports.in_order().for_each(|port| port.count_from(None));
         for config in configs {
             let Some(index) = ports.find(config.name.as_str()).map(|port| port.index) else {

@@ -7,16 +7,20 @@
 mod apply;
 mod block;
 mod bypass;
+mod engine;
 mod finishing;
 mod head;
+mod housekeeper;
 mod inline;
 mod learning;
 mod ledger;
+mod opening;
 mod patch;
 mod pins;
 mod poll_set;
 mod pool;
 mod port;
+mod ports;
 mod setting;
 mod shaper;
 mod switch;
@@ -26,6 +30,7 @@ mod view;
 mod vlans;
 mod waiting;
 mod worker;
+mod workers;
 
 pub use inline::InlineSwitch;
 pub use switch::Switch;

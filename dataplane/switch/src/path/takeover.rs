@@ -16,9 +16,10 @@ use dray_sandbox::SandboxError;
 use dray_service::{Outgoing, Page, PortSnapshot, Recorded, Sockets, Unrecorded, hold_all};
 use tracing::warn;
 
-use super::Switch;
+use super::opening::refused;
 use super::port::OpenPort;
-use super::switch::{Ports, refused};
+use super::ports::Ports;
+use super::switch::Switch;
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
 use crate::counters::{Counters, Ledger};
 use crate::engine::{Engine, PortStats, TableEntry};
@@ -106,7 +107,7 @@ impl Switch {
         while ports.drain(true) && Instant::now() < until {
             std::thread::sleep(Duration::from_micros(20));
         }
-        let paused = self.setting.control.pause(self.workers.len(), || self.wake());
+        let paused = self.workers.pause();
         paused.inspect_err(|_| _ = ports.drain(false))?;
         // The other process counts frames that never reach a worker from now on.
         ports.in_order().for_each(|port| port.count_lost());
@@ -139,8 +140,9 @@ impl Switch {
                 uplinks.insert(config.name.clone(), resumed);
             }
         }
-        let adopt = |switch: &Self| switch.adopt(ports, uplinks, has_ended, &stations, &mut ends);
-        let switch = Self::start_with(config, ago(uptime_s), adopt, confine)?;
+        let (switch, opening) = Self::start_paused(config, ago(uptime_s), confine)?;
+        switch.adopt(ports, uplinks, has_ended, &stations, &mut ends)?;
+        switch.add_all(config, opening)?;
         let mut now = lock(&switch.ports);
         (now.configured, now.given) = (configured, given);
         drop(now);

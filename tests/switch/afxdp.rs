@@ -13,7 +13,7 @@ use crate::common::{self, Started, alone};
 use dray_bpf::{Mode, Pass, Redirect};
 use dray_lab::LinkKind;
 use dray_netdev::{Interface, Netdev};
-use dray_port::{Frame, LinkState, Live, Port, PortUri, scratch};
+use dray_port::{Frame, LinkState, Port, PortSnapshot, PortUri, scratch};
 use dray_wire::test_frame::{self, FRAME_MIN, Stamp};
 use dray_wire::{FRAME_MAX, Flow, MacAddr};
 
@@ -440,7 +440,7 @@ fn reused_interface_index_gets_new_umem() {
 }
 
 /// Continues with `live` as another process does, after that of `port` was killed.
-fn killed(veths: &Veths, uri: &str, port: Port, live: Live) -> Port {
+fn killed(veths: &Veths, uri: &str, port: Port, live: PortSnapshot) -> Port {
     dray_socket::borrow_files(true);
     let uri: PortUri = uri.parse().unwrap();
     let next = veths.0.enter(|| Ok(uri.resume(live).unwrap().0)).unwrap();
@@ -449,8 +449,8 @@ fn killed(veths: &Veths, uri: &str, port: Port, live: Live) -> Port {
     next
 }
 
-fn live(port: &Port) -> Live {
-    Live::of_devices(port.rx[0].devices(), port.tx[0].frame_max()).unwrap()
+fn live(port: &Port) -> PortSnapshot {
+    PortSnapshot::of_devices(port.rx[0].devices(), port.tx[0].frame_max()).unwrap()
 }
 
 #[test]
@@ -502,7 +502,7 @@ fn wrong_state_of_another_process_is_refused() {
     };
     let (own, others) = (descriptors(&port), descriptors(&other));
     let resume = |uri: &str, all: &[OwnedFd]| {
-        let live = Live::of_devices(all.iter().map(AsFd::as_fd), 1514).unwrap();
+        let live = PortSnapshot::of_devices(all.iter().map(AsFd::as_fd), 1514).unwrap();
         let uri: PortUri = uri.parse().unwrap();
         let resumed = veths.0.enter(|| Ok(uri.resume(live).map(drop))).unwrap();
         resumed.unwrap_err().to_string()

@@ -38,45 +38,23 @@
 //! ```
 
 pub mod afxdp;
-mod aio;
-mod attention;
-mod batch;
-mod bytes;
 pub mod clock;
-mod connection;
-mod either;
-mod event;
+mod ends;
 mod fill;
-mod finish;
 mod frame;
-mod fresh;
-mod gathered;
-mod handed;
-mod headers;
 pub mod impair;
-mod interface;
-mod limits;
-mod link;
-mod list;
-mod live;
 mod lost;
-mod marks;
 pub mod memif;
 pub mod memory;
 pub mod netmap;
-mod netns;
 pub mod null;
-mod pairs;
-pub mod query;
 pub mod raw;
-mod scheme;
-mod shared_listener;
-mod slot;
+mod session;
+mod signal;
 mod socket;
 pub mod tap;
 mod total;
 pub mod udp;
-mod unix;
 pub mod unix_datagram;
 mod uri;
 pub mod vhost;
@@ -93,22 +71,23 @@ use arrayvec::ArrayVec;
 use dray_netdev::privilege::{self, Capability};
 use dray_wire::offload::Offloads;
 
-pub use batch::BATCH_MAX;
-pub use bytes::{Bytes, BytesError};
 pub use dray_bpf::{BypassEntry, Bypassed};
 pub use dray_shm::guard::{
     GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded, survive_truncation,
 };
 pub use dray_shm::share_heap;
+pub use ends::limits::MemoryLimits;
 pub use fill::Fill;
-pub use finish::{Finished, Finisher};
-pub use frame::{FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch};
-pub use limits::MemoryLimits;
-pub use link::{Link, LinkState, LinkStatus};
-pub use live::{Frozen, Held, Live, Resumption, Words};
+pub use frame::finisher::{Finished, Finisher};
+pub use frame::{
+    BATCH_MAX, FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch,
+};
 pub use lost::{Loss, Lost};
-pub use query::UriError;
+pub use session::link::{Link, LinkState, LinkStatus};
+pub use session::snapshot::{Frozen, Held, MessageBytes, PortSnapshot, Resumption};
 pub use socket::SocketOptions;
+pub use uri::bytes::{Bytes, BytesError};
+pub use uri::query::{self, UriError};
 pub use uri::{Bound, PortUri};
 pub use wait::{PATIENCE, Wait, wait_any};
 

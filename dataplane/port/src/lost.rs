@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use crate::batch::BATCH_MAX;
+use crate::BATCH_MAX;
 
 /// Why a frame that a port has taken can never be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

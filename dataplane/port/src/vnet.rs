@@ -6,7 +6,8 @@ use dray_wire::offload::{
     HEADERS_MAX, Layout, Offload, Offloads, Tunnel, VIRTIO_NET_LEN, VirtioNet,
 };
 
-use crate::{Frame, headers};
+use crate::Frame;
+use crate::ends::headers;
 
 /// Checks what was read, `len` bytes, a header and a frame; returns the frame's length, and what is
 /// left to do on it. `None` if the frame cannot be passed on.

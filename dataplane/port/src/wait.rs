@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use crate::Receive;
-use crate::query::{Query, UriError};
+use crate::uri::query::{Query, UriError};
 
 /// How long a waiting call sleeps before it returns, so that its caller can check whether to stop.
 pub const PATIENCE: Duration = Duration::from_millis(10);

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use dray_shm::{GuestMemory, Window};
 
-use crate::Lie;
+use crate::RingError;
 
 /// Maximum number of buffers that a device accepts in one chain. A frame of 64 KiB in pages needs
 /// 17, and its header one; drivers stay far below the limit.
@@ -31,11 +31,11 @@ pub enum Access {
 impl Access {
     /// Checks a descriptor's flags.
     #[inline(always)]
-    pub(crate) fn check(self, flags: u16) -> Result<(), Lie> {
+    pub(crate) fn check(self, flags: u16) -> Result<(), RingError> {
         match (self, flags & WRITE != 0) {
             (Self::Read, false) | (Self::Write, true) => Ok(()),
-            (Self::Read, true) => Err(Lie::WrongDirection { expected: "readable" }),
-            (Self::Write, false) => Err(Lie::WrongDirection { expected: "writable" }),
+            (Self::Read, true) => Err(RingError::WrongDirection { expected: "readable" }),
+            (Self::Write, false) => Err(RingError::WrongDirection { expected: "writable" }),
         }
     }
 }
@@ -170,13 +170,13 @@ impl Walk {
         memory: &M,
         access: Access,
         descriptor: Descriptor,
-    ) -> Result<Segment, Lie> {
+    ) -> Result<Segment, RingError> {
         self.budget = self.budget.saturating_sub(1);
         access.check(descriptor.flags)?;
         let Descriptor { address, len, .. } = descriptor;
         match memory.translate(address, len.into(), &mut self.hint) {
             Some(start) => Ok(Segment { start, len }),
-            None => Err(Lie::OutsideMemory { address, len: len.into() }),
+            None => Err(RingError::OutsideMemory { address, len: len.into() }),
         }
     }
 
@@ -190,7 +190,7 @@ impl Walk {
         access: Access,
         descriptor: Descriptor,
         id: u16,
-    ) -> Result<Plain, Lie> {
+    ) -> Result<Plain, RingError> {
         access.check(descriptor.flags)?;
         let Descriptor { address, len, .. } = descriptor;
         if let Some(start) = window.find(address, len.into()) {
@@ -208,13 +208,13 @@ impl Walk {
         &mut self,
         first: &mut Option<Segment>,
         segment: Segment,
-    ) -> Result<(), Lie> {
+    ) -> Result<(), RingError> {
         if first.is_none() {
             *first = Some(segment);
         } else if self.rest.len() + 1 < usize::from(CHAIN_MAX) {
             self.rest.push(segment);
         } else {
-            return Err(Lie::ChainTooLong { max: CHAIN_MAX });
+            return Err(RingError::ChainTooLong { max: CHAIN_MAX });
         }
         Ok(())
     }
@@ -225,22 +225,22 @@ impl Walk {
         &mut self,
         memory: &M,
         descriptor: Descriptor,
-    ) -> Result<(NonNull<u8>, u16), Lie> {
+    ) -> Result<(NonNull<u8>, u16), RingError> {
         self.budget = self.budget.saturating_sub(1);
         let Descriptor { address, len, flags, .. } = descriptor;
         if !self.indirect_allowed {
-            return Err(Lie::IndirectNotNegotiated);
+            return Err(RingError::IndirectNotNegotiated);
         }
         if flags & NEXT != 0 {
-            return Err(Lie::IndirectWithNext);
+            return Err(RingError::IndirectWithNext);
         }
         if len == 0 || len % DESCRIPTOR_LEN != 0 {
-            return Err(Lie::IndirectLength { len });
+            return Err(RingError::IndirectLength { len });
         }
         let entries = u16::try_from(len / DESCRIPTOR_LEN).unwrap_or(u16::MAX);
         match memory.translate(address, len.into(), &mut self.hint) {
             Some(start) => Ok((start, entries)),
-            None => Err(Lie::OutsideMemory { address, len: len.into() }),
+            None => Err(RingError::OutsideMemory { address, len: len.into() }),
         }
     }
 

@@ -5,7 +5,7 @@
 //! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.
 //!
 //! Neither side trusts the other. A ring is read only through relaxed atomics, each field once into
-//! a local that is checked and then used. An impossible index or address is a [`Lie`], and the side
+//! a local that is checked and then used. An impossible index or address is a [`RingError`], and the side
 //! that detects it disconnects the peer. Only the two sides' indices (split) or flags (packed)
 //! carry ordering.
 //!
@@ -64,11 +64,11 @@
 #[cfg(not(loom))]
 mod align;
 mod chain;
+mod error;
 mod ids;
-mod lie;
-mod mark;
 pub mod memif;
 pub mod packed;
+mod progress;
 #[cfg(not(loom))]
 pub mod records;
 mod size;
@@ -81,8 +81,8 @@ use dray_shm::SharedWord;
 #[cfg(not(loom))]
 pub use align::AlignError;
 pub use chain::{Access, AddressSpace, Buffer, CHAIN_MAX, Chain, Plain, Segment};
-pub use lie::Lie;
-pub use mark::Progress;
+pub use error::RingError;
+pub use progress::Progress;
 pub use size::{QueueSize, SizeError};
 
 /// The device side of a virtqueue.
@@ -103,7 +103,11 @@ pub trait DeviceQueue: Send {
     /// Returns the next available chain, if all of its buffers are in `memory` and allow `access`.
     /// Its buffers after the first are in [`rest`](Self::rest) until the next call. Popped chains
     /// never take more entries than the ring has.
-    fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie>;
+    fn pop<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+    ) -> Result<Option<Chain>, RingError>;
 
     /// Gives chains of one buffer to `take` and pops those that it takes, up to `most`, until it returns
     /// false, no chain is left, or the next chain has several buffers. Returns true in the last case:
@@ -115,7 +119,7 @@ pub trait DeviceQueue: Send {
         access: Access,
         most: usize,
         take: impl FnMut(Plain) -> bool,
-    ) -> Result<bool, Lie>;
+    ) -> Result<bool, RingError>;
 
     /// Like [`push`](Self::push), for chains of one buffer: the identity of each, and the number of
     /// bytes written into it.
@@ -123,7 +127,7 @@ pub trait DeviceQueue: Send {
 
     /// Notes at `word` how far the device has come, from now on: a device that goes on after this one
     /// was killed reads it ([`Progress`]).
-    fn keep_mark(&mut self, word: SharedWord);
+    fn publish_progress(&mut self, word: SharedWord);
 
     /// Marks the popped chains as about to be used. If this device is killed before it has returned
     /// them, the next one returns them without reading them again.
@@ -180,10 +184,10 @@ pub trait DriverQueue: Send {
 
     /// Returns the next chain that the device has returned, and the number of bytes it claims to
     /// have written.
-    fn poll(&mut self) -> Result<Option<Used>, Lie>;
+    fn poll(&mut self) -> Result<Option<Used>, RingError>;
 
     /// Like [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
-    fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), Lie>;
+    fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), RingError>;
 
     /// Returns the number of identities in use: those of buffers posted and not polled yet.
     fn in_use(&self) -> u16;

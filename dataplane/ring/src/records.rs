@@ -146,7 +146,7 @@ impl RecordWriter {
         let len = parts[0].len() + parts[1].len();
         let room = room(len);
         if self.free() < room {
-            self.tail = self.look();
+            self.tail = self.reader_position();
             if self.free() < room {
                 return false;
             }
@@ -165,7 +165,7 @@ impl RecordWriter {
     }
 
     /// Returns the reader's position; the last known one if the present one is impossible.
-    fn look(&self) -> u64 {
+    fn reader_position(&self) -> u64 {
         let tail = self.place.header().tail.load(Ordering::Acquire);
         if (self.tail..=self.head).contains(&tail) { tail } else { self.tail }
     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_port::{Held, Link, Live, Port};
+use dray_port::{Held, Link, Port, PortSnapshot};
 
 /// Time that the handling of a message may take while the port is to be handed over.
 const HANDING_OVER: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl PortEnd {
             return None;
         }
         let devices = self.devices.iter().map(AsFd::as_fd);
-        Some(Live::of_devices(devices, self.frame_max).map(Held::Devices))
+        Some(PortSnapshot::of_devices(devices, self.frame_max).map(Held::Devices))
     }
 
     /// Stops the control thread of a port that is recorded as it is, unless the thread is busy.

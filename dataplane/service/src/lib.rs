@@ -19,5 +19,5 @@ pub use handover::{Outgoing, Program, TakeoverError, TakeoverRoute};
 pub use port_log::{LoggedPort, PortLog, total};
 pub use recorder::{Recorded, Recorder, Recording, Unrecorded};
 pub use run::{Service, begin, run};
-pub use snapshot::{Page, PortSnapshot, Snapshot, monotonic_s};
+pub use snapshot::{Page, PortPage, Snapshot, monotonic_s};
 pub use sockets::Sockets;

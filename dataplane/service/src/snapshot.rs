@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use dray_daemon::Store;
-use dray_port::{Live, clock};
+use dray_port::{PortSnapshot, clock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ impl<'a> Page<'a> {
         program: &Program,
         number: u64,
         own: &impl Serialize,
-        live: &'a Live,
+        live: &'a PortSnapshot,
         memory: Option<BorrowedFd<'a>>,
     ) -> Self {
         let descriptors = live.descriptors().iter().map(AsFd::as_fd).chain(memory).collect();
@@ -84,7 +84,7 @@ pub struct Snapshot<P, S> {
     /// The running process, which hands over; none if it has ended.
     running: Option<Incoming>,
     /// Ports by their numbers.
-    pub ports: BTreeMap<u64, PortSnapshot<P>>,
+    pub ports: BTreeMap<u64, PortPage<P>>,
     /// State apart from the ports.
     pub state: S,
     /// Listening sockets, until they are taken.
@@ -93,13 +93,13 @@ pub struct Snapshot<P, S> {
     pub memory: Vec<OwnedFd>,
 }
 
-/// Snapshot of a port.
+/// Content of the page of a port.
 #[derive(Debug)]
-pub struct PortSnapshot<P> {
+pub struct PortPage<P> {
     /// The program's own part.
     pub own: P,
     /// Description of the port; empty if it can only be opened again.
-    pub live: Live,
+    pub live: PortSnapshot,
     /// Memory that belongs to the port, such as its counters.
     pub memory: Option<OwnedFd>,
 }
@@ -136,7 +136,7 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
             let mut descriptors = descriptors.into_iter();
             match read_text(program, &text)? {
                 Content::Port(number, own, mut live) => {
-                    let adopted = Live::adopt(&mut live, &mut descriptors);
+                    let adopted = PortSnapshot::adopt(&mut live, &mut descriptors);
                     match adopted {
                         Ok(()) => {}
                         Err(what) if running.is_some() => {
@@ -144,12 +144,12 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
                         }
                         Err(what) => {
                             warn!("port {number} does not continue, and is opened again: {what}");
-                            live = Live::default();
+                            live = PortSnapshot::default();
                         }
                     }
                     // Also behind what could not be adopted.
                     let memory = descriptors.last();
-                    ports.insert(number, PortSnapshot { own, live, memory });
+                    ports.insert(number, PortPage { own, live, memory });
                 }
                 Content::State { has_metrics, state } => {
                     last = Some((has_metrics, state, descriptors));
@@ -192,7 +192,7 @@ fn wrong(program: &Program, what: &dyn Display) -> TakeoverError {
 fn read_text<P: DeserializeOwned, S: DeserializeOwned>(
     program: &Program,
     text: &[u8],
-) -> Result<Content<Live, P, S>, TakeoverError> {
+) -> Result<Content<PortSnapshot, P, S>, TakeoverError> {
     let (before, content): (Hello, serde_json::Value) =
         serde_json::from_slice(text).map_err(|error| wrong(program, &error))?;
     program.check_readable(&before)?;
@@ -213,13 +213,13 @@ mod tests {
 
     const PROGRAM: Program = Program { name: "switch", command: "dray switch", format: 3 };
 
-    fn read(text: &[u8]) -> Result<Content<Live, String, u32>, TakeoverError> {
+    fn read(text: &[u8]) -> Result<Content<PortSnapshot, String, u32>, TakeoverError> {
         read_text(&PROGRAM, text)
     }
 
     #[test]
     fn page_is_read_as_written() {
-        let page = Page::of_port(&PROGRAM, 7, &"own", &Live::default(), None).text;
+        let page = Page::of_port(&PROGRAM, 7, &"own", &PortSnapshot::default(), None).text;
         let Ok(Content::Port(number, own, live)) = read(&page) else { panic!("no port") };
         assert_eq!((number, &*own, live.is_empty()), (7, "own", true));
         let next = Program { format: 4, ..PROGRAM };
@@ -234,7 +234,7 @@ mod tests {
             byte: u8,
             cut: prop::sample::Index,
         ) {
-            let mut text = Page::of_port(&PROGRAM, 3, &"own", &Live::default(), None).text;
+            let mut text = Page::of_port(&PROGRAM, 3, &"own", &PortSnapshot::default(), None).text;
             let length = text.len();
             text[at.index(length)] = byte;
             let _ = read(&text);

@@ -5,9 +5,9 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use dray_daemon::{ControlSocket, Store};
-use dray_port::{Live, PortUri};
+use dray_port::{PortSnapshot, PortUri};
 use dray_sandbox::SandboxError;
-use dray_service::{PortSnapshot, Snapshot, Sockets, monotonic_s};
+use dray_service::{PortPage, Snapshot, Sockets, monotonic_s};
 
 pub use dray_service::TakeoverError;
 
@@ -18,7 +18,7 @@ use crate::snapshot::{OwnPort, PROGRAM, State};
 /// State of the process before, with which this one continues.
 pub struct Past {
     snapshot: Snapshot<OwnPort, State>,
-    ports: Vec<PortSnapshot<OwnPort>>,
+    ports: Vec<PortPage<OwnPort>>,
     end: End,
 }
 
@@ -86,7 +86,7 @@ impl Past {
             End::Killed => config.ports.clear(),
         }
         let mut wrong = None;
-        self.ports.retain_mut(|PortSnapshot { own: OwnPort { config: port, .. }, live, .. }| {
+        self.ports.retain_mut(|PortPage { own: OwnPort { config: port, .. }, live, .. }| {
             let wanted = config.ports.iter().position(|other| other.name == port.name);
             let is_same = wanted.is_none_or(|at| config.ports[at].uri == port.uri);
             let is_lost = has_ended && live.is_empty();
@@ -155,14 +155,14 @@ impl Past {
 /// added before a crash, can only be opened again.
 fn in_order(
     listed: Vec<PortConfig>,
-    pages: impl Iterator<Item = PortSnapshot<OwnPort>>,
-) -> Vec<PortSnapshot<OwnPort>> {
+    pages: impl Iterator<Item = PortPage<OwnPort>>,
+) -> Vec<PortPage<OwnPort>> {
     let pages: Vec<_> = pages.collect();
     let names: Vec<_> = pages.iter().map(|page| page.own.config.name.clone()).collect();
     let mut by_name: HashMap<_, _> = names.iter().zip(pages).collect();
-    let closed = |config| PortSnapshot {
+    let closed = |config| PortPage {
         own: OwnPort { config, partner: None },
-        live: Live::default(),
+        live: PortSnapshot::default(),
         memory: None,
     };
     let listed = listed.into_iter();

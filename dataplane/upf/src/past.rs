@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dray_daemon::Store;
 use dray_port::{Port, PortUri, Resumption};
-use dray_service::{PortSnapshot, Snapshot, Sockets, TakeoverError};
+use dray_service::{PortPage, Snapshot, Sockets, TakeoverError};
 use dray_shm::SharedWords;
 use tracing::warn;
 
@@ -144,7 +144,7 @@ impl Past {
     /// # Errors
     /// If a port of the process that hands over cannot be continued.
     pub fn resume_port(&mut self, number: u64) -> Result<Option<Port>, TakeoverError> {
-        let Some(PortSnapshot { own: uri, live, .. }) = self.snapshot.ports.remove(&number) else {
+        let Some(PortPage { own: uri, live, .. }) = self.snapshot.ports.remove(&number) else {
             return Ok(None);
         };
         let is_running = self.is_running();

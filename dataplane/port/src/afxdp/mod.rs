@@ -19,10 +19,10 @@ use dray_netdev::Interface;
 use dray_text::count;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
-use crate::handed::refused;
-use crate::link::{Link, LinkState, LinkStatus};
-use crate::live::Live;
-use crate::scheme::Failed;
+use crate::session::link::{Link, LinkState, LinkStatus};
+use crate::session::passed::refused;
+use crate::session::snapshot::PortSnapshot;
+use crate::uri::scheme::Failed;
 use crate::{Port, Receive, Transmit};
 use program::Program;
 use receive::AfxdpReceive;
@@ -57,10 +57,10 @@ impl AfxdpUri {
         let program = program::get(interface, self).map_err(fail("XDP program"))?;
         let mut opened = Queues::default();
         for queue in self.queue..self.queue + self.queues {
-            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|seat, other| {
-                seat.enter(program.interface().index(), queue, parts);
+            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|slot, other| {
+                slot.enter(program.interface().index(), queue, parts);
                 let (socket, rings) =
-                    Socket::new(self, seat, program.clone(), other.is_none(), parts)?;
+                    Socket::new(self, slot, program.clone(), other.is_none(), parts)?;
                 socket.bind(self, queue, other)?;
                 Ok((Arc::new(socket), rings))
             })?;
@@ -75,7 +75,7 @@ impl AfxdpUri {
     }
 
     /// Continues with the queues of another process.
-    fn resume_queues(&self, live: Live) -> Result<Port, Failed> {
+    fn resume_queues(&self, live: PortSnapshot) -> Result<Port, Failed> {
         let fail = |what| move |error: io::Error| (what, error);
         let (descriptors, frame_max) = live.into_devices();
         let (chunks, rest) = (descriptors.len() / EACH, descriptors.len() % EACH);
@@ -99,8 +99,8 @@ impl AfxdpUri {
                     (umem.map_err(fail("UMEM"))?, program.map_err(fail("XDP program"))?)
                 }
             };
-            let seat = umem.resume_seat(interface.index(), queue).map_err(fail("UMEM"))?;
-            let (socket, rings) = Socket::resume(self, socket, seat, program.clone())?;
+            let slot = umem.resume_slot(interface.index(), queue).map_err(fail("UMEM"))?;
+            let (socket, rings) = Socket::resume(self, socket, slot, program.clone())?;
             let socket = Arc::new(socket);
             umem.seated(&socket);
             program.add(&socket);

@@ -12,8 +12,8 @@ use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use super::absence::Absence;
 use super::ring::{Consumer, Fill};
 use super::socket::Socket;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, Frame, Scratch, scratch};
-use crate::gathered::Gathered;
 use crate::total::Total;
 use crate::wait::sleep_on;
 use crate::{BATCH_MAX, Batch, PATIENCE, Receive, Take, Wait, clock};
@@ -28,7 +28,7 @@ pub(super) struct AfxdpReceive {
     ask_at: u64,
     patience_ticks: u64,
     absence: Absence,
-    gathered: Gathered,
+    reassembly: ReassemblyBuffer,
     drops: Total,
     /// Number of frames that were longer than [`FRAME_LIMIT`](crate::FRAME_LIMIT).
     oversized: u64,
@@ -70,7 +70,7 @@ impl AfxdpReceive {
             ask_at: 0,
             patience_ticks: clock::to_ticks(PATIENCE),
             absence: Absence::default(),
-            gathered: Gathered::new(),
+            reassembly: ReassemblyBuffer::new(),
             drops,
             oversized: 0,
             is_new: true,
@@ -84,7 +84,7 @@ impl AfxdpReceive {
         self.is_new = false;
         self.rx.resume();
         self.fill.resume();
-        let [rx, fill, count] = self.socket.seat().loan();
+        let [rx, fill, count] = self.socket.slot().loan();
         let is_open = rx == self.rx.next() && count <= self.rx.available(count);
         if is_open && count > 0 {
             // It may have submitted the chunks, and been killed before it released the frames.
@@ -93,7 +93,7 @@ impl AfxdpReceive {
             }
             self.release(count);
         }
-        self.socket.seat().lent(0);
+        self.socket.slot().lent(0);
     }
 
     /// Waits for frames as configured; returns the number of descriptors available afterwards.
@@ -123,7 +123,7 @@ impl AfxdpReceive {
         let mut batch = Batch::new();
         // End of each frame's descriptors.
         let mut ends = ArrayVec::<u32, BATCH_MAX>::new();
-        let mut room = self.gathered.rooms();
+        let mut room = self.reassembly.rooms();
         let mut next = 0;
         while next < available && !batch.is_full() {
             let repair = self.repair.as_mut();
@@ -134,7 +134,7 @@ impl AfxdpReceive {
             let Some(frame) = read.frame else {
                 if batch.is_empty() {
                     self.oversized += 1;
-                    self.socket.seat().lend(self.rx.next(), self.fill.next(), read.end);
+                    self.socket.slot().lend(self.rx.next(), self.fill.next(), read.end);
                     return Ok((0, read.end));
                 }
                 break;
@@ -144,12 +144,12 @@ impl AfxdpReceive {
             ends.push(read.end);
         }
         let Some(last) = ends.last() else { return Ok((0, 0)) };
-        let seat = self.socket.seat();
-        seat.lend(self.rx.next(), self.fill.next(), *last);
+        let slot = self.socket.slot();
+        slot.lend(self.rx.next(), self.fill.next(), *last);
         let lent = batch.len();
         let taken = take(&batch).min(lent);
         let done = taken.checked_sub(1).map_or(0, |last| ends[last]);
-        seat.lent(done);
+        slot.lent(done);
         Ok((lent, done))
     }
 
@@ -158,7 +158,7 @@ impl AfxdpReceive {
     fn give_back(&mut self, count: u32) {
         self.return_chunks(count);
         self.release(count);
-        self.socket.seat().lent(0);
+        self.socket.slot().lent(0);
     }
 
     /// Puts these chunks, or those that were given for them, on the fill ring.

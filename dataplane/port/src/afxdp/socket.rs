@@ -21,11 +21,11 @@ use rustix::net::{
 
 use super::program::Program;
 use super::ring::{Consumer, FILL_RING_LEN, Fill, Producer, RING_LEN};
-use super::umem::{Seat, Umem};
+use super::umem::{Umem, UmemSlot};
 use super::{AfxdpUri, CopyMode};
-use crate::handed::{describe, refused};
-use crate::scheme::Failed;
+use crate::session::passed::{describe, refused};
 use crate::socket::{enlarge_buffers, set_option};
+use crate::uri::scheme::Failed;
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
@@ -49,7 +49,7 @@ pub(super) struct Rings {
 pub(super) struct Socket {
     fd: OwnedFd,
     /// The socket's chunks, which another socket may get once this one is closed.
-    seat: Seat,
+    slot: UmemSlot,
     /// The program that delivers frames to the socket.
     program: Arc<Program>,
     mode: CopyMode,
@@ -82,7 +82,7 @@ impl Socket {
     /// with the kernel. `parts`: frames may lie in several chunks.
     pub(super) fn new(
         uri: &AfxdpUri,
-        seat: Seat,
+        slot: UmemSlot,
         program: Arc<Program>,
         first: bool,
         parts: bool,
@@ -96,7 +96,7 @@ impl Socket {
         )
         .map_err(fail("AF_XDP socket"))?;
         if first {
-            sockopt::set_xdp_umem_reg(&fd, seat.umem.registration())
+            sockopt::set_xdp_umem_reg(&fd, slot.umem.registration())
                 .map_err(fail("XDP_UMEM_REG"))?;
         }
         sockopt::set_xdp_umem_fill_ring_size(&fd, FILL_RING_LEN).map_err(fail("fill ring"))?;
@@ -120,26 +120,26 @@ impl Socket {
                     .map_err(|error| ("SO_PREFER_BUSY_POLL (Linux 5.11)", error))?;
             }
         }
-        Ok((Self::of(uri, fd, seat, program, parts), rings))
+        Ok((Self::of(uri, fd, slot, program, parts), rings))
     }
 
     /// Continues with the socket of another process.
     pub(super) fn resume(
         uri: &AfxdpUri,
         fd: OwnedFd,
-        seat: Seat,
+        slot: UmemSlot,
         program: Arc<Program>,
     ) -> Result<(Self, Rings), Failed> {
         if sockopt::socket_domain(&fd) != Ok(AddressFamily::XDP) {
             return Err(refused(format!("it is {}; give an AF_XDP socket", describe(&fd))));
         }
-        let (rings, parts) = (Rings::map(fd.as_fd())?, seat.has_parts());
-        Ok((Self::of(uri, fd, seat, program, parts), rings))
+        let (rings, parts) = (Rings::map(fd.as_fd())?, slot.has_parts());
+        Ok((Self::of(uri, fd, slot, program, parts), rings))
     }
 
-    fn of(uri: &AfxdpUri, fd: OwnedFd, seat: Seat, program: Arc<Program>, parts: bool) -> Self {
+    fn of(uri: &AfxdpUri, fd: OwnedFd, slot: UmemSlot, program: Arc<Program>, parts: bool) -> Self {
         let (says_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
-        Self { fd, seat, program, mode: uri.mode, parts, says_wakeup, busy_polls }
+        Self { fd, slot, program, mode: uri.mode, parts, says_wakeup, busy_polls }
     }
 
     /// Returns the descriptors with which another process continues.
@@ -249,11 +249,11 @@ impl Socket {
     }
 
     pub(super) fn umem(&self) -> &Arc<Umem> {
-        &self.seat.umem
+        &self.slot.umem
     }
 
-    pub(super) fn seat(&self) -> &Seat {
-        &self.seat
+    pub(super) fn slot(&self) -> &UmemSlot {
+        &self.slot
     }
 
     pub(super) fn program(&self) -> &Program {

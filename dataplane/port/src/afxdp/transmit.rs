@@ -69,7 +69,7 @@ impl AfxdpTransmit {
         completion.resume();
         let done = completion.available(1);
         let done = (0..done).map(|offset| completion.get(offset));
-        self.free = self.socket.seat().resume_transmit(tx.next(), |at| tx.read(at).addr, done);
+        self.free = self.socket.slot().resume_transmit(tx.next(), |at| tx.read(at).addr, done);
         self.is_new = false;
         // The kernel may wait for a call.
         self.stuck = true;
@@ -106,7 +106,7 @@ impl AfxdpTransmit {
         if let Some(addr) = umem.exchange(frame, self.free[self.free.len() - 1]) {
             self.free.pop();
             self.tx.push(XdpDesc { addr, len: frame.len() as u32, options: none });
-            self.socket.seat().pushed(self.tx.next());
+            self.socket.slot().pushed(self.tx.next());
             umem.set_free(umem.chunk(addr), false);
             return true;
         }
@@ -119,7 +119,7 @@ impl AfxdpTransmit {
             unsafe { frame.copy_part(at..end, to) };
             let options = if end < frame.len() { XdpDescOptions::XDP_PKT_CONTD } else { none };
             self.tx.push(XdpDesc { addr, len, options });
-            self.socket.seat().pushed(self.tx.next());
+            self.socket.slot().pushed(self.tx.next());
             umem.set_free(addr, false);
         }
         true

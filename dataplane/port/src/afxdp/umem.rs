@@ -15,7 +15,7 @@ use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 use super::ring::RING_LEN;
 use super::socket::{Rings, Socket};
 use crate::Frame;
-use crate::scheme::Failed;
+use crate::uri::scheme::Failed;
 
 /// Number of chunks of one socket: a ring full of chunks to receive into, and one of chunks to
 /// transmit from.
@@ -25,7 +25,7 @@ const SOCKETS_OF_NAMED: u32 = 4;
 /// Maximum number of sockets, which a port has in a UMEM of its own.
 const SOCKETS_MAX: u32 = 2 * 16;
 
-/// Marks that no chunk was given; no chunk has this number.
+/// QueueProgress that no chunk was given; no chunk has this number.
 const NONE: u32 = u32::MAX;
 /// Set for a chunk that is free to transmit from.
 const FREE: u64 = 1 << 63;
@@ -33,16 +33,16 @@ const FREE: u64 = 1 << 63;
 /// UMEM shared by some sockets.
 ///
 /// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each
-/// chunk belongs to one seat, and a socket has the chunks of its seat. The number of chunks per
-/// seat never changes: a half that takes over another's chunk gives one of its own in exchange.
+/// chunk belongs to one slot, and a socket has the chunks of its slot. The number of chunks per
+/// slot never changes: a half that takes over another's chunk gives one of its own in exchange.
 ///
 /// Both are known in memory that outlives the process, so that another one continues:
 ///
 /// ```text
-/// word 8 * seat            interface and queue of its socket (`Seat`)
-/// word 8 * seats + chunk   bits 0 to 31: if the chunk's frame was put on a transmit ring in place
+/// word 8 * slot            interface and queue of its socket (`UmemSlot`)
+/// word 8 * slots + chunk   bits 0 to 31: if the chunk's frame was put on a transmit ring in place
 ///                          while it was lent, the number of the chunk that was given in exchange,
-///                          else NONE; bits 32 to 47: its seat; bit 63: FREE
+///                          else NONE; bits 32 to 47: its slot; bit 63: FREE
 /// ```
 pub(super) struct Umem {
     file: MemoryFile,
@@ -51,21 +51,21 @@ pub(super) struct Umem {
     chunk_len: u32,
     /// Held while a socket joins: only the first socket registers the UMEM with the kernel.
     joining: Mutex<()>,
-    /// The socket of each seat.
-    seats: Mutex<Box<[Option<Weak<Socket>>]>>,
+    /// The socket of each slot.
+    slots: Mutex<Box<[Option<Weak<Socket>>]>>,
     /// First of the words of chunks.
     first: usize,
 }
 
-/// Words of a seat.
+/// Words of a slot.
 const LINE: usize = 8;
 
 /// Makes the word of a chunk.
-fn chunk_word(seat: u64, given: u32) -> u64 {
-    seat << 32 | u64::from(given)
+fn chunk_word(slot: u64, given: u32) -> u64 {
+    slot << 32 | u64::from(given)
 }
 
-fn seat_of(word: u64) -> u64 {
+fn slot_of(word: u64) -> u64 {
     word >> 32 & 0xffff
 }
 
@@ -83,7 +83,7 @@ fn given_of(word: u64) -> u32 {
 /// word 3   number of their descriptors
 /// word 4   index on the transmit ring behind the last frame, whether it was submitted or not
 /// ```
-pub(super) struct Seat {
+pub(super) struct UmemSlot {
     pub(super) umem: Arc<Umem>,
     number: u32,
 }
@@ -108,8 +108,8 @@ impl Umem {
             MemoryFile::create("dray-umem", len, PageSize::Normal).map_err(io::Error::other)?;
         let words = SharedWords::create("dray-chunks", Self::words_of(sockets))?;
         let umem = Self::of(file, words, sockets, chunk_len)?;
-        for (seat, chunks) in (0..).zip(umem.chunks().chunks(CHUNKS_OF_SOCKET as usize)) {
-            chunks.iter().for_each(|chunk| chunk.store(chunk_word(seat, NONE), Ordering::Relaxed));
+        for (slot, chunks) in (0..).zip(umem.chunks().chunks(CHUNKS_OF_SOCKET as usize)) {
+            chunks.iter().for_each(|chunk| chunk.store(chunk_word(slot, NONE), Ordering::Relaxed));
         }
         Ok(umem)
     }
@@ -121,7 +121,7 @@ impl Umem {
             words,
             chunk_len,
             joining: Mutex::default(),
-            seats: Mutex::new((0..sockets).map(|_| None).collect()),
+            slots: Mutex::new((0..sockets).map(|_| None).collect()),
             first: LINE * sockets as usize,
         })
     }
@@ -200,21 +200,21 @@ impl Umem {
         self.chunk_len as usize
     }
 
-    /// Lets `join` create a socket that uses the UMEM, on a free seat. `join` also gets another
+    /// Lets `join` create a socket that uses the UMEM, on a free slot. `join` also gets another
     /// socket of the UMEM, if there is one.
     pub(super) fn add(
         self: &Arc<Self>,
-        join: impl FnOnce(Seat, Option<&Socket>) -> Result<(Arc<Socket>, Rings), Failed>,
+        join: impl FnOnce(UmemSlot, Option<&Socket>) -> Result<(Arc<Socket>, Rings), Failed>,
     ) -> Result<Joined, Failed> {
         let _joining = lock(&self.joining);
-        let seat = self.take_seat().map_err(|error| ("UMEM", error))?;
-        let number = seat.number;
-        // Values dropped from here on may lock the seats, so the lock is not held.
-        let others: Vec<_> = lock(&self.seats).iter().flatten().filter_map(Weak::upgrade).collect();
+        let slot = self.take_slot().map_err(|error| ("UMEM", error))?;
+        let number = slot.number;
+        // Values dropped from here on may lock the slots, so the lock is not held.
+        let others: Vec<_> = lock(&self.slots).iter().flatten().filter_map(Weak::upgrade).collect();
         // The kernel has forgotten the UMEM of sockets whose interface was removed.
         let other = others.iter().find(|socket| !socket.is_gone());
-        let (socket, rings) = join(seat, other.map(|socket| &**socket))?;
-        lock(&self.seats)[number as usize] = Some(Arc::downgrade(&socket));
+        let (socket, rings) = join(slot, other.map(|socket| &**socket))?;
+        lock(&self.slots)[number as usize] = Some(Arc::downgrade(&socket));
         let mut to_receive = self.chunks_of(number, 0);
         let to_transmit = to_receive.split_off(RING_LEN as usize);
         to_receive.iter().for_each(|chunk| self.set_free(*chunk, false));
@@ -222,42 +222,46 @@ impl Umem {
         Ok(Joined { socket, rings, to_receive, to_transmit })
     }
 
-    /// Takes the seat of another process's socket.
-    pub(super) fn resume_seat(self: &Arc<Self>, interface: u32, queue: u32) -> io::Result<Seat> {
-        let mut seats = lock(&self.seats);
+    /// Takes the slot of another process's socket.
+    pub(super) fn resume_slot(
+        self: &Arc<Self>,
+        interface: u32,
+        queue: u32,
+    ) -> io::Result<UmemSlot> {
+        let mut slots = lock(&self.slots);
         let owner = owner(interface, queue);
         let is_its =
             |number: &usize| self.words.words()[LINE * number].load(Ordering::Relaxed) == owner;
-        let number = (0..seats.len()).find(is_its);
-        let number = number.filter(|number| seats[*number].is_none()).ok_or_else(|| {
+        let number = (0..slots.len()).find(is_its);
+        let number = number.filter(|number| slots[*number].is_none()).ok_or_else(|| {
             io::Error::other(format!("no socket of queue {queue} of interface {interface}"))
         })?;
-        seats[number] = Some(Weak::new());
-        Ok(Seat { umem: self.clone(), number: number as u32 })
+        slots[number] = Some(Weak::new());
+        Ok(UmemSlot { umem: self.clone(), number: number as u32 })
     }
 
-    /// Notes the socket of a seat, which has taken it.
+    /// Notes the socket of a slot, which has taken it.
     pub(super) fn seated(&self, socket: &Arc<Socket>) {
-        lock(&self.seats)[socket.seat().number as usize] = Some(Arc::downgrade(socket));
+        lock(&self.slots)[socket.slot().number as usize] = Some(Arc::downgrade(socket));
     }
 
-    /// Takes a free seat.
-    fn take_seat(self: &Arc<Self>) -> io::Result<Seat> {
-        let mut seats = lock(&self.seats);
-        let Some(number) = seats.iter().position(Option::is_none) else {
+    /// Takes a free slot.
+    fn take_slot(self: &Arc<Self>) -> io::Result<UmemSlot> {
+        let mut slots = lock(&self.slots);
+        let Some(number) = slots.iter().position(Option::is_none) else {
             let what = format!(
                 "all {} queues that it has chunks for are open: use another umem= for more",
-                seats.len()
+                slots.len()
             );
             return Err(io::Error::other(what));
         };
-        seats[number] = Some(Weak::new());
-        Ok(Seat { umem: self.clone(), number: number as u32 })
+        slots[number] = Some(Weak::new());
+        Ok(UmemSlot { umem: self.clone(), number: number as u32 })
     }
 
-    /// Returns the chunks of a seat whose words have all bits of `with`.
-    fn chunks_of(&self, seat: u32, with: u64) -> Vec<u64> {
-        let is_mine = |word: u64| seat_of(word) == u64::from(seat) && word & with == with;
+    /// Returns the chunks of a slot whose words have all bits of `with`.
+    fn chunks_of(&self, slot: u32, with: u64) -> Vec<u64> {
+        let is_mine = |word: u64| slot_of(word) == u64::from(slot) && word & with == with;
         let chunks = (0..).zip(self.chunks());
         let mine = chunks.filter(|(_, chunk)| is_mine(chunk.load(Ordering::Relaxed)));
         mine.map(|(number, _)| self.address(number)).collect()
@@ -328,9 +332,9 @@ impl Umem {
             return None;
         }
         // A process that is killed here loses the free chunk; it never has two owners.
-        free.store(chunk_word(seat_of(before), NONE), Ordering::Release);
+        free.store(chunk_word(slot_of(before), NONE), Ordering::Release);
         // The half that lent the frame waits until the call in which this happens has returned.
-        let taken = chunk_word(seat_of(other), number as u32) | FREE;
+        let taken = chunk_word(slot_of(other), number as u32) | FREE;
         match chunk.compare_exchange(before, taken, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => Some(address as u64),
             Err(_) => {
@@ -369,17 +373,17 @@ impl Umem {
     }
 }
 
-/// Returns what says whose a seat is.
+/// Returns what says whose a slot is.
 fn owner(interface: u32, queue: u32) -> u64 {
     u64::from(queue + 1) << 32 | u64::from(interface)
 }
 
-impl Seat {
+impl UmemSlot {
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.umem.words.words()[LINE * self.number as usize + at]
     }
 
-    /// Notes the socket that has the seat.
+    /// Notes the socket that has the slot.
     pub(super) fn enter(&self, interface: u32, queue: u32, parts: bool) {
         for at in 2..LINE {
             self.word(at).store(0, Ordering::Relaxed);
@@ -440,21 +444,21 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for UmemSlot {
     fn drop(&mut self) {
         if !borrows_files() {
-            // Frames of this seat that were taken over and not taken back are no longer lent.
+            // Frames of this slot that were taken over and not taken back are no longer lent.
             let chunks = self.umem.chunks();
             for chunk in chunks {
                 let given = given_of(chunk.load(Ordering::Relaxed)) as usize;
                 let other = chunks.get(given).map(|other| other.load(Ordering::Relaxed));
-                if other.is_some_and(|other| seat_of(other) == u64::from(self.number)) {
+                if other.is_some_and(|other| slot_of(other) == u64::from(self.number)) {
                     chunk.fetch_or(NONE.into(), Ordering::Release);
                 }
             }
             self.word(0).store(0, Ordering::Release);
         }
-        lock(&self.umem.seats)[self.number as usize] = None;
+        lock(&self.umem.slots)[self.number as usize] = None;
     }
 }
 
@@ -477,8 +481,8 @@ mod tests {
     #[test]
     fn every_umem_chunk_has_one_owner() {
         let umem = Arc::new(Umem::new(2, 2048).unwrap());
-        let seats = [(); 2].map(|()| umem.take_seat().unwrap());
-        assert!(umem.take_seat().is_err());
+        let slots = [(); 2].map(|()| umem.take_slot().unwrap());
+        assert!(umem.take_slot().is_err());
         let mut rx = umem.chunks_of(0, 0);
         let mut tx = umem.chunks_of(1, 0);
         for (n, received) in rx.iter_mut().enumerate().take(3000) {
@@ -494,45 +498,45 @@ mod tests {
             assert_eq!(*received, free);
             assert!(!umem.is_lent(before) && umem.successor(before) == before);
         }
-        for (seat, chunks) in [(0, rx), (1, tx)] {
+        for (slot, chunks) in [(0, rx), (1, tx)] {
             let chunks: HashSet<_> = chunks.into_iter().collect();
             assert_eq!(chunks.len(), CHUNKS_OF_SOCKET as usize);
-            assert!(chunks == umem.chunks_of(seat, 0).into_iter().collect());
+            assert!(chunks == umem.chunks_of(slot, 0).into_iter().collect());
         }
         // A chunk that is taken over and never taken back is not lost.
         let moved = umem.chunks_of(0, 0)[7];
         assert!(umem.exchange(&frame(&umem, moved), umem.chunks_of(1, 0)[7]).is_some());
-        let [first, _second] = seats;
+        let [first, _second] = slots;
         drop(first);
         assert!(!umem.is_lent(moved));
         assert_eq!(umem.chunks_of(0, 0).len(), umem.chunks_of(1, 0).len());
-        assert_eq!(umem.take_seat().unwrap().number, 0);
+        assert_eq!(umem.take_slot().unwrap().number, 0);
     }
 
     #[test]
     fn chunks_of_unsent_frames_are_free_after_a_kill() {
         let umem = Arc::new(Umem::new(1, 2048).unwrap());
-        let seat = umem.take_seat().unwrap();
+        let slot = umem.take_slot().unwrap();
         let mine = umem.chunks_of(0, 0);
         mine[..10].iter().for_each(|chunk| umem.set_free(*chunk, true));
         // Six were put on the ring, of which four were submitted; the last one still counts as free.
         // The kernel has done with two, of which the process has taken one.
         mine[..5].iter().for_each(|chunk| umem.set_free(*chunk, false));
         umem.set_free(mine[0], true);
-        seat.pushed(6);
+        slot.pushed(6);
         let done = || mine[..2].iter().copied();
-        assert_eq!(seat.resume_transmit(4, |at| mine[at as usize], done()), mine[4..10]);
+        assert_eq!(slot.resume_transmit(4, |at| mine[at as usize], done()), mine[4..10]);
         for pushed in [3, 4 + RING_LEN + 1, u32::MAX] {
-            seat.pushed(pushed);
-            assert_eq!(seat.resume_transmit(4, |_| u64::MAX, done()), mine[4..10]);
+            slot.pushed(pushed);
+            assert_eq!(slot.resume_transmit(4, |_| u64::MAX, done()), mine[4..10]);
         }
-        assert_eq!(seat.resume_transmit(4, |_| 0, [u64::MAX].into_iter()), mine[4..10]);
+        assert_eq!(slot.resume_transmit(4, |_| 0, [u64::MAX].into_iter()), mine[4..10]);
     }
 
     #[test]
     fn umem_of_another_process_is_checked() {
         let umem = Arc::new(Umem::new(1, 2048).unwrap());
-        let seat = umem.take_seat().unwrap();
+        let slot = umem.take_slot().unwrap();
         let mine = umem.chunks_of(0, 0);
         umem.set_free(mine[7], true);
         let resume = |chunk_len| {
@@ -541,10 +545,10 @@ mod tests {
         };
         assert!(resume(4096).is_err());
         let next = resume(2048).unwrap();
-        assert!(next.resume_seat(1, 0).is_err());
-        seat.enter(1, 0, false);
-        let _seat = next.resume_seat(1, 0).unwrap();
-        assert!(next.resume_seat(1, 0).is_err());
+        assert!(next.resume_slot(1, 0).is_err());
+        slot.enter(1, 0, false);
+        let _seat = next.resume_slot(1, 0).unwrap();
+        assert!(next.resume_slot(1, 0).is_err());
         assert_eq!(next.chunks_of(0, FREE), mine[7..8]);
         // Whatever the words say, chunks are those of the memory.
         let spoil = |chunk: &AtomicU64| chunk.store(0x8000_0000_1234_5678, Ordering::Relaxed);

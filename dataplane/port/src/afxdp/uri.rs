@@ -6,10 +6,11 @@ use dray_bpf::{Mode, PORTS_MAX};
 
 use dray_netdev::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme, Socket};
-use crate::{Port, Wait, interface};
+use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::interface;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::{Port, Wait};
 
 /// How frames pass between the driver's memory and the socket's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +139,7 @@ impl Scheme for AfxdpUri {
         self.open_queues()
     }
 
-    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         Ok((self.resume_queues(live)?, None))
     }
 

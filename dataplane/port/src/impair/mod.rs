@@ -11,8 +11,8 @@ use std::time::Duration;
 use dray_netdev::privilege::Capability;
 use dray_socket::SocketName;
 
-use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{Port, PortUri, Wait};
 use receive::Impaired;
 

@@ -11,7 +11,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recv, recvmsg, sendmsg, sockopt,
 };
 
-use crate::live::Words;
+use crate::session::snapshot::MessageBytes;
 
 /// Length of a message in bytes.
 const LEN: usize = 128;
@@ -185,7 +185,7 @@ impl Packet {
 /// returns `None` if the peer has disconnected.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
-) -> Result<Option<(Message, Words, Vec<OwnedFd>)>, String> {
+) -> Result<Option<(Message, MessageBytes, Vec<OwnedFd>)>, String> {
     let mut bytes = [0; LEN + 1];
     // Descriptors for which there is no room would be closed by the kernel, see below.
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];

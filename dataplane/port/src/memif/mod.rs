@@ -38,13 +38,13 @@ use std::os::unix::net::UnixStream;
 use dray_ring::QueueSize;
 use rustix::net::SocketType;
 
-use crate::handed::{self, Handed, refused};
-use crate::limits::MemoryLimits;
-use crate::live::{Live, Parts, Resumption};
-use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
-use crate::shared_listener::{Seat, Terms};
-use crate::unix::{parse_access, parse_name};
+use crate::ends::limits::MemoryLimits;
+use crate::session::passed::{self, PassedFd, refused};
+use crate::session::shared_listener::{Seat, Terms};
+use crate::session::snapshot::{Parts, PortSnapshot, Resumption};
+use crate::session::unix::{parse_access, parse_name};
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use message::SECRET_MAX;
@@ -138,35 +138,35 @@ impl Scheme for MemifUri {
         let Role::Server { memory, .. } = &self.role else {
             return Err(refused("a client creates its own socket; give role=server".to_owned()));
         };
-        let clients = match Handed::check(descriptors, SocketType::SEQPACKET, false)? {
-            Handed::Listener(socket) => {
+        let clients = match PassedFd::check(descriptors, SocketType::SEQPACKET, false)? {
+            PassedFd::Listener(socket) => {
                 let terms = Terms { queues: self.queues, regions: memory.regions };
                 let seat = Seat::at(&server::PROTOCOL, &self.socket, socket, self.id, terms);
                 Ok(seat.map_err(|error| ("socket", error))?)
             }
-            Handed::Connected(socket) => Err(vec![socket]),
-            Handed::Directory(_) => unreachable!("only a socket is taken"),
+            PassedFd::Connected(socket) => Err(vec![socket]),
+            PassedFd::Directory(_) => unreachable!("only a socket is taken"),
         };
         server::open(self, *memory, clients, None)
     }
 
-    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let Role::Server { memory, access } = &self.role else {
             return Err(refused("a memif client cannot be handed over".to_owned()));
         };
         let mut parts = live.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
-        let origin = Handed::origin(origin, SocketType::SEQPACKET, false)?;
+        let origin = PassedFd::origin(origin, SocketType::SEQPACKET, false)?;
         let origin = origin.map(|origin| origin.with_file(&self.socket, own));
-        let peer = Handed::peer(peer, SocketType::SEQPACKET)?;
+        let peer = PassedFd::peer(peer, SocketType::SEQPACKET)?;
         let terms = Terms { queues: self.queues, regions: memory.regions };
         let (protocol, socket, id) = (&server::PROTOCOL, &self.socket, self.id);
         let seat = match origin {
-            Some(Handed::Listener(listener)) if own => {
+            Some(PassedFd::Listener(listener)) if own => {
                 Some(Seat::take(protocol, socket, access, Some(listener), id, terms))
             }
-            Some(Handed::Listener(listener)) => {
+            Some(PassedFd::Listener(listener)) => {
                 Some(Seat::at(protocol, socket, listener, id, terms))
             }
             Some(_) | None => None,
@@ -180,7 +180,7 @@ impl Scheme for MemifUri {
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
         match self.role {
-            Role::Server { .. } => handed::prepare(&self.socket, SocketType::SEQPACKET, false),
+            Role::Server { .. } => passed::prepare(&self.socket, SocketType::SEQPACKET, false),
             Role::Client { .. } => Err(refused("a client needs none; give role=server".to_owned())),
         }
     }

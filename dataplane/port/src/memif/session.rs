@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::message::{Message, Packet, receive};
-use crate::connection::{Control, End, Woken};
-use crate::live::Words;
-use crate::pairs::Pairs;
+use crate::ends::pairs::Pairs;
+use crate::session::connection::{Control, End, Woken};
+use crate::session::snapshot::MessageBytes;
 
 /// Time within which a peer must send a message that the port waits for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ impl Session<'_> {
                 Woken::Timeout => {
                     return Err(refused(format!("{what}: no message for {PATIENCE:?}")));
                 }
-                Woken::Attention => {}
+                Woken::ControlWake => {}
             }
         }
     }
@@ -80,7 +80,7 @@ impl Session<'_> {
     }
 
     /// Takes the message that is there: itself, its bytes, and its descriptors.
-    pub(super) fn take(&self) -> Result<(Message, Words, Vec<OwnedFd>), End> {
+    pub(super) fn take(&self) -> Result<(Message, MessageBytes, Vec<OwnedFd>), End> {
         match receive(self.socket).map_err(refused)? {
             Some((Message::Disconnect(why), ..)) => {
                 Err(refused(format!("{} disconnected: {why}", self.peer)))

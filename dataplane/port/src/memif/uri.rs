@@ -6,8 +6,8 @@ use dray_ring::QueueSize;
 use dray_socket::{Access, SocketName};
 
 use crate::Wait;
-use crate::limits::MemoryLimits;
-use crate::query::write_query;
+use crate::ends::limits::MemoryLimits;
+use crate::uri::query::write_query;
 
 /// Name of a memif port.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,8 +23,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::Port;
-use crate::link::{Link, LinkState, LinkStatus};
-use crate::scheme::Failed;
+use crate::session::link::{Link, LinkState, LinkStatus};
+use crate::uri::scheme::Failed;
 use calls::{Direction, Pages};
 use layout::{EXCLUSIVE, NO_PORT, NO_TX_POLL, ONE_HOST_PAIR, ONE_PAIR, RX_ONLY, Register, TX_ONLY};
 use receive::NetmapReceive;

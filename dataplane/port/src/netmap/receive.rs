@@ -10,8 +10,8 @@ use super::Registration;
 use super::calls::Direction;
 use super::layout::{FRAGMENTS_MAX, MORE_FRAGMENTS};
 use super::ring::Ring;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, FRAME_LIMIT, Frame};
-use crate::gathered::Gathered;
 use crate::wait::sleep_on;
 use crate::{BATCH_MAX, Batch, Receive, Take, Wait, clock};
 
@@ -24,12 +24,12 @@ pub(super) struct NetmapReceive {
     wait: Wait,
     /// With [`Wait::Poll`]: tick before which no system call is made.
     rest_until: u64,
-    gathered: Gathered,
+    reassembly: ReassemblyBuffer,
     /// Number of frames that were longer than [`FRAME_LIMIT`], or not in a buffer.
     unusable: u64,
 }
 
-/// A frame and the buffer that it lies in, if it was not gathered from several.
+/// A frame and the buffer that it lies in, if it was not reassembled from several.
 #[derive(Clone, Copy)]
 struct Lent {
     buffer: Option<u32>,
@@ -47,8 +47,8 @@ enum Found<'a> {
 
 impl NetmapReceive {
     pub(super) fn new(registration: Arc<Registration>, ring: Ring, wait: Wait) -> Self {
-        let gathered = Gathered::new();
-        Self { ring, registration, released: 0, wait, rest_until: 0, gathered, unusable: 0 }
+        let reassembly = ReassemblyBuffer::new();
+        Self { ring, registration, released: 0, wait, rest_until: 0, reassembly, unusable: 0 }
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -87,7 +87,7 @@ impl NetmapReceive {
     pub(super) fn lend(&mut self, available: u32, take: &mut Take<'_>) -> usize {
         let mut batch = Batch::new();
         let mut lent = ArrayVec::<Lent, BATCH_MAX>::new();
-        let mut rooms = self.gathered.rooms();
+        let mut rooms = self.reassembly.rooms();
         let mut next = 0;
         let mut unusable = 0;
         while next < available && !batch.is_full() {

@@ -11,7 +11,7 @@ use super::layout::{Interface, RINGS_AT, RingHeader};
 use super::ring::Ring;
 use crate::Frame;
 
-/// Marks that no buffer was given: netmap keeps buffer 0 to itself.
+/// QueueProgress that no buffer was given: netmap keeps buffer 0 to itself.
 const NONE: u32 = 0;
 
 /// Region that ports of this process share, mapped once.

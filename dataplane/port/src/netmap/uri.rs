@@ -3,9 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::netns;
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::netns;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
 use crate::{Port, Wait};
 
 /// Maximum length of a port's name: `NETMAP_REQ_IFNAMSIZ` without the terminating zero.

@@ -5,9 +5,9 @@ use std::io;
 
 use dray_wire::FRAME_MAX;
 
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError};
-use crate::scheme::{Failed, Scheme, Socket};
+use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Failed, Scheme, Socket};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
 /// Name of the null port; it has no parameters.
@@ -26,7 +26,7 @@ impl Scheme for NullUri {
         Ok(Port { rx: vec![Box::new(Null)], tx: vec![Box::new(Null)], link: None })
     }
 
-    fn resume(&self, _: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, _: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         Ok((self.open(None)?, None))
     }
 

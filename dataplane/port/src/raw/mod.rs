@@ -12,15 +12,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_netdev::privilege::{Capability, NET_RAW};
 
-use crate::handed::refused;
-use crate::link::{Link, LinkState, LinkStatus};
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme, Socket};
+use crate::session::link::{Link, LinkState, LinkStatus};
+use crate::session::passed::refused;
+use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
-use crate::{PATIENCE, Port, Wait, interface};
+use crate::uri::interface;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::{PATIENCE, Port, Wait};
 
 mod calls;
 
@@ -165,7 +166,11 @@ impl Scheme for RawUri {
         self.open_sockets(self.offload)
     }
 
-    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(
+        &self,
+        live: PortSnapshot,
+        offloads: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
         let (sockets, frame_max) = live.into_devices();
         let is_right = |socket| sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET);
         if sockets.len() != usize::from(self.queues) || !sockets.iter().all(is_right) {

@@ -6,7 +6,7 @@ mod cutter;
 mod receive;
 mod transmit;
 
-use crate::query::{Query, UriError};
+use crate::uri::query::{Query, UriError};
 use crate::{BATCH_MAX, Wait};
 
 pub(crate) use calls::{dropped, enlarge_buffers, get_option, set_option, vectors};

@@ -19,12 +19,14 @@ use rustix::time::Timespec;
 
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
-use crate::handed::{describe, refused};
-use crate::link::{Link, LinkState, LinkStatus};
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme, Socket};
-use crate::{Port, Wait, interface, netns};
+use crate::session::link::{Link, LinkState, LinkStatus};
+use crate::session::passed::{describe, refused};
+use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::interface;
+use crate::uri::netns;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::{Port, Wait};
 
 mod calls;
 mod device;
@@ -237,7 +239,11 @@ impl Scheme for TapUri {
         self.open_devices(descriptors, frame_max, self.offload)
     }
 
-    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(
+        &self,
+        live: PortSnapshot,
+        offloads: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
         let (devices, frame_max) = live.into_devices();
         Ok((self.open_devices(devices, frame_max, offloads && self.offload)?, None))
     }

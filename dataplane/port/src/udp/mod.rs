@@ -13,11 +13,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_netdev::privilege::{Capability, NET_BIND};
 
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Failed, Scheme, Socket};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Failed, Scheme, Socket};
 use crate::{PATIENCE, Port, Wait};
 
 /// Name of a UDP port.

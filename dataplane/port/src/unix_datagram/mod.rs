@@ -14,10 +14,10 @@ use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt};
 
 use crate::lost::Lost;
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::session::unix::{self, parse_access, parse_name};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
-use crate::unix::{self, parse_access, parse_name};
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.

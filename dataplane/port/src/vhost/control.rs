@@ -12,12 +12,12 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
 use super::device::Device;
-use super::early;
-use super::message::{self, Header, Look};
-use crate::connection::{Control, End, Woken};
-use crate::limits::Rates;
-use crate::live::{Resumed, Unsaid};
-use crate::pairs::Pairs;
+use super::early_enable;
+use super::message::{self, Header, Input};
+use crate::ends::limits::Rates;
+use crate::ends::pairs::Pairs;
+use crate::session::connection::{Control, End, Woken};
+use crate::session::snapshot::{ReplayError, Resumed};
 
 /// Time within which a driver must send its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_millis(20);
 
 /// Serves one driver until it disconnects, violates the protocol or the port is closed. A driver
 /// that sends too many messages has to wait; this delays no other driver.
-pub(super) fn converse(
+pub(super) fn session(
     device: &Arc<Device>,
     stream: UnixStream,
     control: &Control,
@@ -82,17 +82,17 @@ pub(super) fn converse(
             return End::Refused(failure.to_string());
         }
         match woken {
-            Woken::Attention => continue,
+            Woken::ControlWake => continue,
             Woken::Timeout if incomplete.is_some() || rest.is_some() => {}
             Woken::Timeout if limit.is_none() => continue,
             Woken::Timeout => return End::Refused(format!("no message for {FIRST_MESSAGE:?}")),
             Woken::Readable => limit = None,
         }
-        let header = match message::look(socket) {
-            Ok(Look::Whole(header)) => header,
-            Ok(Look::HungUp) => return End::Left,
-            Ok(Look::Nothing) => continue,
-            Ok(Look::Later(what)) => {
+        let header = match message::peek(socket) {
+            Ok(Input::Message(header)) => header,
+            Ok(Input::HungUp) => return End::Left,
+            Ok(Input::Empty) => continue,
+            Ok(Input::Incomplete(what)) => {
                 if incomplete.get_or_insert_with(Instant::now).elapsed() > MESSAGE {
                     return End::Refused(format!("{what} after {MESSAGE:?}"));
                 }
@@ -133,7 +133,7 @@ fn lock(backend: &Mutex<Backend>) -> MutexGuard<'_, Backend> {
 fn handle(handler: &mut Handler, backend: &Mutex<Backend>) -> Result<(), Error> {
     // SAFETY: the handler owns the socket and outlives this borrow.
     let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-    let early = early::enable(socket, &mut lock(backend));
+    let early = early_enable::handle(socket, &mut lock(backend));
     match early {
         Ok(false) => handler.handle_request(),
         done => done.map(drop),
@@ -151,18 +151,18 @@ fn resume(
     // The driver's messages are sent again, over a connection of our own.
     let (ours, says) = UnixStream::pair().map_err(broken)?;
     let mut handler = BackendReqHandler::from_stream(ours, backend.clone());
-    let stand = |marks: &_| lock(backend).stand(marks);
-    let goes_on = resumed.restate(stand, |said| {
+    let stand = |progress: &_| lock(backend).set_progress(progress);
+    let goes_on = resumed.replay(stand, |said| {
         said.send(&says).map_err(broken)?;
         // SAFETY: the handler owns the socket and outlives this borrow.
         let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-        let header = match message::look(socket)? {
-            Look::Whole(header) => header,
-            Look::Later(what) => return Err(what.into()),
-            Look::Nothing | Look::HungUp => return Err("an empty message".to_owned().into()),
+        let header = match message::peek(socket)? {
+            Input::Message(header) => header,
+            Input::Incomplete(what) => return Err(what.into()),
+            Input::Empty | Input::HungUp => return Err("an empty message".to_owned().into()),
         };
         handle(&mut handler, backend).map_err(|error| match lock(backend).refusal.take() {
-            Some(refusal) => Unsaid::Peer(refusal),
+            Some(refusal) => ReplayError::Peer(refusal),
             None => why(&header, &error).into(),
         })
     })?;

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::backend::Backend;
 use super::queue::Running;
-use crate::attention::Attention;
-use crate::limits::MemoryLimits;
-use crate::live::Conversation;
-use crate::marks::Marks;
-use crate::pairs::{Pair, Pairs};
-use crate::scheme::Failed;
-use crate::slot::Slot;
+use crate::ends::limits::MemoryLimits;
+use crate::ends::pairs::{Pair, Pairs};
+use crate::ends::slot::Slot;
+use crate::session::queue_progress::QueueProgress;
+use crate::session::snapshot::SessionMessages;
+use crate::signal::control_wake::ControlWake;
+use crate::uri::scheme::Failed;
 
 /// The queues of a port, and their counters. Virtqueue `2 * q` leads to the driver, `2 * q + 1`
 /// comes from it.
@@ -25,24 +25,24 @@ pub(super) struct Device {
     /// True to offer offloads.
     pub(super) offloads: bool,
     /// Position of each virtqueue.
-    pub(super) marks: Arc<Marks>,
+    pub(super) progress: Arc<QueueProgress>,
     /// The connected driver.
     session: Mutex<Weak<Mutex<Backend>>>,
 }
 
 impl Device {
-    /// Creates `queues` pairs of queues. `attention` is signalled by a data thread that gives up a
+    /// Creates `queues` pairs of queues. `wake` is signalled by a data thread that gives up a
     /// queue.
     pub(super) fn new(
         queues: u16,
         memory: MemoryLimits,
         offloads: bool,
-        attention: &Arc<Attention>,
+        wake: &Arc<ControlWake>,
     ) -> Result<Self, Failed> {
-        let pairs = Pair::several(queues, attention)?;
-        let marks = Marks::new(2 * pairs.len()).map_err(|error| ("marks", error))?;
-        let (malformed, marks, session) = (Arc::default(), Arc::new(marks), Mutex::default());
-        Ok(Self { pairs, malformed, memory, offloads, marks, session })
+        let pairs = Pair::several(queues, wake)?;
+        let progress = QueueProgress::new(2 * pairs.len()).map_err(|error| ("progress", error))?;
+        let (malformed, progress, session) = (Arc::default(), Arc::new(progress), Mutex::default());
+        Ok(Self { pairs, malformed, memory, offloads, progress, session })
     }
 
     pub(super) fn vrings(&self) -> usize {
@@ -86,8 +86,8 @@ impl Device {
     }
 
     /// Returns the event that wakes the control thread.
-    pub(super) fn attention(&self) -> &Arc<Attention> {
-        &self.pairs[0].attention
+    pub(super) fn control_wake(&self) -> &Arc<ControlWake> {
+        &self.pairs[0].wake
     }
 
     /// Returns the counter that the queues increment.
@@ -117,13 +117,13 @@ impl Pairs for Device {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    fn said(&self) -> Option<io::Result<Conversation>> {
+    fn said(&self) -> Option<io::Result<SessionMessages>> {
         let said = self.session(|backend| Some(backend.said()));
-        said.or_else(|| Some(Ok(Conversation::default())))
+        said.or_else(|| Some(Ok(SessionMessages::default())))
     }
 
-    fn marks(&self) -> Option<&Arc<Marks>> {
-        Some(&self.marks)
+    fn progress(&self) -> Option<&Arc<QueueProgress>> {
+        Some(&self.progress)
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::net::{
 use rustix::time::Timespec;
 use vhost::vhost_user::message::{FrontendReq, MAX_ATTACHED_FD_ENTRIES, MAX_MSG_SIZE};
 
-use crate::live::{Said, Words};
+use crate::session::snapshot::{MessageBytes, PeerMessage};
 
 const HEADER_LEN: usize = 12;
 /// Bits of a header's flags.
@@ -27,7 +27,7 @@ const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
 
 /// Returns a message without descriptors.
-pub(super) fn words(request: FrontendReq, body: &[u8]) -> Words {
+pub(super) fn words(request: FrontendReq, body: &[u8]) -> MessageBytes {
     let header = [request as u32, 1, body.len() as u32].map(u32::to_ne_bytes);
     [header.as_flattened(), body].concat()
 }
@@ -37,20 +37,23 @@ pub(super) fn say(
     request: FrontendReq,
     body: &[u8],
     descriptors: &[BorrowedFd<'_>],
-) -> io::Result<Said> {
+) -> io::Result<PeerMessage> {
     let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned);
-    Ok(Said { words: words(request, body), descriptors: descriptors.collect::<io::Result<_>>()? })
+    Ok(PeerMessage {
+        words: words(request, body),
+        descriptors: descriptors.collect::<io::Result<_>>()?,
+    })
 }
 
 /// State of the socket's input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Input {
     /// A complete message, and there is room for its reply.
-    Whole(Header),
+    Message(Header),
     /// No input.
-    Nothing,
+    Empty,
     /// Something is missing; the text says what, for people.
-    Later(String),
+    Incomplete(String),
     /// The driver has disconnected.
     HungUp,
 }
@@ -74,19 +77,19 @@ impl fmt::Display for Header {
 ///
 /// # Errors
 /// A description of the error in the message.
-pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
+pub(super) fn peek(socket: BorrowedFd<'_>) -> Result<Input, String> {
     let mut bytes = [0; HEADER_LEN];
-    let (len, fds) = match peek(socket, &mut bytes)? {
+    let (len, fds) = match peek_header(socket, &mut bytes)? {
         Some(peeked) => peeked,
-        None => return Ok(Look::Nothing),
+        None => return Ok(Input::Empty),
     };
     let (writable, hung_up) = readiness(socket);
     if len == 0 {
-        return Ok(Look::HungUp);
+        return Ok(Input::HungUp);
     }
     let missing = |what: String| match hung_up {
         true => Err(format!("{what}, then the peer disconnected")),
-        false => Ok(Look::Later(what)),
+        false => Ok(Input::Incomplete(what)),
     };
     if len < HEADER_LEN {
         return missing(format!("incomplete message header: {len} of {HEADER_LEN} bytes"));
@@ -101,14 +104,14 @@ pub(super) fn look(socket: BorrowedFd<'_>) -> Result<Look, String> {
         ));
     }
     if !writable && !hung_up {
-        return Ok(Look::Later("replies unread".to_owned()));
+        return Ok(Input::Incomplete("replies unread".to_owned()));
     }
-    Ok(Look::Whole(header))
+    Ok(Input::Message(header))
 }
 
 /// Returns the number of bytes that are there, up to a header's length, and of the file descriptors
 /// attached to them; `None` if there is nothing yet.
-fn peek(
+fn peek_header(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8; HEADER_LEN],
 ) -> Result<Option<(usize, usize)>, String> {
@@ -225,19 +228,19 @@ mod tests {
     #[test]
     fn message_is_whole_with_its_last_byte() {
         let (mut driver, ours) = UnixStream::pair().unwrap();
-        let look = || look(ours.as_fd());
+        let peek_ours = || peek(ours.as_fd());
         let whole = Header { request: FrontendReq::SET_FEATURES, size: 8, fds: 0 };
-        assert_eq!(look(), Ok(Look::Nothing));
+        assert_eq!(peek_ours(), Ok(Input::Empty));
         let bytes = [header(2, 1, 8), vec![0; 8]].concat();
         for (sent, byte) in bytes.iter().enumerate() {
-            assert!(matches!(look(), Ok(Look::Nothing | Look::Later(_))), "{sent}");
+            assert!(matches!(peek_ours(), Ok(Input::Empty | Input::Incomplete(_))), "{sent}");
             driver.write_all(&[*byte]).unwrap();
         }
-        assert_eq!(look(), Ok(Look::Whole(whole)));
+        assert_eq!(peek_ours(), Ok(Input::Message(whole)));
         drop(driver);
-        assert_eq!(look(), Ok(Look::Whole(whole)), "what was sent before still counts");
+        assert_eq!(peek_ours(), Ok(Input::Message(whole)), "what was sent before still counts");
         (&ours).read_exact(&mut [0; 20]).unwrap();
-        assert_eq!(look(), Ok(Look::HungUp));
+        assert_eq!(peek_ours(), Ok(Input::HungUp));
     }
 
     #[test]
@@ -254,7 +257,7 @@ mod tests {
             let (mut driver, ours) = UnixStream::pair().unwrap();
             driver.write_all(&bytes).unwrap();
             drop(driver);
-            let why = look(ours.as_fd()).unwrap_err();
+            let why = peek(ours.as_fd()).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
     }
@@ -265,6 +268,6 @@ mod tests {
         driver.write_all(&header(1, 1, 0)).unwrap();
         ours.set_nonblocking(true).unwrap();
         while ours.write(&[0; 20]).is_ok() {}
-        assert_eq!(look(ours.as_fd()), Ok(Look::Later("replies unread".to_owned())));
+        assert_eq!(peek(ours.as_fd()), Ok(Input::Incomplete("replies unread".to_owned())));
     }
 }

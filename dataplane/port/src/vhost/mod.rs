@@ -14,7 +14,7 @@
 mod backend;
 mod control;
 mod device;
-mod early;
+mod early_enable;
 mod message;
 mod queue;
 
@@ -27,16 +27,16 @@ use std::sync::Arc;
 use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::handed::{self, Handed};
-use crate::limits::{MemoryLimits, Rates};
-use crate::link::LinkStatus;
-use crate::live::{Live, Parts, Resumed, Resumption};
-use crate::pairs;
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
-use crate::unix::{parse_access, parse_name};
+use crate::ends::limits::{MemoryLimits, Rates};
+use crate::ends::pairs;
+use crate::session::connection::Connection;
+use crate::session::link::LinkStatus;
+use crate::session::passed::{self, PassedFd};
+use crate::session::snapshot::{Parts, PortSnapshot, Resumed, Resumption};
+use crate::session::unix::{parse_access, parse_name};
+use crate::signal::control_wake::ControlWake;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use device::Device;
@@ -70,7 +70,11 @@ enum Peers {
     /// They listen in this directory.
     In(OwnedFd),
     /// The first one is connected to another process, which hands the session over.
-    Live { peer: Option<(UnixStream, Resumed)>, origin: Option<Handed>, past: Box<LinkStatus> },
+    PortSnapshot {
+        peer: Option<(UnixStream, Resumed)>,
+        origin: Option<PassedFd>,
+        past: Box<LinkStatus>,
+    },
 }
 
 impl VhostUri {
@@ -96,29 +100,28 @@ impl VhostUri {
     }
 
     fn try_open(&self, peers: Peers, offloads: bool) -> Result<Port, Failed> {
-        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
+        let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
         let Self { queues, memory, .. } = *self;
-        let device = Arc::new(Device::new(queues, memory, offloads, &attention)?);
-        let converse = |mut resumed: Option<Resumed>| {
+        let device = Arc::new(Device::new(queues, memory, offloads, &wake)?);
+        let session = |mut resumed: Option<Resumed>| {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| {
-                control::converse(&device, stream, control, &mut rates, resumed.take())
+                control::session(&device, stream, control, &mut rates, resumed.take())
             }
         };
         let connection = match peers {
-            Peers::Connected(streams) => Connection::over(streams, attention, converse(None))?,
+            Peers::Connected(streams) => Connection::over(streams, wake, session(None))?,
             Peers::Socket(listener) => {
-                Connection::open(&self.socket, listener, attention, converse(None))?
+                Connection::open(&self.socket, listener, wake, session(None))?
             }
             Peers::In(directory) => {
                 let name = self.socket.path().and_then(Path::file_name).unwrap_or_default();
-                Connection::within(directory, name, None, attention, converse(None))?
+                Connection::within(directory, name, None, wake, session(None))?
             }
-            Peers::Live { peer, origin, past } => {
+            Peers::PortSnapshot { peer, origin, past } => {
                 let (peer, resumed) = peer.unzip();
-                let converse = converse(resumed);
-                let connection =
-                    Connection::resume(&self.socket, origin, peer, attention, converse)?;
+                let session = session(resumed);
+                let connection = Connection::resume(&self.socket, origin, peer, wake, session)?;
                 connection.remember(*past);
                 connection
             }
@@ -153,30 +156,34 @@ impl Scheme for VhostUri {
 
     /// The name of the peer's socket in a directory is that in the path.
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
-        let handed = Handed::check(descriptors, SocketType::STREAM, self.client)?;
+        let handed = PassedFd::check(descriptors, SocketType::STREAM, self.client)?;
         let peers = match handed {
-            Handed::Listener(listener) => Peers::Socket(Some(listener)),
-            Handed::Connected(stream) => Peers::Connected(vec![stream]),
-            Handed::Directory(directory) => Peers::In(directory),
+            PassedFd::Listener(listener) => Peers::Socket(Some(listener)),
+            PassedFd::Connected(stream) => Peers::Connected(vec![stream]),
+            PassedFd::Directory(directory) => Peers::In(directory),
         };
         self.try_open(peers, self.offload)
     }
 
-    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
-        let mut parts = live.into_parts().map_err(handed::refused)?;
+    fn resume(
+        &self,
+        live: PortSnapshot,
+        offloads: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
+        let mut parts = live.into_parts().map_err(passed::refused)?;
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
-        let origin = Handed::origin(origin, SocketType::STREAM, self.client)?;
+        let origin = PassedFd::origin(origin, SocketType::STREAM, self.client)?;
         let origin = origin.map(|origin| origin.with_file(&self.socket, own));
-        let peer = Handed::peer(peer, SocketType::STREAM)?;
+        let peer = PassedFd::peer(peer, SocketType::STREAM)?;
         let (resumption, resumed) = resumption.unzip();
         let peer = peer.zip(resumed);
-        let peers = Peers::Live { peer, origin, past: past.into() };
+        let peers = Peers::PortSnapshot { peer, origin, past: past.into() };
         Ok((self.try_open(peers, offloads && self.offload)?, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
-        handed::prepare(&self.socket, SocketType::STREAM, self.client)
+        passed::prepare(&self.socket, SocketType::STREAM, self.client)
     }
 
     fn wait(&self) -> Wait {
@@ -271,7 +278,7 @@ mod tests {
             let before = uri.open().unwrap();
             let link = before.link.as_ref().unwrap();
             let mut frozen = link.freeze(Duration::from_secs(10)).unwrap().unwrap();
-            let live = frozen.take_live();
+            let live = frozen.take_snapshot();
             let resumed = if handles { uri.resume_offloading(live) } else { uri.resume(live) };
             let (_port, resumption) = resumed.unwrap();
             assert!(resumption.is_none(), "there is no driver");

@@ -18,12 +18,12 @@ use vmm_sys_util::eventfd::EventFd;
 use super::memory::{HEADER_LEN, QueueOffsets, SharedMemory};
 use super::queue::{ReceiveQueue, SLOTS_MAX, Terms, TransmitQueue};
 use super::{Device, VirtioUri};
-use crate::connection::{Control, End, Woken};
-use crate::event::PeerEvent;
-use crate::fresh::Fresh;
-use crate::headers::{self, Headers, TO_DEVICE, TO_DRIVER};
-use crate::pairs::Pairs;
-use crate::slot::{Slot, State};
+use crate::ends::headers::{self, Headers, TO_DEVICE, TO_DRIVER};
+use crate::ends::pairs::Pairs;
+use crate::ends::peer_memory::PeerMemory;
+use crate::ends::slot::{Slot, State};
+use crate::session::connection::{Control, End, Woken};
+use crate::signal::event::PeerEvent;
 
 /// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -34,10 +34,10 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Sets up the port with one back end, and serves it until it disconnects, violates the protocol or
 /// the port is closed.
-pub(super) fn converse(
+pub(super) fn session(
     device: &Device,
     uri: &VirtioUri,
-    memory: &mut Fresh<SharedMemory>,
+    memory: &mut PeerMemory<SharedMemory>,
     stream: UnixStream,
     control: &Control,
 ) -> End {
@@ -93,7 +93,7 @@ pub(super) fn converse(
 }
 
 /// Takes all queues from the data threads, and the memory from the back end.
-fn stop(device: &Device, memory: &mut Fresh<SharedMemory>, end: End) -> End {
+fn stop(device: &Device, memory: &mut PeerMemory<SharedMemory>, end: End) -> End {
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.call.as_fd()));
     memory.take_back(&end);
     end
@@ -107,7 +107,7 @@ const fn bit(feature: u32) -> u64 {
 fn introduce(
     device: &Device,
     uri: &VirtioUri,
-    memory: &mut Fresh<SharedMemory>,
+    memory: &mut PeerMemory<SharedMemory>,
     stream: UnixStream,
 ) -> Result<(Frontend, Vec<String>), String> {
     let says = |what: &'static str| move |error: vhost::Error| format!("{what}: {error}");
@@ -213,7 +213,7 @@ fn set_up(
         assert!(!slot, "taken out when the last back end left");
     }
     let events = || -> std::io::Result<(EventFd, PeerEvent)> {
-        let event = PeerEvent::for_peer(&pair.attention)?;
+        let event = PeerEvent::for_peer(&pair.wake)?;
         let copy = event.as_fd().try_clone_to_owned()?;
         // SAFETY: the descriptor is our own eventfd, and its ownership is passed on here.
         let copy = unsafe { EventFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(copy)) };

@@ -22,7 +22,7 @@ use dray_ring::split::SplitLayout;
 use dray_shm::{Mapping, MemoryFile, PageSize};
 
 use super::VirtioUri;
-use crate::fresh::{self, Discard};
+use crate::ends::peer_memory::{self, Discard};
 
 /// Length of the virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
 pub(super) const HEADER_LEN: usize = 12;
@@ -131,7 +131,7 @@ impl SharedMemory {
 
 impl Discard for SharedMemory {
     fn discard(&self) {
-        fresh::discard(self.file.as_fd(), self.len());
+        peer_memory::discard(self.file.as_fd(), self.len());
     }
 }
 

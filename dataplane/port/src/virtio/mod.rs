@@ -48,13 +48,13 @@ use dray_ring::QueueSize;
 use dray_socket::BoundSocket;
 use rustix::net::SocketType;
 
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::fresh::Fresh;
-use crate::pairs;
-use crate::query::{Query, UriError};
-use crate::scheme::{Claim, Failed, Listening, Scheme, Socket};
-use crate::unix::{parse_access, parse_name};
+use crate::ends::pairs;
+use crate::ends::peer_memory::PeerMemory;
+use crate::session::connection::Connection;
+use crate::session::unix::{parse_access, parse_name};
+use crate::signal::control_wake::ControlWake;
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
@@ -77,20 +77,18 @@ impl VirtioUri {
         peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
         offload: bool,
     ) -> Result<Port, Failed> {
-        let attention = Attention::new().map_err(|error| ("eventfd", error))?;
+        let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
-        let memory = Fresh::new(move || SharedMemory::new(&uri));
+        let memory = PeerMemory::new(move || SharedMemory::new(&uri));
         let mut memory = memory.map_err(|error| ("shared memory", error))?;
-        let device = Arc::new(Device::new(self.queues, &attention)?);
-        let converse = {
+        let device = Arc::new(Device::new(self.queues, &wake)?);
+        let session = {
             let (device, uri) = (device.clone(), Self { offload, ..self.clone() });
-            move |stream, control: &_| {
-                control::converse(&device, &uri, &mut memory, stream, control)
-            }
+            move |stream, control: &_| control::session(&device, &uri, &mut memory, stream, control)
         };
         let connection = match peers {
-            Err(streams) => Connection::over(streams, attention, converse)?,
-            Ok(listener) => Connection::open(&self.socket, listener, attention, converse)?,
+            Err(streams) => Connection::over(streams, wake, session)?,
+            Ok(listener) => Connection::open(&self.socket, listener, wake, session)?,
         };
         Ok(pairs::port(device, connection, self.wait))
     }

@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering, compiler_fence};
 use arrayvec::ArrayVec;
 use dray_ring::packed::{PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDriver, SplitLayout};
-use dray_ring::{Access, Buffer, DriverQueue, Lie, Used};
+use dray_ring::{Access, Buffer, DriverQueue, RingError, Used};
 use dray_wire::offload::{Offloads, VIRTIO_NET_LEN, VirtioNet};
 
 use super::VirtioUri;
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME, SharedMemory, Slots};
-use crate::either::{Either, either};
-use crate::event::PeerEvent;
+use crate::ends::headers::{self, Headers};
+use crate::ends::layout::{EitherLayout, with_layout};
+use crate::ends::pairs;
+use crate::ends::slot::Failure;
 use crate::fill::Fill;
+use crate::frame::list::{List, Space};
+use crate::frame::reassembly::{self, ReassemblyBuffer};
 use crate::frame::{self, Copier, Copies, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
-use crate::gathered::{self, Gathered};
-use crate::headers::{self, Headers};
-use crate::list::{List, Space};
 use crate::lost::{Loss, Lost};
-use crate::pairs;
-use crate::slot::Failure;
+use crate::signal::event::PeerEvent;
 use crate::{BATCH_MAX, Take};
 
 /// Number of slots that the longest frame takes.
 pub(super) const SLOTS_MAX: usize = OFFLOADED_LIMIT.div_ceil(SLOT_FRAME);
 
-pub(super) type Queue = Either<SplitDriver, PackedDriver>;
+pub(super) type Queue = EitherLayout<SplitDriver, PackedDriver>;
 
 /// Creates the rings of a new virtqueue. The owner of the result must keep `memory` mapped.
 fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Result<Queue, String> {
@@ -96,8 +96,7 @@ impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
         let Self { queue, slots, posted, copier, terms, .. } = self;
-        let (taken, kick) =
-            either!(queue, queue => transmit(queue, *slots, posted, copier, terms, frames, lost)?);
+        let (taken, kick) = with_layout!(queue, queue => transmit(queue, *slots, posted, copier, terms, frames, lost)?);
         if kick {
             self.kick.signal();
         }
@@ -105,7 +104,7 @@ impl pairs::TransmitQueue for TransmitQueue {
     }
 
     fn fill(&self) -> Fill {
-        either!(&self.queue, queue => {
+        with_layout!(&self.queue, queue => {
             Fill::new(queue.in_use().saturating_sub(queue.waiting()), queue.size())
         })
     }
@@ -115,7 +114,7 @@ impl pairs::TransmitQueue for TransmitQueue {
     }
 
     fn pending(&mut self) -> Result<usize, Failure> {
-        either!(&mut self.queue, queue => {
+        with_layout!(&mut self.queue, queue => {
             reclaim(queue)?;
             Ok(queue.in_use().into())
         })
@@ -131,7 +130,7 @@ fn transmit<Q: DriverQueue>(
     terms: &Terms,
     frames: &[Frame<'_>],
     lost: &mut Lost,
-) -> Result<(usize, bool), Lie> {
+) -> Result<(usize, bool), RingError> {
     reclaim(queue)?;
     let mut taken = 0;
     while taken < frames.len() {
@@ -154,7 +153,7 @@ fn transmit<Q: DriverQueue>(
 
 /// Frees the slots of transmitted frames.
 #[inline(never)] // As the other loops over all frames of a batch: they need the registers.
-fn reclaim<Q: DriverQueue>(queue: &mut Q) -> Result<(), Lie> {
+fn reclaim<Q: DriverQueue>(queue: &mut Q) -> Result<(), RingError> {
     queue.poll_each(usize::MAX, |_| ())
 }
 
@@ -327,7 +326,7 @@ impl ReceiveQueue {
         let (queue, slots) = (queue(memory, uri, offsets)?, memory.slots(offsets));
         let (filled, _memory) = (ArrayVec::new(), memory.clone());
         let mut new = Self { queue, slots, kick, call, filled, terms, _memory };
-        either!(&mut new.queue, queue => {
+        with_layout!(&mut new.queue, queue => {
             while let Some(id) = queue.next_id() {
                 queue.post(&[empty(slots, id)]);
             }
@@ -341,15 +340,19 @@ impl ReceiveQueue {
 
 impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
-    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+    fn receive(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<usize, Failure> {
         let Self { queue, slots, filled, terms, .. } = self;
         // Compiled twice, so that headers without meaning are not read.
         let (lent, kick) = match terms.headers.offloads.checksum {
-            false => either!(queue, queue => {
-                receive::<_, false>(queue, *slots, terms, filled, gathered, take)?
+            false => with_layout!(queue, queue => {
+                receive::<_, false>(queue, *slots, terms, filled, reassembly, take)?
             }),
-            true => either!(queue, queue => {
-                receive::<_, true>(queue, *slots, terms, filled, gathered, take)?
+            true => with_layout!(queue, queue => {
+                receive::<_, true>(queue, *slots, terms, filled, reassembly, take)?
             }),
         };
         if kick {
@@ -359,11 +362,11 @@ impl pairs::ReceiveQueue for ReceiveQueue {
     }
 
     fn want_events(&mut self, on: bool) -> bool {
-        either!(&mut self.queue, queue => queue.want_calls(on)) || !self.filled.is_empty()
+        with_layout!(&mut self.queue, queue => queue.want_calls(on)) || !self.filled.is_empty()
     }
 
     fn fill(&self) -> Fill {
-        either!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
+        with_layout!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
     }
 }
 
@@ -378,14 +381,14 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     slots: Slots,
     terms: &Terms,
     filled: &mut ArrayVec<Used, FILLED_MAX>,
-    gathered: &mut Gathered,
+    reassembly: &mut ReassemblyBuffer,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), Failure> {
     poll_filled(queue, filled)?;
-    let mut room = gathered.room();
+    let mut room = reassembly.room();
     let mut space = Space::<Frame<'_>, BATCH_MAX>::new();
     let mut batch = space.list();
-    // Number of buffers of each frame, if any was gathered.
+    // Number of buffers of each frame, if any was reassembled.
     let mut counts = ArrayVec::<u16, BATCH_MAX>::new();
     let mut next = 0;
     loop {
@@ -452,7 +455,7 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
 fn poll_filled<Q: DriverQueue>(
     queue: &mut Q,
     filled: &mut ArrayVec<Used, FILLED_MAX>,
-) -> Result<(), Lie> {
+) -> Result<(), RingError> {
     let mut space = Space::<Used, FILLED_MAX>::new();
     let mut list = space.list();
     queue.poll_each(filled.remaining_capacity(), |used| list.push(used))?;
@@ -518,7 +521,7 @@ fn gather<'m>(
     slots: Slots,
     parts: &[Used],
     headers: Headers,
-    room: &mut gathered::Room<'m>,
+    room: &mut reassembly::Room<'m>,
 ) -> Result<Gather<'m>, Failure> {
     // Slots after the first are filled from the start of their header space.
     let part = |(index, used): (usize, &Used)| {

@@ -19,14 +19,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::memory::{HEADER_LEN, QueueOffsets, SLOT_FRAME};
 use super::queue::{ReceiveQueue, Terms, TransmitQueue};
 use super::{SharedMemory, VirtioUri};
-use crate::attention::Attention;
-use crate::either::{Either, either};
-use crate::event::PeerEvent;
-use crate::gathered::Gathered;
-use crate::headers::Headers;
+use crate::ends::headers::Headers;
+use crate::ends::layout::{EitherLayout, with_layout};
+use crate::ends::pairs::{ReceiveQueue as _, TransmitQueue as _};
+use crate::ends::slot::Failure;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::lost::{Loss, Lost};
-use crate::pairs::{ReceiveQueue as _, TransmitQueue as _};
-use crate::slot::Failure;
+use crate::signal::control_wake::ControlWake;
+use crate::signal::event::PeerEvent;
 use crate::{BATCH_MAX, FRAME_LIMIT, Frame, PortUri};
 
 /// Address space in which the port's buffers have the same addresses as here.
@@ -59,7 +59,7 @@ fn ring(packed: bool, size: u16) -> (VirtioUri, Arc<SharedMemory>) {
 }
 
 fn event() -> PeerEvent {
-    PeerEvent::for_peer(&Attention::new().unwrap()).unwrap()
+    PeerEvent::for_peer(&ControlWake::new().unwrap()).unwrap()
 }
 
 fn terms(offloads: Offloads) -> Terms {
@@ -73,9 +73,9 @@ fn received(returned: &[(u16, usize)]) -> Result<Vec<usize>, Failure> {
         let (uri, memory) = ring(packed, 16);
         let (offsets, terms) = (memory.offsets(0), terms(Offloads::NONE));
         let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
-        either!(&mut device(&memory, &uri, &offsets), device => give_back(device, returned));
-        let (mut lens, mut gathered) = (Vec::new(), Gathered::new());
-        let result = port.receive(&mut gathered, &mut |frames| {
+        with_layout!(&mut device(&memory, &uri, &offsets), device => give_back(device, returned));
+        let (mut lens, mut reassembly) = (Vec::new(), ReassemblyBuffer::new());
+        let result = port.receive(&mut reassembly, &mut |frames| {
             lens.extend(frames.iter().map(Frame::len));
             frames.len()
         });
@@ -93,17 +93,17 @@ fn device(
     memory: &SharedMemory,
     uri: &VirtioUri,
     offsets: &QueueOffsets,
-) -> Either<SplitDevice, PackedDevice> {
+) -> EitherLayout<SplitDevice, PackedDevice> {
     let [a, b, c] =
         [offsets.descriptors, offsets.driver, offsets.device].map(|offset| memory.at(offset));
     if uri.packed {
         // SAFETY: the parts lie in the memory, which outlives the device.
         let layout = unsafe { PackedLayout::new(uri.size, a, b, c) }.unwrap();
-        Either::Packed(PackedDevice::new(layout, 0x8000, false, false).unwrap())
+        EitherLayout::Packed(PackedDevice::new(layout, 0x8000, false, false).unwrap())
     } else {
         // SAFETY: as above.
         let layout = unsafe { SplitLayout::new(uri.size, a, b, c) }.unwrap();
-        Either::Split(SplitDevice::new(layout, 0, false, false))
+        EitherLayout::Split(SplitDevice::new(layout, 0, false, false))
     }
 }
 
@@ -149,20 +149,21 @@ fn frames_that_are_not_taken_are_lent_again() {
             let mut port =
                 ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
             let mut device = device(&memory, &uri, &offsets);
-            either!(&mut device, device => give_back(device, returned));
-            let mut gathered = Gathered::new();
+            with_layout!(&mut device, device => give_back(device, returned));
+            let mut reassembly = ReassemblyBuffer::new();
             let mut receive = |taken| {
                 let mut lens = Vec::new();
                 let take = &mut |frames: &[Frame<'_>]| {
                     lens.extend(frames.iter().map(Frame::len));
                     taken
                 };
-                port.receive(&mut gathered, take).unwrap();
+                port.receive(&mut reassembly, take).unwrap();
                 lens
             };
             assert_eq!(receive(taken), lens(&frames));
             let posted = iter::from_fn(|| {
-                either!(&mut device, device => device.pop(&SameProcess, Access::Write)).unwrap()
+                with_layout!(&mut device, device => device.pop(&SameProcess, Access::Write))
+                    .unwrap()
             });
             let back: usize = frames[..taken].iter().map(|(buffers, _)| buffers).sum();
             assert_eq!(posted.count(), usize::from(SIZE) - returned.len() + back, "{taken}");
@@ -222,8 +223,8 @@ fn received_headers_say_what_is_left_to_do() {
         let (offsets, terms) = (memory.offsets(0), terms(Offloads::ALL));
         let malformed = terms.malformed.clone();
         let mut port = ReceiveQueue::new(&memory, &uri, &offsets, event(), event(), terms).unwrap();
-        either!(&mut device(&memory, &uri, &offsets), device => write(device, &frames));
-        let (mut seen, mut gathered) = (Vec::new(), Gathered::new());
+        with_layout!(&mut device(&memory, &uri, &offsets), device => write(device, &frames));
+        let (mut seen, mut reassembly) = (Vec::new(), ReassemblyBuffer::new());
         for _ in 0..frames.len() {
             let take = &mut |frames: &[Frame<'_>]| {
                 for frame in frames {
@@ -233,7 +234,7 @@ fn received_headers_say_what_is_left_to_do() {
                 }
                 frames.len()
             };
-            port.receive(&mut gathered, take).unwrap();
+            port.receive(&mut reassembly, take).unwrap();
         }
         let mut completed = vec![0; 100];
         completed[34 + 30..34 + 32].fill(0xff);
@@ -297,7 +298,7 @@ fn transmitted_headers_say_what_is_left_to_do() {
         for round in 1..=64 {
             lost.begin();
             assert_eq!(port.transmit(&frames, &mut lost).unwrap(), frames.len());
-            let seen = either!(&mut device, device => read(device));
+            let seen = with_layout!(&mut device, device => read(device));
             assert_eq!(seen.len(), 5);
             let rest = [plain.clone(), plain.clone()];
             assert!(
@@ -324,7 +325,7 @@ fn transmitted_lengths_may_alternate() {
         for round in 0..64 {
             let count = 5 + 2 * (round % 2);
             assert_eq!(port.transmit(&lent[..count], &mut lost).unwrap(), count);
-            let seen = either!(&mut device, device => read(device));
+            let seen = with_layout!(&mut device, device => read(device));
             assert!(seen == frames[..count], "packed {packed}, round {round}");
         }
     }

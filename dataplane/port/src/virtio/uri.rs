@@ -6,7 +6,7 @@ use dray_ring::QueueSize;
 use dray_socket::{Access, SocketName};
 
 use crate::Wait;
-use crate::query::write_query;
+use crate::uri::query::write_query;
 
 /// Name of a virtio port.
 #[derive(Clone, Debug, PartialEq, Eq)]

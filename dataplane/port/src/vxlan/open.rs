@@ -19,9 +19,9 @@ use super::sockets::Sockets;
 use super::stations::Stations;
 use super::transmit::VxlanTransmit;
 use super::uri::{Learn, VxlanUri};
-use crate::handed::{describe, refused};
-use crate::scheme::Failed;
+use crate::session::passed::{describe, refused};
 use crate::socket::{enlarge_buffers, get_option, set_option};
+use crate::uri::scheme::Failed;
 use crate::{FRAME_LIMIT, PATIENCE, Port};
 
 /// MTU of a path that is not known: Ethernet's.

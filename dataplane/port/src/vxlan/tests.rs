@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use dray_shm::SharedWords;
 use dray_wire::{FRAME_MAX, Flow, MacAddr, test_frame};
 
-use crate::{BATCH_MAX, Frame, Live, Port, PortUri, Wait, scratch};
+use crate::{BATCH_MAX, Frame, Port, PortSnapshot, PortUri, Wait, scratch};
 
 /// Returns the number of a UDP port that is free on the loopback addresses that tests use.
 fn free_port() -> u16 {
@@ -150,8 +150,8 @@ fn next_process_continues_whatever_the_memory_says() {
     let uri_a = uri(number, 1, &[2, 3], "&learn=any&flows=2&mtu=1400");
     let mut a = open(&uri_a);
     let mut b = open(&uri(number, 2, &[1], ""));
-    let live = |port: &Port| Live::of_devices(port.rx[0].devices(), 0).unwrap();
-    let resume = |live: Live| uri_a.resume(live).map(|(port, _)| port);
+    let live = |port: &Port| PortSnapshot::of_devices(port.rx[0].devices(), 0).unwrap();
+    let resume = |live: PortSnapshot| uri_a.resume(live).map(|(port, _)| port);
     transmit(&mut b, &mixture(3, &[64])[..10]);
     assert_eq!(received(&mut a).len(), 10);
     let next = resume(live(&a)).unwrap();
@@ -173,7 +173,7 @@ fn next_process_continues_whatever_the_memory_says() {
     }
     let part = |count: usize| {
         let devices = a.rx[0].devices();
-        resume(Live::of_devices(devices.into_iter().take(count), 0).unwrap()).map(drop)
+        resume(PortSnapshot::of_devices(devices.into_iter().take(count), 0).unwrap()).map(drop)
     };
     for (count, part_of) in [(0, "there are none"), (2, "there are 1; give 3")] {
         let error = part(count).unwrap_err().to_string();

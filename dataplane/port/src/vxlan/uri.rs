@@ -12,11 +12,12 @@ use dray_wire::vxlan::{VNI_MAX, VXLAN_PORT};
 use super::memory::Memory;
 use super::open::{port, resumed};
 use super::sockets::Sockets;
-use crate::handed::refused;
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError, write_query};
-use crate::scheme::{Claim, Failed, Scheme, Socket};
-use crate::{Port, Wait, netns};
+use crate::session::passed::refused;
+use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::netns;
+use crate::uri::query::{Query, UriError, write_query};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::{Port, Wait};
 
 /// Maximum number of hosts in the list `remote`.
 const REMOTES_MAX: usize = 256;
@@ -179,7 +180,7 @@ impl Scheme for VxlanUri {
         port(self, Sockets::handed(self, descriptors)?)
     }
 
-    fn resume(&self, live: Live, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
         let (mut descriptors, _) = live.into_devices();
         let memory = descriptors.pop().ok_or_else(|| refused("there are none".to_owned()))?;
         let sockets = Sockets::handed(self, descriptors)?;

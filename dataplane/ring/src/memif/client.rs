@@ -1,7 +1,7 @@
 //! The client's side of a memif ring, in either direction.
 
 use super::MemifLayout;
-use crate::Lie;
+use crate::RingError;
 use crate::sync::{Ordering, fence};
 
 /// The receiving side wants no interrupts.
@@ -118,12 +118,12 @@ impl ClientRing {
 
     /// Returns the number of entries that the server has returned and that were not taken back.
     #[inline]
-    pub fn poll(&mut self) -> Result<u16, Lie> {
+    pub fn poll(&mut self) -> Result<u16, RingError> {
         let tail = self.ring.header().tail.load(Ordering::Acquire);
         let (new, size) = (tail.wrapping_sub(self.tail), self.published.wrapping_sub(self.tail));
         // The server cannot return entries it was not given, nor revoke entries it has returned.
         if new > size || new < self.returned.wrapping_sub(self.tail) {
-            return Err(Lie::IndexJump { from: self.returned, to: tail, size });
+            return Err(RingError::IndexJump { from: self.returned, to: tail, size });
         }
         self.returned = tail;
         Ok(new)

@@ -4,8 +4,8 @@ use dray_shm::SharedWord;
 
 use super::MemifLayout;
 use super::client::MASK_INTERRUPTS;
-use crate::Lie;
-use crate::mark::{Mark, Progress};
+use crate::RingError;
+use crate::progress::{Progress, ProgressCell};
 use crate::sync::{Ordering, fence};
 
 /// The server's side of a ring. Entries are taken and returned in order.
@@ -21,7 +21,7 @@ pub struct ServerRing {
     published: u16,
     /// The client's index when it was last read, running.
     head: u16,
-    mark: Mark,
+    progress: ProgressCell,
 }
 
 /// An entry that the client has posted, as the client describes it.
@@ -42,10 +42,12 @@ impl ServerRing {
     ///
     /// # Errors
     /// If the client has made no ring.
-    pub fn new(ring: MemifLayout) -> Result<Self, Lie> {
+    pub fn new(ring: MemifLayout) -> Result<Self, RingError> {
         match ring.wrong_cookie() {
-            Some(found) => Err(Lie::Cookie { found }),
-            None => Ok(Self { ring, next: 0, published: 0, head: 0, mark: Mark::default() }),
+            Some(found) => Err(RingError::Cookie { found }),
+            None => {
+                Ok(Self { ring, next: 0, published: 0, head: 0, progress: ProgressCell::default() })
+            }
         }
     }
 
@@ -55,7 +57,7 @@ impl ServerRing {
     ///
     /// # Errors
     /// If the client has made no ring, or has revoked such entries.
-    pub fn resume(ring: MemifLayout, progress: Option<Progress>) -> Result<Self, Lie> {
+    pub fn resume(ring: MemifLayout, progress: Option<Progress>) -> Result<Self, RingError> {
         let tail = ring.header().tail.load(Ordering::Relaxed);
         let mut server = Self { next: tail, published: tail, head: tail, ..Self::new(ring)? };
         let unreturned = progress.map_or(0, |progress| progress.next.wrapping_sub(tail));
@@ -65,7 +67,11 @@ impl ServerRing {
             return Ok(server);
         }
         if server.poll()? < unreturned {
-            return Err(Lie::IndexJump { from: tail, to: tail.wrapping_add(unreturned), size });
+            return Err(RingError::IndexJump {
+                from: tail,
+                to: tail.wrapping_add(unreturned),
+                size,
+            });
         }
         server.take(unreturned);
         server.publish();
@@ -73,9 +79,9 @@ impl ServerRing {
     }
 
     /// Notes at `word` how far this side has come, from now on, as a
-    /// [device](crate::DeviceQueue::keep_mark) does.
-    pub fn keep_mark(&mut self, word: SharedWord) {
-        self.mark = Mark::at(word);
+    /// [device](crate::DeviceQueue::publish_progress) does.
+    pub fn publish_progress(&mut self, word: SharedWord) {
+        self.progress = ProgressCell::at(word);
         self.commit(0);
     }
 
@@ -83,7 +89,7 @@ impl ServerRing {
     /// before it has returned them, the next one returns them without reading them again.
     #[inline(always)]
     pub fn commit(&self, count: u16) {
-        self.mark.note(self.published, self.next.wrapping_add(count), 1);
+        self.progress.note(self.published, self.next.wrapping_add(count), 1);
     }
 
     /// Returns the number of entries.
@@ -101,12 +107,12 @@ impl ServerRing {
 
     /// Returns the number of entries that the client has posted and that were not taken.
     #[inline]
-    pub fn poll(&mut self) -> Result<u16, Lie> {
+    pub fn poll(&mut self) -> Result<u16, RingError> {
         let head = self.ring.header().head.load(Ordering::Acquire);
         let (out, size) = (head.wrapping_sub(self.published), self.size());
         // The client has no more entries than the ring, nor can it revoke entries it has posted.
         if out > size || out < self.head.wrapping_sub(self.published) {
-            return Err(Lie::IndexJump { from: self.head, to: head, size });
+            return Err(RingError::IndexJump { from: self.head, to: head, size });
         }
         self.head = head;
         Ok(head.wrapping_sub(self.next))

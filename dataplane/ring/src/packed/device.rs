@@ -5,11 +5,11 @@ use dray_shm::SharedWord;
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, WRITE, Walk,
 };
-use crate::mark::{Mark, Progress};
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position, decode};
+use crate::progress::{Progress, ProgressCell};
 use crate::sync::{Ordering, fence};
-use crate::{DeviceQueue, Lie, Plain};
+use crate::{DeviceQueue, Plain, RingError};
 
 /// The device side of a packed virtqueue.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct PackedDevice {
     unpublished: u32,
     event_index: bool,
     walk: Walk,
-    mark: Mark,
+    progress: ProgressCell,
 }
 
 impl PackedDevice {
@@ -40,14 +40,14 @@ impl PackedDevice {
         base: u16,
         indirect: bool,
         event_index: bool,
-    ) -> Result<Self, Lie> {
+    ) -> Result<Self, RingError> {
         let (next, size) = (Position::from_base(base), ring.size.get());
         if next.at >= size {
-            return Err(Lie::NoSuchDescriptor { index: next.at, size });
+            return Err(RingError::NoSuchDescriptor { index: next.at, size });
         }
         ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
-        let (walk, mark) = (Walk::new(indirect), Mark::default());
-        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk, mark })
+        let (walk, progress) = (Walk::new(indirect), ProgressCell::default());
+        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk, progress })
     }
 
     /// Goes on after a device that may have been killed: `progress` is what it has noted. If the driver
@@ -61,12 +61,12 @@ impl PackedDevice {
         sends: bool,
         indirect: bool,
         event_index: bool,
-    ) -> Result<Self, Lie> {
+    ) -> Result<Self, RingError> {
         let Progress { used, next, step } = progress;
         let size = ring.size;
         let mut device = Self::new(ring, used, indirect, event_index)?;
         let end = Position::from_base(next);
-        let no_such = |index| Lie::NoSuchDescriptor { index, size: size.get() };
+        let no_such = |index| RingError::NoSuchDescriptor { index, size: size.get() };
         let mut rest = device.next.distance(end, size).ok_or(no_such(end.at))?;
         // Shown to the driver before the note was renewed. The driver may have posted them again, which
         // leaves this flag as it is.
@@ -80,7 +80,7 @@ impl PackedDevice {
             let mut place = device.next;
             for _ in 0..rest {
                 if place.is_passed(ring.flags(place.at)) {
-                    return Err(Lie::NotTogether { index: place.at });
+                    return Err(RingError::NotTogether { index: place.at });
                 }
                 place = place.forward(1, size);
             }
@@ -98,7 +98,7 @@ impl PackedDevice {
     }
 
     /// Returns the identity of the next chain, and its number of descriptors: at most `most`.
-    fn skip(&self, most: u16) -> Result<(u16, u16), Lie> {
+    fn skip(&self, most: u16) -> Result<(u16, u16), RingError> {
         let mut place = self.next;
         for slots in 1..=most {
             let Descriptor { flags, tag, .. } = self.ring.descriptor(place.at);
@@ -111,7 +111,7 @@ impl PackedDevice {
             place = place.forward(1, self.ring.size);
         }
         let size = self.ring.size.get();
-        Err(Lie::IndexJump { from: self.next.at, to: place.at, size })
+        Err(RingError::IndexJump { from: self.next.at, to: place.at, size })
     }
 
     /// Returns the number of descriptors that are available, as the driver says, at most
@@ -134,9 +134,9 @@ impl PackedDevice {
         memory: &M,
         access: Access,
         head: Descriptor,
-    ) -> Result<(Segment, u16, u16), Lie> {
+    ) -> Result<(Segment, u16, u16), RingError> {
         let max = CHAIN_MAX.min(self.ring.size.get() - self.out);
-        let too_long = Lie::ChainTooLong { max };
+        let too_long = RingError::ChainTooLong { max };
         let (mut first, mut place, mut descriptor) = (None, self.next, head);
         for slots in 1..=max {
             if descriptor.flags & INDIRECT != 0 {
@@ -164,10 +164,10 @@ impl PackedDevice {
         access: Access,
         descriptor: Descriptor,
         first: &mut Option<Segment>,
-    ) -> Result<(), Lie> {
+    ) -> Result<(), RingError> {
         let (table, entries) = self.walk.table(memory, descriptor)?;
         if entries > CHAIN_MAX {
-            return Err(Lie::ChainTooLong { max: CHAIN_MAX });
+            return Err(RingError::ChainTooLong { max: CHAIN_MAX });
         }
         for index in 0..entries {
             // SAFETY: the table has `entries` entries, all of them mapped.
@@ -179,7 +179,7 @@ impl PackedDevice {
                 entry.flags &= !WRITE;
             }
             if entry.flags & INDIRECT != 0 {
-                return Err(Lie::NestedIndirect);
+                return Err(RingError::NestedIndirect);
             }
             let segment = self.walk.segment(memory, access, entry)?;
             self.walk.keep(first, segment)?;
@@ -226,7 +226,11 @@ impl DeviceQueue for PackedDevice {
     }
 
     #[inline(always)]
-    fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
+    fn pop<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+    ) -> Result<Option<Chain>, RingError> {
         if self.walk.budget == 0 {
             return Ok(None);
         }
@@ -236,7 +240,7 @@ impl DeviceQueue for PackedDevice {
         }
         let size = self.ring.size.get();
         if self.out == size {
-            return Err(Lie::Overfull { size });
+            return Err(RingError::Overfull { size });
         }
         self.walk.rest.clear();
         let (first, id, slots) = if head.flags & (NEXT | INDIRECT) == 0 {
@@ -257,7 +261,7 @@ impl DeviceQueue for PackedDevice {
         access: Access,
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
-    ) -> Result<bool, Lie> {
+    ) -> Result<bool, RingError> {
         self.walk.rest.clear();
         let mut window = memory.window(self.walk.hint);
         // A copy, so that the compiler knows that the location of the ring does not change.
@@ -277,7 +281,7 @@ impl DeviceQueue for PackedDevice {
             // The ring holds no more than its size: a driver that posts more has overwritten
             // entries that are still popped.
             if self.out + popped == ring.size.get() {
-                return Err(Lie::Overfull { size: ring.size.get() });
+                return Err(RingError::Overfull { size: ring.size.get() });
             }
             if !take(self.walk.plain(memory, &mut window, access, head, head.tag)?) {
                 break;
@@ -293,7 +297,7 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
-        self.mark.note(self.used.to_base(), self.next.to_base(), 1);
+        self.progress.note(self.used.to_base(), self.next.to_base(), 1);
         // A local, as in the split device.
         let (ring, mut place) = (self.ring, self.used);
         let mut count = 0;
@@ -308,14 +312,14 @@ impl DeviceQueue for PackedDevice {
         self.unpublished = self.unpublished.saturating_add(count.into());
     }
 
-    fn keep_mark(&mut self, word: SharedWord) {
-        self.mark = Mark::at(word);
+    fn publish_progress(&mut self, word: SharedWord) {
+        self.progress = ProgressCell::at(word);
         self.commit();
     }
 
     #[inline(always)]
     fn commit(&mut self) {
-        self.mark.note(self.used.to_base(), self.next.to_base(), 1);
+        self.progress.note(self.used.to_base(), self.next.to_base(), 1);
     }
 
     fn rest(&self) -> &[Segment] {
@@ -331,7 +335,7 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
-        self.mark.note(self.used.to_base(), self.next.to_base(), chain.slots);
+        self.progress.note(self.used.to_base(), self.next.to_base(), chain.slots);
         self.put(chain.id, chain.slots, len);
     }
 
@@ -339,7 +343,7 @@ impl DeviceQueue for PackedDevice {
         let Some(((first, len), rest)) = chains.split_first() else { return };
         let slots = chains.iter().map(|(chain, _)| chain.slots).sum();
         let end = self.used.forward(slots, self.ring.size);
-        self.mark.note(self.used.to_base(), end.to_base(), slots);
+        self.progress.note(self.used.to_base(), end.to_base(), slots);
         let place = self.pass(first.slots);
         rest.iter().for_each(|(chain, len)| self.put(chain.id, chain.slots, *len));
         // The driver takes chains in order, so it sees none of them before this one.

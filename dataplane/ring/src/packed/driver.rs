@@ -7,7 +7,7 @@ use crate::ids::Ids;
 use crate::packed::PackedLayout;
 use crate::packed::layout::{EVENTS_AT, EVENTS_OFF, EVENTS_ON, Event, Position};
 use crate::sync::{Ordering, fence};
-use crate::{DriverQueue, Lie, Used};
+use crate::{DriverQueue, RingError, Used};
 
 /// The driver side of a packed virtqueue.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn poll(&mut self) -> Result<Option<Used>, Lie> {
+    fn poll(&mut self) -> Result<Option<Used>, RingError> {
         // Only what was posted and published can be returned by the device.
         let known = self.ring.size.get() - self.ids.count() - self.unpublished;
         if known == 0 {
@@ -126,7 +126,7 @@ impl DriverQueue for PackedDriver {
         let next_id = &self.next_id[..];
         let mut free = self.ids.returning();
         let count = free.put_chain(id, known, |id| next_id[usize::from(id)]);
-        let Some(count) = count else { return Err(Lie::NotOut { id: id.into() }) };
+        let Some(count) = count else { return Err(RingError::NotInFlight { id: id.into() }) };
         free.done();
         self.used = self.used.forward(count, self.ring.size);
         // Without WRITE the length has no meaning (section 2.8.4).
@@ -135,7 +135,7 @@ impl DriverQueue for PackedDriver {
     }
 
     #[inline(always)]
-    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
+    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), RingError> {
         // Locals, so that the compiler knows that no store changes them.
         let (ring, mut used) = (self.ring, self.used);
         let known = ring.size.get() - self.ids.count() - self.unpublished;

@@ -5,11 +5,11 @@ use dray_shm::SharedWord;
 use crate::chain::{
     Access, AddressSpace, CHAIN_MAX, Chain, Descriptor, INDIRECT, NEXT, Segment, Walk,
 };
-use crate::mark::{Mark, Progress};
+use crate::progress::{Progress, ProgressCell};
 use crate::split::SplitLayout;
 use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY, decode};
 use crate::sync::{Ordering, fence};
-use crate::{DeviceQueue, Lie, Plain, event_wanted};
+use crate::{DeviceQueue, Plain, RingError, event_wanted};
 
 /// The device side of a split virtqueue.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct SplitDevice {
     published: u16,
     event_index: bool,
     walk: Walk,
-    mark: Mark,
+    progress: ProgressCell,
 }
 
 impl SplitDevice {
@@ -40,7 +40,7 @@ impl SplitDevice {
             published: base,
             event_index,
             walk: Walk::new(indirect),
-            mark: Mark::default(),
+            progress: ProgressCell::default(),
         };
         let flags = if event_index { 0 } else { NO_NOTIFY };
         device.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl SplitDevice {
         sends: bool,
         indirect: bool,
         event_index: bool,
-    ) -> Result<Self, Lie> {
+    ) -> Result<Self, RingError> {
         let used = Self::used_in_ring(&ring);
         let mut device = Self::new(ring, used, indirect, event_index);
         let size = device.ring.size.get();
@@ -68,7 +68,7 @@ impl SplitDevice {
             return Ok(device);
         }
         if unreturned > device.waiting() {
-            return Err(Lie::IndexJump { from: used, to: progress.next, size });
+            return Err(RingError::IndexJump { from: used, to: progress.next, size });
         }
         for _ in 0..unreturned {
             let id = u16::from_le(device.ring.available(device.next).load(Ordering::Acquire));
@@ -95,7 +95,7 @@ impl SplitDevice {
     /// Returns true if a chain is available; reads the driver's index again if fewer than `wanted`
     /// are known.
     #[inline(always)]
-    fn look(&mut self, wanted: u16) -> Result<bool, Lie> {
+    fn refresh(&mut self, wanted: u16) -> Result<bool, RingError> {
         if self.available.wrapping_sub(self.next) >= wanted {
             return Ok(true);
         }
@@ -103,16 +103,16 @@ impl SplitDevice {
         // The driver cannot post again what the device has not returned.
         let size = self.ring.size.get() - self.next.wrapping_sub(self.used);
         if index.wrapping_sub(self.next) > size {
-            return Err(Lie::IndexJump { from: self.next, to: index, size });
+            return Err(RingError::IndexJump { from: self.next, to: index, size });
         }
         self.available = index;
         Ok(index != self.next)
     }
 
     #[inline(always)]
-    fn in_table(&self, index: u16) -> Result<u16, Lie> {
+    fn in_table(&self, index: u16) -> Result<u16, RingError> {
         let size = self.ring.size.get();
-        if index < size { Ok(index) } else { Err(Lie::NoSuchDescriptor { index, size }) }
+        if index < size { Ok(index) } else { Err(RingError::NoSuchDescriptor { index, size }) }
     }
 
     /// Walks the chain that begins with `head`, if it is not one plain buffer.
@@ -122,8 +122,8 @@ impl SplitDevice {
         memory: &M,
         access: Access,
         head: Descriptor,
-    ) -> Result<Segment, Lie> {
-        let too_long = Lie::ChainTooLong { max: CHAIN_MAX };
+    ) -> Result<Segment, RingError> {
+        let too_long = RingError::ChainTooLong { max: CHAIN_MAX };
         let mut first = None;
         let mut descriptor = head;
         for _ in 0..CHAIN_MAX {
@@ -147,18 +147,18 @@ impl SplitDevice {
         access: Access,
         descriptor: Descriptor,
         first: &mut Option<Segment>,
-    ) -> Result<(), Lie> {
+    ) -> Result<(), RingError> {
         let (table, size) = self.walk.table(memory, descriptor)?;
         let mut index = 0;
         for _ in 0..CHAIN_MAX {
             if index >= size {
-                return Err(Lie::NoSuchDescriptor { index, size });
+                return Err(RingError::NoSuchDescriptor { index, size });
             }
             // SAFETY: the table has `size` entries, all of them mapped, and `index` is below it.
             let (low, high) = unsafe { Walk::entry(table, index) };
             let entry = decode(low, high);
             if entry.flags & INDIRECT != 0 {
-                return Err(Lie::NestedIndirect);
+                return Err(RingError::NestedIndirect);
             }
             let segment = self.walk.segment(memory, access, entry)?;
             self.walk.keep(first, segment)?;
@@ -167,7 +167,7 @@ impl SplitDevice {
             }
             index = entry.tag;
         }
-        Err(Lie::ChainTooLong { max: CHAIN_MAX })
+        Err(RingError::ChainTooLong { max: CHAIN_MAX })
     }
 }
 
@@ -182,8 +182,12 @@ impl DeviceQueue for SplitDevice {
     }
 
     #[inline(always)]
-    fn pop<M: AddressSpace>(&mut self, memory: &M, access: Access) -> Result<Option<Chain>, Lie> {
-        if self.walk.budget == 0 || !self.look(1)? {
+    fn pop<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+    ) -> Result<Option<Chain>, RingError> {
+        if self.walk.budget == 0 || !self.refresh(1)? {
             return Ok(None);
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
@@ -206,10 +210,10 @@ impl DeviceQueue for SplitDevice {
         access: Access,
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
-    ) -> Result<bool, Lie> {
+    ) -> Result<bool, RingError> {
         self.walk.rest.clear();
         let wanted = most.min(self.walk.budget as usize);
-        if !self.look(wanted.min(usize::from(u16::MAX)) as u16)? {
+        if !self.refresh(wanted.min(usize::from(u16::MAX)) as u16)? {
             return Ok(false);
         }
         let most = wanted.min(usize::from(self.available.wrapping_sub(self.next)));
@@ -247,14 +251,14 @@ impl DeviceQueue for SplitDevice {
         self.used = next;
     }
 
-    fn keep_mark(&mut self, word: SharedWord) {
-        self.mark = Mark::at(word);
-        self.mark.note(self.used, self.next, 1);
+    fn publish_progress(&mut self, word: SharedWord) {
+        self.progress = ProgressCell::at(word);
+        self.progress.note(self.used, self.next, 1);
     }
 
     #[inline(always)]
     fn commit(&mut self) {
-        self.mark.note(self.used, self.next, 1);
+        self.progress.note(self.used, self.next, 1);
     }
 
     fn rest(&self) -> &[Segment] {
@@ -280,7 +284,7 @@ impl DeviceQueue for SplitDevice {
     #[inline]
     fn publish(&mut self) -> bool {
         if self.used == self.published {
-            self.mark.note(self.used, self.next, 1);
+            self.progress.note(self.used, self.next, 1);
             return false;
         }
         let before = self.published;
@@ -289,7 +293,7 @@ impl DeviceQueue for SplitDevice {
         // The driver's wish must be read after the driver can have seen the index, or both sides
         // would sleep: the driver stores its wish, then reads the index.
         fence(Ordering::SeqCst);
-        self.mark.note(self.used, self.next, 1);
+        self.progress.note(self.used, self.next, 1);
         if self.event_index {
             let event = u16::from_le(self.ring.used_event().load(Ordering::Relaxed));
             event_wanted(event, self.used, before)
@@ -309,7 +313,7 @@ impl DeviceQueue for SplitDevice {
         }
         fence(Ordering::SeqCst);
         // A violation counts as work: the next pop reports it.
-        self.look(1).unwrap_or(true)
+        self.refresh(1).unwrap_or(true)
     }
 
     fn base(&self) -> u16 {

@@ -7,7 +7,7 @@ use crate::ids::Ids;
 use crate::split::SplitLayout;
 use crate::split::layout::{NO_INTERRUPT, NO_NOTIFY};
 use crate::sync::{Ordering, fence};
-use crate::{DriverQueue, Lie, Used, event_wanted};
+use crate::{DriverQueue, RingError, Used, event_wanted};
 
 /// The driver side of a split virtqueue.
 #[derive(Debug)]
@@ -74,12 +74,12 @@ impl SplitDriver {
 
     /// Returns true if a chain was used that has not been polled.
     #[inline(always)]
-    fn look(&mut self) -> Result<bool, Lie> {
+    fn refresh(&mut self) -> Result<bool, RingError> {
         let index = u16::from_le(self.ring.used_index().load(Ordering::Acquire));
         // The device cannot have used more than was published.
         let out = self.published.wrapping_sub(self.used);
         if index.wrapping_sub(self.used) > out {
-            return Err(Lie::IndexJump { from: self.used, to: index, size: out });
+            return Err(RingError::IndexJump { from: self.used, to: index, size: out });
         }
         self.used_seen = index;
         Ok(index != self.used)
@@ -136,19 +136,19 @@ impl DriverQueue for SplitDriver {
     }
 
     #[inline(always)]
-    fn poll(&mut self) -> Result<Option<Used>, Lie> {
-        if self.used == self.used_seen && !self.look()? {
+    fn poll(&mut self) -> Result<Option<Used>, RingError> {
+        if self.used == self.used_seen && !self.refresh()? {
             return Ok(None);
         }
         let (id, len) = self.ring.used(self.used);
         let (id, len) = (u32::from_le(id), u32::from_le(len));
-        let Ok(head) = u16::try_from(id) else { return Err(Lie::NotOut { id }) };
+        let Ok(head) = u16::try_from(id) else { return Err(RingError::NotInFlight { id }) };
         let descriptors = &self.descriptors[..];
         let mut free = self.ids.returning();
         let count =
             free.put_chain(head, self.ring.size.get(), |id| descriptors[usize::from(id)].tag);
         if count.is_none() {
-            return Err(Lie::NotOut { id });
+            return Err(RingError::NotInFlight { id });
         }
         free.done();
         self.used = self.used.wrapping_add(1);
@@ -156,8 +156,8 @@ impl DriverQueue for SplitDriver {
     }
 
     #[inline(always)]
-    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), Lie> {
-        if !self.look()? {
+    fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), RingError> {
+        if !self.refresh()? {
             return Ok(());
         }
         // Locals, as in `repost`.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use dray_ring::packed::PackedLayout;
 use dray_ring::split::SplitLayout;
-use dray_ring::{Access, Buffer, Chain, DeviceQueue, DriverQueue, Lie, Plain, Progress, QueueSize};
+use dray_ring::{
+    Access, Buffer, Chain, DeviceQueue, DriverQueue, Plain, Progress, QueueSize, RingError,
+};
 use dray_shm::SharedWords;
 use proptest::prelude::*;
 
@@ -76,7 +78,7 @@ impl<L: Layout> Run<L> {
         let (memory, layout) = Memory::new::<L>(QueueSize::new(SIZE.into()).unwrap(), access);
         let words = Arc::new(SharedWords::create("test", 1).unwrap());
         let mut device = layout.device(if L::PACKED { 0x8000 } else { 0 }, false, false);
-        device.keep_mark(words.word(0));
+        device.publish_progress(words.word(0));
         let (driver, device) = (layout.driver(false), Some(device));
         let (posted, used) = (VecDeque::new(), Vec::new());
         Self { memory, layout, words, driver, device, posted, next: 0, used }
@@ -99,7 +101,7 @@ impl<L: Layout> Run<L> {
 
     /// Takes back what the device has returned, which must be in order.
     fn poll(&mut self) {
-        while let Some(back) = self.driver.poll().expect("no lie") {
+        while let Some(back) = self.driver.poll().expect("no error") {
             let (id, _) = self.posted.pop_front().expect("nothing else is posted");
             assert_eq!(back.id, id);
         }
@@ -190,7 +192,7 @@ impl<L: Layout> Run<L> {
     fn go_on(
         &mut self,
         sleeps: bool,
-        resume: impl FnOnce(&L, Progress, bool) -> Result<L::Device, Lie>,
+        resume: impl FnOnce(&L, Progress, bool) -> Result<L::Device, RingError>,
     ) {
         let word = self.words.words()[0].load(std::sync::atomic::Ordering::Relaxed);
         let progress = Progress::read(word).expect("it ran");
@@ -200,8 +202,8 @@ impl<L: Layout> Run<L> {
             self.poll();
             self.post(1);
         }
-        let mut device = resume(&self.layout, progress, sends).expect("no lie");
-        device.keep_mark(self.words.word(0));
+        let mut device = resume(&self.layout, progress, sends).expect("no error");
+        device.publish_progress(self.words.word(0));
         self.device = Some(device);
         self.poll();
     }
@@ -210,7 +212,7 @@ impl<L: Layout> Run<L> {
 fn run<L: Layout>(
     batches: &[Batch],
     access: Access,
-    resume: impl Fn(&L, Progress, bool) -> Result<L::Device, Lie>,
+    resume: impl Fn(&L, Progress, bool) -> Result<L::Device, RingError>,
 ) {
     for (step, sleeps) in STEPS.into_iter().flat_map(|step| [(step, false), (step, true)]) {
         for at in 0..batches.len() {
@@ -234,7 +236,7 @@ fn split(
     layout: &SplitLayout,
     at: Progress,
     sends: bool,
-) -> Result<dray_ring::split::SplitDevice, Lie> {
+) -> Result<dray_ring::split::SplitDevice, RingError> {
     dray_ring::split::SplitDevice::resume(*layout, at, sends, false, false)
 }
 
@@ -242,7 +244,7 @@ fn packed(
     layout: &PackedLayout,
     at: Progress,
     sends: bool,
-) -> Result<dray_ring::packed::PackedDevice, Lie> {
+) -> Result<dray_ring::packed::PackedDevice, RingError> {
     dray_ring::packed::PackedDevice::resume(*layout, at, sends, false, false)
 }
 

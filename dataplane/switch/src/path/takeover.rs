@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::Store;
 use dray_datapath::lock;
-use dray_port::{Held, Live, OpenError, Port, Resumption};
+use dray_port::{Held, OpenError, Port, PortSnapshot, Resumption};
 use dray_sandbox::SandboxError;
-use dray_service::{Outgoing, Page, PortSnapshot, Recorded, Sockets, Unrecorded, hold_all};
+use dray_service::{Outgoing, Page, PortPage, Recorded, Sockets, Unrecorded, hold_all};
 use tracing::warn;
 
 use super::opening::refused;
@@ -87,7 +87,7 @@ impl Switch {
         let ports = lock(&self.ports);
         let open: Vec<_> = ports.in_order().collect();
         let mut held = hold_all(open.iter().map(|port| (port.config.name.as_str(), &port.end)))?;
-        let lives: Vec<Live> = held.iter_mut().map(Held::take_live).collect();
+        let lives: Vec<PortSnapshot> = held.iter_mut().map(Held::take_snapshot).collect();
         let mut pages = vec![leaving.page(self.state(&ports, stations))];
         pages.extend(open.iter().zip(&lives).map(|(port, live)| {
             let ledger = Some(port.ledger.as_fd());
@@ -125,7 +125,7 @@ impl Switch {
     pub(crate) fn take_over(
         config: &SwitchConfig,
         state: State,
-        mut ports: Vec<PortSnapshot<OwnPort>>,
+        mut ports: Vec<PortPage<OwnPort>>,
         has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<(Self, Ends), EngineError> {
@@ -133,7 +133,7 @@ impl Switch {
         let mut ends = Ends { ports: Vec::new(), reset };
         // As those that are opened, they may need privileges.
         let mut uplinks = HashMap::new();
-        for PortSnapshot { own: OwnPort { config, .. }, live, .. } in &mut ports {
+        for PortPage { own: OwnPort { config, .. }, live, .. } in &mut ports {
             let is_over = has_ended && live.is_empty();
             if !config.uri.is_local() && !is_over {
                 let resumed = resume(config, std::mem::take(live), has_ended)?;
@@ -151,13 +151,13 @@ impl Switch {
 
     fn adopt(
         &self,
-        snapshots: Vec<PortSnapshot<OwnPort>>,
+        snapshots: Vec<PortPage<OwnPort>>,
         mut uplinks: HashMap<Name, Resumed>,
         has_ended: bool,
         stations: &[TableEntry],
         ends: &mut Ends,
     ) -> Result<(), EngineError> {
-        for PortSnapshot { own: OwnPort { config, partner }, live, memory: ledger } in snapshots {
+        for PortPage { own: OwnPort { config, partner }, live, memory: ledger } in snapshots {
             let resumed = match uplinks.remove(&config.name) {
                 Some(resumed) => resumed,
                 None if has_ended && live.is_empty() => {
@@ -350,7 +350,11 @@ impl Ports {
 }
 
 /// Continues a port. If that fails, it is opened again if the other process `has_ended`.
-fn resume(config: &PortConfig, live: Live, has_ended: bool) -> Result<Resumed, EngineError> {
+fn resume(
+    config: &PortConfig,
+    live: PortSnapshot,
+    has_ended: bool,
+) -> Result<Resumed, EngineError> {
     match config.uri.resume_offloading(live) {
         Ok(resumed) => Ok(Some(resumed)),
         Err(error) if has_ended => Ok(open_again(config, &error).map(|port| (port, None))),

@@ -11,22 +11,22 @@ use dray_ring::memif::ClientRing;
 use super::Device;
 use super::memory::{Buffers, SharedMemory};
 use super::queue::{ReceiveQueue, TransmitQueue};
-use crate::connection::{Control, End};
-use crate::event::PeerEvent;
-use crate::fresh::Fresh;
+use crate::ends::pairs::Pair;
+use crate::ends::peer_memory::PeerMemory;
+use crate::ends::slot::State;
 use crate::memif::message::{Limits, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::MemifUri;
-use crate::pairs::Pair;
-use crate::slot::State;
+use crate::session::connection::{Control, End};
+use crate::signal::event::PeerEvent;
 
 /// Sets up the port with one server, and serves it until it disconnects, violates the protocol or
 /// the port is closed.
-pub(super) fn converse(
+pub(super) fn session(
     device: &Device,
     uri: &MemifUri,
     size: QueueSize,
-    memory: &mut Fresh<SharedMemory>,
+    memory: &mut PeerMemory<SharedMemory>,
     socket: &UnixStream,
     control: &Control,
 ) -> End {
@@ -48,7 +48,7 @@ struct Setup<'a> {
 
 impl Setup<'_> {
     /// Exchanges all messages of the setup.
-    fn introduce(&self, memory: &mut Fresh<SharedMemory>) -> Result<(), End> {
+    fn introduce(&self, memory: &mut PeerMemory<SharedMemory>) -> Result<(), End> {
         let (Message::Hello(limits), _) = self.session.next("HELLO")? else {
             return Err(refused("server did not send HELLO"));
         };
@@ -69,8 +69,8 @@ impl Setup<'_> {
         let mut events = Vec::new();
         for from_client in [true, false] {
             for index in 0..self.uri.queues {
-                let attention = &self.device.pairs[usize::from(index)].attention;
-                let event = PeerEvent::for_peer(attention)
+                let wake = &self.device.pairs[usize::from(index)].wake;
+                let event = PeerEvent::for_peer(wake)
                     .map_err(|error| refused(format!("eventfd: {error}")))?;
                 let offset = memory.ring_offset(self.ring(from_client, index));
                 let size = self.size.get().ilog2() as u8;

@@ -17,7 +17,7 @@ use dray_ring::QueueSize;
 use dray_ring::memif::{ClientRing, MemifLayout};
 use dray_shm::{Mapping, MemoryFile, PageSize};
 
-use crate::fresh::{self, Discard};
+use crate::ends::peer_memory::{self, Discard};
 
 /// Number of frame bytes that one buffer holds.
 pub(super) const BUFFER: usize = 2048;
@@ -80,7 +80,7 @@ impl SharedMemory {
 
 impl Discard for SharedMemory {
     fn discard(&self) {
-        fresh::discard(self.fd(), self.len());
+        peer_memory::discard(self.fd(), self.len());
     }
 }
 

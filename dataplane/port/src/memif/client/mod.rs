@@ -17,11 +17,11 @@ use dray_ring::QueueSize;
 
 use super::uri::MemifUri;
 use crate::Port;
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::fresh::Fresh;
-use crate::pairs;
-use crate::scheme::Failed;
+use crate::ends::pairs;
+use crate::ends::peer_memory::PeerMemory;
+use crate::session::connection::Connection;
+use crate::signal::control_wake::ControlWake;
+use crate::uri::scheme::Failed;
 
 use memory::SharedMemory;
 use queue::{ReceiveQueue, TransmitQueue};
@@ -36,20 +36,20 @@ pub(super) fn open(
     size: QueueSize,
     sockets: Vec<UnixStream>,
 ) -> Result<Port, Failed> {
-    let attention = Attention::new().map_err(|error| ("eventfd", error))?;
+    let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
     let queues = uri.queues;
-    let memory = Fresh::new(move || SharedMemory::new(size, queues));
+    let memory = PeerMemory::new(move || SharedMemory::new(size, queues));
     let mut memory = memory.map_err(|error| ("shared memory", error))?;
-    let device = Arc::new(Device::new(queues, &attention)?);
-    let converse = {
+    let device = Arc::new(Device::new(queues, &wake)?);
+    let session = {
         let (device, uri) = (device.clone(), uri.clone());
         move |socket, control: &_| {
-            control::converse(&device, &uri, size, &mut memory, &socket, control)
+            control::session(&device, &uri, size, &mut memory, &socket, control)
         }
     };
     let connection = match sockets.is_empty() {
-        false => Connection::over(sockets, attention, converse)?,
-        true => Connection::by_packets(&uri.socket, attention, converse)?,
+        false => Connection::over(sockets, wake, session)?,
+        true => Connection::by_packets(&uri.socket, wake, session)?,
     };
     Ok(pairs::port(device, connection, uri.wait))
 }

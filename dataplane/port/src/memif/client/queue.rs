@@ -6,13 +6,13 @@ use arrayvec::ArrayVec;
 use dray_ring::memif::ClientRing;
 
 use super::memory::{BUFFER, Buffers, SharedMemory};
-use crate::event::PeerEvent;
+use crate::ends::pairs;
+use crate::ends::slot::Failure;
 use crate::fill::Fill;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, Copier, FRAME_LIMIT, Frame};
-use crate::gathered::Gathered;
 use crate::lost::{Loss, Lost};
-use crate::pairs;
-use crate::slot::Failure;
+use crate::signal::event::PeerEvent;
 use crate::{BATCH_MAX, Batch, Take};
 
 /// The ring on which the port transmits.
@@ -148,10 +148,14 @@ impl ReceiveQueue {
 
 impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
-    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+    fn receive(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<usize, Failure> {
         let Self { ring, buffers, .. } = self;
         let returned = ring.poll()?;
-        let mut room = gathered.rooms();
+        let mut room = reassembly.rooms();
         let mut batch = Batch::new();
         // Number of buffers of each frame.
         let mut counts = ArrayVec::<u16, BATCH_MAX>::new();

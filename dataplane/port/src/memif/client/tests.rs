@@ -16,7 +16,7 @@ use crate::{FRAME_LIMIT, Frame, LinkState, Port, PortUri, scratch};
 /// A protocol violation by the server.
 type Lie<'a> = &'a dyn Fn(&Server);
 /// The kind of a message, and its remaining bytes.
-type Said = (u16, Vec<u8>);
+type PeerMessage = (u16, Vec<u8>);
 
 /// Number of entries of each ring.
 const SIZE: usize = 8;
@@ -434,7 +434,7 @@ fn invalid_server_messages_give_disconnect_reason() {
     let mut small = hello();
     small[42] = 2;
     let no = [&[0; 4][..], b"no such interface"].concat();
-    let cases: [(&str, Vec<Said>); 7] = [
+    let cases: [(&str, Vec<PeerMessage>); 7] = [
         ("did not send HELLO", vec![(1, vec![])]),
         ("at most 1 queues, not 2", vec![(2, few)]),
         ("versions 0x100 to 0x1ff, not 0x200", vec![(2, old)]),

@@ -13,22 +13,22 @@ use dray_shm::{GuestMemory, Mapping, MemoryFile};
 
 use super::Device;
 use super::queue::{ReceiveQueue, TransmitQueue, address};
-use crate::connection::{Control, End};
-use crate::event::PeerEvent;
-use crate::limits::{MemoryLimits, Rates};
-use crate::live::{Conversation, Resumed, Said, Unsaid, Words};
-use crate::marks::PastMarks;
+use crate::ends::limits::{MemoryLimits, Rates};
+use crate::ends::slot;
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::{MemifUri, SIZE_MAX};
-use crate::slot;
+use crate::session::connection::{Control, End};
+use crate::session::queue_progress::PastProgress;
+use crate::session::snapshot::{MessageBytes, PeerMessage, ReplayError, Resumed, SessionMessages};
+use crate::signal::event::PeerEvent;
 
 /// Number of bytes of a region that a descriptor can address: its offset has 32 bits.
 const ADDRESSABLE: u64 = 1 << 32;
 
 /// Serves one client until it disconnects, violates the protocol or the port is closed. A client
 /// that sends too many messages, in this session or the ones before, has to wait.
-pub(super) fn converse(
+pub(super) fn session(
     device: &Device,
     uri: &MemifUri,
     limits: MemoryLimits,
@@ -51,7 +51,7 @@ pub(super) fn converse(
         progress: Vec::new(),
         gate: Some(control.gate()),
     };
-    *setup.said() = Conversation::default();
+    *setup.said() = SessionMessages::default();
     let begun = resumed.map_or(Ok(()), |resumed| setup.resume(resumed));
     let set_up = begun.and_then(|()| setup.run());
     setup.gate = None;
@@ -60,7 +60,7 @@ pub(super) fn converse(
     let _gate = control.gate();
     for (number, pair) in device.pairs.iter().enumerate() {
         pair.stop(|queue| queue.event.as_fd());
-        device.marks.iter().for_each(|marks| marks.clear(2 * number + 1));
+        device.progress.iter().for_each(|progress| progress.clear(2 * number + 1));
     }
     // The client may still be another process's.
     if let (End::Refused(why), false) = (&end, dray_socket::borrows_files()) {
@@ -111,7 +111,7 @@ impl Setup<'_> {
             let copies = fds.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>();
             let descriptors = copies.map_err(|error| refused(error.to_string()))?;
             let (what, reply) = self.accept(message, fds)?;
-            self.record(Said { words, descriptors });
+            self.record(PeerMessage { words, descriptors });
             self.session.send(what, &reply, None)?;
         }
         Ok(())
@@ -121,10 +121,10 @@ impl Setup<'_> {
     fn resume(&mut self, resumed: Resumed) -> Result<(), End> {
         self.gate = None;
         let (pairs, stood) = (self.device.pairs.len(), Cell::default());
-        let stand = |marks: &PastMarks| {
-            stood.set((0..pairs).map(|pair| marks.progress(2 * pair + 1)).collect());
+        let stand = |progress: &PastProgress| {
+            stood.set((0..pairs).map(|pair| progress.progress(2 * pair + 1)).collect());
         };
-        let goes_on = resumed.restate(stand, |said| {
+        let goes_on = resumed.replay(stand, |said| {
             self.progress = stood.take();
             let copy = said.copy().map_err(|error| error.to_string())?;
             let message = message::parse_words(&said.words)?;
@@ -133,7 +133,7 @@ impl Setup<'_> {
                     self.record(said.copy().map_err(|error| error.to_string())?);
                     Ok(())
                 }
-                Err(End::Refused(why)) => Err(Unsaid::Peer(why)),
+                Err(End::Refused(why)) => Err(ReplayError::Peer(why)),
                 Err(End::Left | End::Stop) => Err("it ended".to_owned().into()),
             }
         });
@@ -146,7 +146,7 @@ impl Setup<'_> {
     }
 
     /// Keeps a message for another process that continues the session.
-    fn record(&self, said: Said) {
+    fn record(&self, said: PeerMessage) {
         let mut all = self.said();
         let list = match self.state {
             State::Connected => &mut all.starts,
@@ -155,7 +155,7 @@ impl Setup<'_> {
         list.push(said);
     }
 
-    fn said(&self) -> MutexGuard<'_, Conversation> {
+    fn said(&self) -> MutexGuard<'_, SessionMessages> {
         let said = self.device.said.as_ref().expect("a server's");
         said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +188,7 @@ impl Setup<'_> {
     }
 
     /// Waits for the next message, at the rate that a client is allowed.
-    fn next(&mut self, what: &str) -> Result<(Message, Words, Vec<OwnedFd>), End> {
+    fn next(&mut self, what: &str) -> Result<(Message, MessageBytes, Vec<OwnedFd>), End> {
         self.gate = None;
         self.session.await_message(what)?;
         self.gate = Some(self.session.control.gate());
@@ -260,8 +260,8 @@ impl Setup<'_> {
             let what = "private headers of frames are not supported";
             return Err(ring(format!("{what}: {} bytes", place.header_len)));
         }
-        let attention = &self.device.pairs[0].attention;
-        let event = PeerEvent::from_peer(fd, attention);
+        let wake = &self.device.pairs[0].wake;
+        let event = PeerEvent::from_peer(fd, wake);
         let event = event.map_err(|error| ring(error.to_string()))?;
         rings.push(Ring { place, size, event });
         Ok(())
@@ -284,10 +284,10 @@ impl Setup<'_> {
         let to_client = to_client.collect::<Result<Vec<_>, _>>()?;
         let malformed = &self.device.malformed;
         // The first pair last: then all are in use.
-        let marks = self.device.marks.as_ref().expect("a server's");
+        let progress = self.device.progress.as_ref().expect("a server's");
         let pairs = self.device.pairs.iter().enumerate();
         for ((number, pair), (mut ring, event)) in pairs.zip(from_client).rev() {
-            ring.keep_mark(marks.of(2 * number + 1));
+            ring.publish_progress(progress.of(2 * number + 1));
             let watched = pair.wakes.watch(event.as_fd());
             watched.map_err(|error| refused(format!("eventfd: {error}")))?;
             let queue = ReceiveQueue::new(ring, memory.clone(), event, malformed.clone());

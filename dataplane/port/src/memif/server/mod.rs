@@ -19,15 +19,15 @@ use rustix::net::SocketType;
 use super::message::{self, Limits, Message, Packet, VERSION};
 use super::uri::{MemifUri, SIZE_MAX};
 use crate::Port;
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::limits::{MemoryLimits, Rates};
-use crate::link::LinkStatus;
-use crate::live::Resumed;
-use crate::marks::Marks;
-use crate::pairs;
-use crate::scheme::Failed;
-use crate::shared_listener::{Protocol, Seat, Terms};
+use crate::ends::limits::{MemoryLimits, Rates};
+use crate::ends::pairs;
+use crate::session::connection::Connection;
+use crate::session::link::LinkStatus;
+use crate::session::queue_progress::QueueProgress;
+use crate::session::shared_listener::{Protocol, Seat, Terms};
+use crate::session::snapshot::Resumed;
+use crate::signal::control_wake::ControlWake;
+use crate::uri::scheme::Failed;
 
 use queue::{ReceiveQueue, TransmitQueue};
 
@@ -72,31 +72,30 @@ pub(super) fn open(
     clients: Result<Seat, Vec<UnixStream>>,
     past: Option<Past>,
 ) -> Result<Port, Failed> {
-    let attention = Attention::new().map_err(|error| ("eventfd", error))?;
-    let device = Device::new(uri.queues, &attention)?;
-    let marks = Marks::new(2 * device.pairs.len()).map_err(|error| ("marks", error))?;
-    let (said, marks) = (Some(Mutex::default()), Some(Arc::new(marks)));
-    let device = Arc::new(Device { said, marks, ..device });
+    let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
+    let device = Device::new(uri.queues, &wake)?;
+    let progress =
+        QueueProgress::new(2 * device.pairs.len()).map_err(|error| ("progress", error))?;
+    let (said, progress) = (Some(Mutex::default()), Some(Arc::new(progress)));
+    let device = Arc::new(Device { said, progress, ..device });
     let (peer, past) = past.map(|Past { peer, past }| (peer, past)).unzip();
     let (peer, mut resumed) = peer.flatten().unzip();
-    let converse = {
+    let session = {
         let (device, uri, mut rates) = (device.clone(), uri.clone(), Rates::default());
         move |socket, control: &_| {
             let resumed = resumed.take();
-            control::converse(&device, &uri, memory, &socket, control, &mut rates, resumed)
+            control::session(&device, &uri, memory, &socket, control, &mut rates, resumed)
         }
     };
     let connection = match clients {
-        Ok(seat) => Connection::at(seat, peer, attention, converse)?,
-        Err(_) if peer.is_some() => {
-            Connection::over(peer.into_iter().collect(), attention, converse)?
-        }
+        Ok(seat) => Connection::at(seat, peer, wake, session)?,
+        Err(_) if peer.is_some() => Connection::over(peer.into_iter().collect(), wake, session)?,
         Err(sockets) => {
             let terms = Terms { queues: uri.queues, regions: memory.regions };
             for socket in &sockets {
                 greet(socket.as_fd(), terms).map_err(|error| ("socket", error))?;
             }
-            Connection::over(sockets, attention, converse)?
+            Connection::over(sockets, wake, session)?
         }
     };
     past.into_iter().for_each(|past| connection.remember(past));

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use arrayvec::ArrayVec;
 use dray_ring::memif::{Posted, ServerRing};
-use dray_ring::{CHAIN_MAX, Lie};
+use dray_ring::{CHAIN_MAX, RingError};
 use dray_shm::GuestMemory;
 
-use crate::event::PeerEvent;
+use crate::ends::pairs;
+use crate::ends::slot::Failure;
 use crate::fill::Fill;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, Copier, FRAME_LEAST, FRAME_LIMIT, Frame};
-use crate::gathered::Gathered;
 use crate::lost::{Loss, Lost};
-use crate::pairs;
-use crate::slot::Failure;
+use crate::signal::event::PeerEvent;
 use crate::{BATCH_MAX, Batch, Take};
 
 /// Maximum number of entries read per call, up to the end of a frame: while a data thread reads
@@ -39,10 +39,10 @@ struct Memory {
 impl Memory {
     /// Returns the buffer of an entry, all of which is mapped.
     #[inline(always)]
-    fn find(&mut self, posted: &Posted) -> Result<NonNull<u8>, Lie> {
+    fn find(&mut self, posted: &Posted) -> Result<NonNull<u8>, RingError> {
         let &Posted { region, offset, len, .. } = posted;
         let found = self.regions.translate(address(region, offset), len.into(), &mut self.hint);
-        found.ok_or(Lie::OutsideRegion { region, offset, len })
+        found.ok_or(RingError::OutsideRegion { region, offset, len })
     }
 
     /// Completes a batch; returns how many frames it moved. Lost memory reads as zeroes, so values
@@ -51,7 +51,7 @@ impl Memory {
     #[inline]
     fn finish(
         &self,
-        moved: Result<(usize, bool), Lie>,
+        moved: Result<(usize, bool), RingError>,
         event: &PeerEvent,
     ) -> Result<usize, Failure> {
         if self.regions.is_lost() {
@@ -94,7 +94,11 @@ impl ReceiveQueue {
     }
 
     #[inline]
-    fn lend(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<(usize, bool), Lie> {
+    fn lend(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<(usize, bool), RingError> {
         let posted = self.ring.poll()?;
         let mut batch = Batch::new();
         for index in 0..posted.min(BATCH_MAX as u16) {
@@ -118,7 +122,7 @@ impl ReceiveQueue {
         if posted == 0 {
             return Ok((0, false));
         }
-        self.lend_odd(posted, gathered, take)
+        self.lend_odd(posted, reassembly, take)
     }
 
     /// Slow path: the first frame is multi-buffer or malformed.
@@ -126,13 +130,13 @@ impl ReceiveQueue {
     fn lend_odd(
         &mut self,
         mut posted: u16,
-        gathered: &mut Gathered,
+        reassembly: &mut ReassemblyBuffer,
         take: &mut Take<'_>,
-    ) -> Result<(usize, bool), Lie> {
-        let mut room = gathered.rooms();
+    ) -> Result<(usize, bool), RingError> {
+        let mut room = reassembly.rooms();
         let mut batch = Batch::new();
         // Number of entries of each frame, and of all.
-        let mut counts = ArrayVec::<u16, { Gathered::MAX }>::new();
+        let mut counts = ArrayVec::<u16, { ReassemblyBuffer::MAX }>::new();
         let mut next = 0;
         let mut read = 0;
         while next < posted && read < ENTRIES_MAX {
@@ -174,7 +178,7 @@ impl ReceiveQueue {
         &mut self,
         range: std::ops::Range<u16>,
         parts: &mut Parts,
-    ) -> Result<Option<usize>, Lie> {
+    ) -> Result<Option<usize>, RingError> {
         let max = CHAIN_MAX.min(self.ring.size());
         let mut len = 0;
         for index in range {
@@ -185,7 +189,7 @@ impl ReceiveQueue {
                 return Ok(Some(len));
             }
             if parts.len() == usize::from(max) {
-                return Err(Lie::ChainTooLong { max });
+                return Err(RingError::ChainTooLong { max });
             }
         }
         Ok(None)
@@ -194,8 +198,12 @@ impl ReceiveQueue {
 
 impl pairs::ReceiveQueue for ReceiveQueue {
     #[inline]
-    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
-        let moved = self.lend(gathered, take);
+    fn receive(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<usize, Failure> {
+        let moved = self.lend(reassembly, take);
         self.memory.finish(moved, &self.event)
     }
 
@@ -233,7 +241,11 @@ impl TransmitQueue {
         Self { ring, memory, copier: Copier::new(), event }
     }
 
-    fn put_all(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<(usize, bool), Lie> {
+    fn put_all(
+        &mut self,
+        frames: &[Frame<'_>],
+        lost: &mut Lost,
+    ) -> Result<(usize, bool), RingError> {
         let mut posted = self.ring.poll()?;
         let (mut taken, mut read) = (0, 0);
         while taken < frames.len() && read < ENTRIES_MAX {
@@ -257,7 +269,7 @@ impl TransmitQueue {
     /// Transmits frames of one buffer each, into `posted` entries, up to the first that does not fit
     /// its buffer; returns how many.
     #[inline]
-    fn put(&mut self, frames: &[Frame<'_>], posted: u16) -> Result<usize, Lie> {
+    fn put(&mut self, frames: &[Frame<'_>], posted: u16) -> Result<usize, RingError> {
         let mut space = frame::CopySpace::new();
         let mut copies = space.list();
         let mut count = 0;
@@ -280,7 +292,7 @@ impl TransmitQueue {
 
     /// Transmits a frame into several of `posted` entries; returns how many it read.
     #[cold]
-    fn put_long(&mut self, frame: &Frame<'_>, posted: u16) -> Result<(Put, u16), Lie> {
+    fn put_long(&mut self, frame: &Frame<'_>, posted: u16) -> Result<(Put, u16), RingError> {
         let max = CHAIN_MAX.min(self.ring.size());
         let mut parts = Parts::new();
         let mut room = 0;

@@ -249,7 +249,7 @@ fn secret_must_match() {
 
 #[test]
 fn silent_clients_hold_up_no_other() {
-    use crate::unix::connect;
+    use crate::session::unix::connect;
     use dray_socket::SocketName;
     let socket = abstract_name("silent");
     let server = open(&format!("memif:{socket}?role=server"));
@@ -267,7 +267,7 @@ fn closing_does_not_wait_for_silent_client() {
     let socket = abstract_name("closing");
     let server = open(&format!("memif:{socket}?role=server"));
     let name = dray_socket::SocketName::parse(&socket).unwrap();
-    let _silent = crate::unix::connect(&name, rustix::net::SocketType::SEQPACKET).unwrap();
+    let _silent = crate::session::unix::connect(&name, rustix::net::SocketType::SEQPACKET).unwrap();
     let start = Instant::now();
     drop(server);
     assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());

@@ -10,7 +10,7 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 
 use super::super::device::comes_from_driver;
 use super::Backend;
-use crate::headers::{self, TO_DEVICE, TO_DRIVER};
+use crate::ends::headers::{self, TO_DEVICE, TO_DRIVER};
 
 /// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;

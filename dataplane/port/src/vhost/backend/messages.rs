@@ -14,7 +14,7 @@ use vhost::vhost_user::{GpuBackend, Result, VhostUserBackendReqHandlerMut};
 
 use super::features::PROTOCOL_FEATURES_OFFERED;
 use super::{Addresses, Backend};
-use crate::slot::State;
+use crate::ends::slot::State;
 
 impl VhostUserBackendReqHandlerMut for Backend {
     fn set_owner(&mut self) -> Result<()> {

@@ -25,11 +25,11 @@ use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRE
 use self::memory::UserRegion;
 use super::device::{Device, comes_from_driver};
 use super::queue::{Queue, Running};
-use crate::either::either;
-use crate::event::PeerEvent;
+use crate::ends::headers::Headers;
+use crate::ends::layout::with_layout;
+use crate::ends::slot::State;
 use crate::frame::Copier;
-use crate::headers::Headers;
-use crate::slot::State;
+use crate::signal::event::PeerEvent;
 
 /// One connected driver, as far as its setup has come.
 pub(super) struct Backend {
@@ -111,8 +111,8 @@ impl Backend {
             Ok(queue) => queue,
             Err(why) => return self.refuse(format!("virtqueue {index}: {why}")),
         };
-        let mark = self.device.marks.of(index);
-        either!(&mut queue, queue => queue.keep_mark(mark));
+        let mark = self.device.progress.of(index);
+        with_layout!(&mut queue, queue => queue.publish_progress(mark));
         let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
         let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
         let headers = Headers {
@@ -208,7 +208,7 @@ impl Backend {
             self.vrings[index].base = running.base();
             self.vrings[index].call = running.call;
         }
-        self.device.marks.clear(index);
+        self.device.progress.clear(index);
         if let Some(kick) = &self.vrings[index].kick {
             self.device.forget_kick(index, kick.as_fd());
         }
@@ -224,8 +224,8 @@ impl Backend {
 
     fn event(&mut self, what: &str, index: u8, fd: Option<File>) -> Result<Option<PeerEvent>> {
         self.vring(index.into())?;
-        let attention = self.device.attention();
-        match fd.map(|fd| PeerEvent::from_peer(fd.into(), attention)).transpose() {
+        let wake = self.device.control_wake();
+        match fd.map(|fd| PeerEvent::from_peer(fd.into(), wake)).transpose() {
             Ok(event) => Ok(event),
             Err(error) => self.refuse(format!("{what} of virtqueue {index}: {error}")),
         }

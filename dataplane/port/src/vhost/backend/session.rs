@@ -8,16 +8,16 @@ use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 use super::super::message;
 use super::memory::UserRegion;
 use super::{Addresses, Backend};
-use crate::live::Conversation;
-use crate::marks::PastMarks;
-use crate::slot::State;
+use crate::ends::slot::State;
+use crate::session::queue_progress::PastProgress;
+use crate::session::snapshot::SessionMessages;
 
 /// Bit of the message with a kick: the message has no descriptor, and the ring is polled.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
 impl Backend {
     /// Returns the messages that lead to the present state.
-    pub(crate) fn said(&self) -> io::Result<Conversation> {
+    pub(crate) fn said(&self) -> io::Result<SessionMessages> {
         let mut said = Vec::new();
         let mut say = |request, body: &[u64], descriptors: &[BorrowedFd<'_>]| {
             let body: Vec<u8> = body.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -74,20 +74,20 @@ impl Backend {
                 starts.push(message::say(FrontendReq::SET_VRING_KICK, &body.to_ne_bytes(), &kick)?);
             }
         }
-        Ok(Conversation { said, starts })
+        Ok(SessionMessages { said, starts })
     }
 
     /// Makes the queues that another process used start where it has stopped.
-    pub(crate) fn stand(&mut self, marks: &PastMarks) {
+    pub(crate) fn set_progress(&mut self, progress: &PastProgress) {
         for (index, vring) in self.vrings.iter_mut().enumerate() {
-            vring.progress = marks.progress(index);
+            vring.progress = progress.progress(index);
         }
     }
 
     /// Signals all running queues: whoever used buffers before may not have done so.
     pub(crate) fn call_all(&self) {
         for index in 0..self.vrings.len() {
-            let call = self.device.slot(index).look(|queue| queue.call.clone());
+            let call = self.device.slot(index).inspect(|queue| queue.call.clone());
             if let Some(call) = call.flatten() {
                 call.signal();
             }

@@ -10,20 +10,20 @@ use std::sync::atomic::AtomicU64;
 
 use dray_ring::packed::PackedDevice;
 use dray_ring::split::SplitDevice;
-use dray_ring::{DeviceQueue, Lie};
+use dray_ring::{DeviceQueue, RingError};
 use dray_shm::GuestMemory;
 use dray_wire::offload::Offloads;
 
 use crate::Take;
-use crate::either::{Either, either};
-use crate::event::PeerEvent;
+use crate::ends::headers::Headers;
+use crate::ends::layout::{EitherLayout, with_layout};
+use crate::ends::pairs::{ReceiveQueue, TransmitQueue};
+use crate::ends::slot::Failure;
 use crate::fill::Fill;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{Copier, Frame};
-use crate::gathered::Gathered;
-use crate::headers::Headers;
 use crate::lost::Lost;
-use crate::pairs::{ReceiveQueue, TransmitQueue};
-use crate::slot::Failure;
+use crate::signal::event::PeerEvent;
 use receive::receive;
 use transmit::transmit;
 
@@ -45,14 +45,14 @@ pub(super) struct Running {
     pub(super) malformed: Arc<AtomicU64>,
 }
 
-pub(super) type Queue = Either<SplitDevice, PackedDevice>;
+pub(super) type Queue = EitherLayout<SplitDevice, PackedDevice>;
 
 impl Running {
     /// Completes a batch; returns how many frames it moved. Lost memory reads as zeroes, so values
     /// read from it are not treated as a protocol violation, and a batch that may have used it is
     /// not reported as moved.
     #[inline]
-    fn finish(&self, moved: Result<(usize, bool), Lie>) -> Result<usize, Failure> {
+    fn finish(&self, moved: Result<(usize, bool), RingError>) -> Result<usize, Failure> {
         if self.memory.is_lost() {
             return Err(Failure::MemoryLost);
         }
@@ -64,32 +64,36 @@ impl Running {
     }
 
     pub(super) fn base(&self) -> u16 {
-        either!(&self.queue, queue => queue.base())
+        with_layout!(&self.queue, queue => queue.base())
     }
 }
 
 impl ReceiveQueue for Running {
     #[inline]
-    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure> {
+    fn receive(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<usize, Failure> {
         let (memory, headers, malformed) = (&*self.memory, self.headers, &*self.malformed);
         // Compiled twice, so that headers without meaning are not read.
         let moved = match headers.offloads.checksum {
-            false => either!(&mut self.queue, queue => {
-                receive::<_, false>(queue, memory, headers, gathered, malformed, take)
+            false => with_layout!(&mut self.queue, queue => {
+                receive::<_, false>(queue, memory, headers, reassembly, malformed, take)
             }),
-            true => either!(&mut self.queue, queue => {
-                receive::<_, true>(queue, memory, headers, gathered, malformed, take)
+            true => with_layout!(&mut self.queue, queue => {
+                receive::<_, true>(queue, memory, headers, reassembly, malformed, take)
             }),
         };
         self.finish(moved)
     }
 
     fn want_events(&mut self, on: bool) -> bool {
-        either!(&mut self.queue, queue => queue.want_kicks(on))
+        with_layout!(&mut self.queue, queue => queue.want_kicks(on))
     }
 
     fn fill(&self) -> Fill {
-        either!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
+        with_layout!(&self.queue, queue => Fill::new(queue.waiting(), queue.size()))
     }
 }
 
@@ -97,7 +101,7 @@ impl TransmitQueue for Running {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
         let Self { queue, memory, headers, copier, .. } = self;
-        let moved = either!(queue, queue => {
+        let moved = with_layout!(queue, queue => {
             transmit(queue, memory, *headers, copier, frames, lost)
         });
         self.finish(moved)
@@ -105,7 +109,7 @@ impl TransmitQueue for Running {
 
     fn fill(&self) -> Fill {
         // Buffers that the driver has posted are empty.
-        either!(&self.queue, queue => Fill::new(queue.size() - queue.waiting(), queue.size()))
+        with_layout!(&self.queue, queue => Fill::new(queue.size() - queue.waiting(), queue.size()))
     }
 
     fn offloads(&self) -> Offloads {

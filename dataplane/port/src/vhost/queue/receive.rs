@@ -4,15 +4,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use arrayvec::ArrayVec;
-use dray_ring::{Access, Chain, DeviceQueue, Lie, Segment};
+use dray_ring::{Access, Chain, DeviceQueue, RingError, Segment};
 use dray_shm::GuestMemory;
 use dray_wire::offload::{Offload, VIRTIO_NET_LEN, VirtioNet};
 
 use super::DESCRIPTORS_MAX;
+use crate::ends::headers::{self, Headers};
+use crate::frame::list::Space;
+use crate::frame::reassembly::{self, ReassemblyBuffer};
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
-use crate::gathered::{self, Gathered};
-use crate::headers::{self, Headers};
-use crate::list::Space;
 use crate::{BATCH_MAX, Take};
 
 /// Lends frames to `take`, and returns the buffers of those that were taken.
@@ -21,10 +21,10 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     queue: &mut Q,
     memory: &GuestMemory,
     headers: Headers,
-    gathered: &mut Gathered,
+    reassembly: &mut ReassemblyBuffer,
     malformed: &AtomicU64,
     take: &mut Take<'_>,
-) -> Result<(usize, bool), Lie> {
+) -> Result<(usize, bool), RingError> {
     queue.allow(DESCRIPTORS_MAX);
     let (mut batch, mut ids) = (Space::<_, BATCH_MAX>::new(), Space::<u16, BATCH_MAX>::new());
     let (mut batch, mut ids) = (batch.list(), ids.list());
@@ -68,7 +68,7 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     if fits && !odd {
         return Ok((0, false));
     }
-    receive_odd(queue, memory, headers, gathered, malformed, take)
+    receive_odd(queue, memory, headers, reassembly, malformed, take)
 }
 
 /// Slow path: the first frame is multi-buffer or malformed.
@@ -77,13 +77,13 @@ fn receive_odd<Q: DeviceQueue>(
     queue: &mut Q,
     memory: &GuestMemory,
     headers: Headers,
-    gathered: &mut Gathered,
+    reassembly: &mut ReassemblyBuffer,
     malformed: &AtomicU64,
     take: &mut Take<'_>,
-) -> Result<(usize, bool), Lie> {
-    let mut batch = ArrayVec::<Frame<'_>, { Gathered::MAX }>::new();
-    let mut chains = ArrayVec::<Chain, { Gathered::MAX }>::new();
-    let mut room = gathered.room();
+) -> Result<(usize, bool), RingError> {
+    let mut batch = ArrayVec::<Frame<'_>, { ReassemblyBuffer::MAX }>::new();
+    let mut chains = ArrayVec::<Chain, { ReassemblyBuffer::MAX }>::new();
+    let mut room = reassembly.room();
     while !batch.is_full() {
         let Some(chain) = queue.pop(memory, Access::Read)? else { break };
         match gather(&chain, queue.rest(), headers, &mut room) {
@@ -125,7 +125,7 @@ fn gather<'m>(
     chain: &Chain,
     rest: &[Segment],
     headers: Headers,
-    room: &mut gathered::Room<'m>,
+    room: &mut reassembly::Room<'m>,
 ) -> Gather<'m> {
     let segments = || std::iter::once(&chain.first).chain(rest);
     let whole: u64 = segments().map(|segment| u64::from(segment.len)).sum();

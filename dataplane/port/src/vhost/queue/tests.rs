@@ -47,7 +47,11 @@ impl DeviceQueue for Full {
         self.budget = descriptors;
     }
 
-    fn pop<M: dray_ring::AddressSpace>(&mut self, _: &M, _: Access) -> Result<Option<Chain>, Lie> {
+    fn pop<M: dray_ring::AddressSpace>(
+        &mut self,
+        _: &M,
+        _: Access,
+    ) -> Result<Option<Chain>, RingError> {
         if self.budget == 0 {
             return Ok(None);
         }
@@ -62,7 +66,7 @@ impl DeviceQueue for Full {
         _: Access,
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
-    ) -> Result<bool, Lie> {
+    ) -> Result<bool, RingError> {
         if self.buffers > 1 {
             return Ok(true);
         }
@@ -85,7 +89,7 @@ impl DeviceQueue for Full {
     fn unpop(&mut self, _: u16) {}
     fn push(&mut self, _: &Chain, _: u32) {}
     fn push_together(&mut self, _: &[(Chain, u32)]) {}
-    fn keep_mark(&mut self, _: dray_shm::SharedWord) {}
+    fn publish_progress(&mut self, _: dray_shm::SharedWord) {}
     fn commit(&mut self) {}
     fn publish(&mut self) -> bool {
         false
@@ -120,9 +124,9 @@ fn descriptors_read_per_call_are_bounded() {
             assert!(taken > 0, "{buffers} of {len}: no frame was transmitted");
 
             let mut queue = Full::new(buffers, len);
-            let mut gathered = Gathered::new();
+            let mut reassembly = ReassemblyBuffer::new();
             let take: &mut Take<'_> = &mut |frames| frames.len();
-            receive::<_, false>(&mut queue, &memory, PLAIN, &mut gathered, &malformed, take)
+            receive::<_, false>(&mut queue, &memory, PLAIN, &mut reassembly, &malformed, take)
                 .unwrap();
             assert!(queue.read <= MOST, "{buffers} of {len}: {} descriptors", queue.read);
         }
@@ -168,7 +172,11 @@ impl DeviceQueue for Chains {
 
     fn allow(&mut self, _: u32) {}
 
-    fn pop<M: dray_ring::AddressSpace>(&mut self, _: &M, _: Access) -> Result<Option<Chain>, Lie> {
+    fn pop<M: dray_ring::AddressSpace>(
+        &mut self,
+        _: &M,
+        _: Access,
+    ) -> Result<Option<Chain>, RingError> {
         let Some(buffers) = self.ready.get_mut(self.next) else { return Ok(None) };
         self.next += 1;
         let segment = |buffer: &mut Vec<u8>| Segment {
@@ -187,7 +195,7 @@ impl DeviceQueue for Chains {
         access: Access,
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
-    ) -> Result<bool, Lie> {
+    ) -> Result<bool, RingError> {
         for _ in 0..most.min(self.ready.len() - self.next) {
             if self.ready[self.next].len() > 1 {
                 return Ok(true);
@@ -205,7 +213,7 @@ impl DeviceQueue for Chains {
         self.returned.extend(used.map(|(_, len)| len));
     }
 
-    fn keep_mark(&mut self, _: dray_shm::SharedWord) {}
+    fn publish_progress(&mut self, _: dray_shm::SharedWord) {}
 
     fn commit(&mut self) {}
 
@@ -269,7 +277,7 @@ fn chain((header, frame): &(VirtioNet, Vec<u8>), len: usize, apart: bool) -> Vec
 /// Receives everything; returns the frames and the number of malformed ones.
 fn received(queue: &mut Chains, headers: Headers) -> (Vec<(Vec<u8>, Offload)>, u64) {
     let (memory, malformed) = (GuestMemory::default(), AtomicU64::new(0));
-    let (mut gathered, mut frames) = (Gathered::new(), Vec::new());
+    let (mut reassembly, mut frames) = (ReassemblyBuffer::new(), Vec::new());
     let take: &mut Take<'_> = &mut |batch| {
         frames.extend(batch.iter().map(|frame| {
             let mut bytes = vec![0; frame.len()];
@@ -279,7 +287,7 @@ fn received(queue: &mut Chains, headers: Headers) -> (Vec<(Vec<u8>, Offload)>, u
         batch.len()
     };
     for _ in 0..2 * queue.ready.len() {
-        receive::<_, true>(queue, &memory, headers, &mut gathered, &malformed, take).unwrap();
+        receive::<_, true>(queue, &memory, headers, &mut reassembly, &malformed, take).unwrap();
     }
     assert_eq!(queue.returned.len(), queue.ready.len());
     (frames, malformed.into_inner())

@@ -3,14 +3,14 @@
 use std::ptr::NonNull;
 
 use arrayvec::ArrayVec;
-use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, Lie, Segment};
+use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, RingError, Segment};
 use dray_shm::GuestMemory;
 
 use super::DESCRIPTORS_MAX;
 use crate::BATCH_MAX;
+use crate::ends::headers::{HEADER_MAX, Headers};
+use crate::frame::list::Space;
 use crate::frame::{self, Copier, Frame};
-use crate::headers::{HEADER_MAX, Headers};
-use crate::list::Space;
 use crate::lost::{Loss, Lost};
 
 /// Fills buffers with `frames`; returns how many there was room for. Those that the driver can never
@@ -23,7 +23,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
     copier: &mut Copier,
     frames: &[Frame<'_>],
     lost: &mut Lost,
-) -> Result<(usize, bool), Lie> {
+) -> Result<(usize, bool), RingError> {
     let header_len = headers.len;
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
     // behind: a whole batch means that more frames wait.
@@ -95,7 +95,7 @@ fn scatter<Q: DeviceQueue>(
     memory: &GuestMemory,
     headers: Headers,
     frame: &Frame<'_>,
-) -> Result<Outcome, Lie> {
+) -> Result<Outcome, RingError> {
     if frame.has_offload() && headers.of(frame).is_none() {
         return Ok(Outcome::Never(Loss::Undeliverable));
     }

@@ -1,6 +1,6 @@
 //! The part of a URI that names a network interface.
 
-use crate::query::{Query, UriError};
+use crate::uri::query::{Query, UriError};
 
 /// `IFNAMSIZ` without the terminating zero.
 const NAME_MAX: usize = 15;

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::aio::{self, Signal};
-use crate::event::{Event, Shared};
+use crate::signal::aio::{self, Signal};
+use crate::signal::event::{Event, Shared};
 
 /// A signal that takes a data thread longer than this, in nanoseconds, is slow. Most take one to
 /// five microseconds, and 15 where asynchronous I/O is missing.
@@ -48,7 +48,7 @@ const NO_TIMER: Duration = Duration::from_millis(10);
 
 /// The event that wakes a port's control thread.
 #[derive(Debug)]
-pub(crate) struct Attention {
+pub(crate) struct ControlWake {
     event: Event,
     /// Number of slow signals in a row. While it is not zero, signals are timed by the CPU time that
     /// they take, because preemption of the data thread is not the peer's fault; the first slow
@@ -66,7 +66,7 @@ pub(crate) struct Attention {
     events: Mutex<Vec<Weak<Shared>>>,
 }
 
-impl Attention {
+impl ControlWake {
     pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         // Before a peer can connect and exhaust the machine's limit.
         aio::prepare();
@@ -195,7 +195,7 @@ impl Attention {
     }
 }
 
-impl AsFd for Attention {
+impl AsFd for ControlWake {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -221,7 +221,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::PeerEvent;
+    use crate::signal::event::PeerEvent;
     use rustix::event::{EventfdFlags, epoll, eventfd};
     use rustix::io::fcntl_dupfd_cloexec;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -248,11 +248,11 @@ mod tests {
         epolls
     }
 
-    fn peer_event(flags: EventfdFlags) -> (Arc<Attention>, PeerEvent, OwnedFd) {
-        let attention = Attention::new().unwrap();
+    fn peer_event(flags: EventfdFlags) -> (Arc<ControlWake>, PeerEvent, OwnedFd) {
+        let wake = ControlWake::new().unwrap();
         let event = eventfd(0, EventfdFlags::CLOEXEC | flags).unwrap();
-        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &attention).unwrap();
-        (attention, ours, event)
+        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &wake).unwrap();
+        (wake, ours, event)
     }
 
     fn count(event: &OwnedFd) -> u64 {
@@ -265,25 +265,25 @@ mod tests {
 
     #[test]
     fn slow_signals_move_to_control_thread() {
-        let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK);
+        let (wake, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         let epolls = watchers(event.as_fd(), 50_000);
         // One signal that seems slow, then one that is too slow, or two that are slow; time lost to
         // a preemption in between does not count.
         let sent = (1..=10).find(|_| {
             ours.signal();
-            now() < attention.delegated_until.load(Ordering::Relaxed)
+            now() < wake.delegated_until.load(Ordering::Relaxed)
         });
         let sent = sent.expect("a signal to 50,000 watchers is slow");
         (0..1000).for_each(|_| ours.signal());
         assert_eq!(count(&event), sent, "the data thread sends no further signals");
-        attention.deliver();
+        wake.deliver();
         assert_eq!(count(&event), 1, "owed signals are merged into one");
-        assert!(attention.deliver().is_none(), "nothing is owed");
-        assert!(attention.rests_until() > 0, "a slow signal is followed by a rest");
+        assert!(wake.deliver().is_none(), "nothing is owed");
+        assert!(wake.rests_until() > 0, "a slow signal is followed by a rest");
         // On a busy machine the rest may already be over.
-        attention.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
+        wake.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
         ours.signal();
-        assert!(attention.deliver().is_some(), "the control thread rests");
+        assert!(wake.deliver().is_some(), "the control thread rests");
         assert_eq!(count(&event), 0);
         drop(epolls);
     }
@@ -291,9 +291,9 @@ mod tests {
     #[test]
     fn signals_move_after_three_slow_ones_or_one_too_slow() {
         let moves_after = |signals: &[(bool, Option<u64>)]| {
-            let attention = Attention::without_aio().unwrap();
-            signals.iter().for_each(|(seems_slow, time)| attention.judge(*seems_slow, *time));
-            attention.delegated_until.load(Ordering::Relaxed) > 0
+            let wake = ControlWake::without_aio().unwrap();
+            signals.iter().for_each(|(seems_slow, time)| wake.judge(*seems_slow, *time));
+            wake.delegated_until.load(Ordering::Relaxed) > 0
         };
         let (seems, slow, quick) = ((true, None), (true, Some(SLOW + 1)), (false, Some(SLOW)));
         assert!(!moves_after(&[seems, slow]));
@@ -318,8 +318,8 @@ mod tests {
     /// As on a machine without asynchronous I/O.
     #[test]
     fn full_eventfd_does_not_block_without_aio() {
-        let (attention, ours, event) = peer_event(EventfdFlags::empty());
-        attention.delegate(DELEGATED_MAX);
+        let (wake, ours, event) = peer_event(EventfdFlags::empty());
+        wake.delegate(DELEGATED_MAX);
         rustix::io::write(&event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (done, wait) = mpsc::channel();
         let filler = event.try_clone().unwrap();
@@ -355,7 +355,7 @@ mod tests {
         let output = std::process::Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "attention::tests::owed_signal_without_timers",
+                "signal::control_wake::tests::owed_signal_without_timers",
                 "--ignored",
                 "--nocapture",
             ])
@@ -369,23 +369,23 @@ mod tests {
     #[test]
     #[ignore = "run by another test, in a process of its own"]
     fn owed_signal_without_timers() {
-        let attention = Arc::new(Attention::without_aio().unwrap());
+        let wake = Arc::new(ControlWake::without_aio().unwrap());
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &attention).unwrap();
+        let ours = PeerEvent::from_peer(event.try_clone().unwrap(), &wake).unwrap();
         let limit = getrlimit(Resource::Sigpending);
         setrlimit(Resource::Sigpending, Rlimit { current: Some(0), ..limit }).unwrap();
         ours.signal();
-        assert_eq!((attention.deliver(), count(&event)), (Some(NO_TIMER), 0));
+        assert_eq!((wake.deliver(), count(&event)), (Some(NO_TIMER), 0));
         setrlimit(Resource::Sigpending, limit).unwrap();
-        assert_eq!((attention.deliver(), count(&event)), (None, 1));
+        assert_eq!((wake.deliver(), count(&event)), (None, 1));
     }
 
     #[test]
     fn semaphore_eventfd_works_like_others() {
-        let (attention, ours, event) = peer_event(EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE);
+        let (wake, ours, event) = peer_event(EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE);
         (0..3).for_each(|_| ours.signal());
         assert_eq!((0..5).map(|_| count(&event)).sum::<u64>(), 3);
-        assert!(attention.deliver().is_none());
+        assert!(wake.deliver().is_none());
     }
 
     /// `cargo test --release -p dray-port watchers -- --ignored --nocapture`.

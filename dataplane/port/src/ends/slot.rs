@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use dray_ring::Lie;
+use dray_ring::RingError;
 
-use crate::attention::Attention;
+use crate::signal::control_wake::ControlWake;
 
 /// A place for a queue that the data thread uses, occupied or empty.
 ///
@@ -19,7 +19,7 @@ pub(crate) struct Slot<Q> {
     /// True if the lock is worth trying.
     runs: AtomicBool,
     /// Wakes the control thread when the data thread has given up a queue.
-    failed: Arc<Attention>,
+    failed: Arc<ControlWake>,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum State<Q> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
-    Lie(#[from] Lie),
+    RingError(#[from] RingError),
     #[error("shared memory is lost: its file was truncated or its pages cannot be allocated")]
     MemoryLost,
     #[error("invalid received frame: {len} bytes in {buffers} buffers")]
@@ -44,7 +44,7 @@ pub(crate) enum Failure {
 }
 
 impl<Q> Slot<Q> {
-    pub(crate) fn new(failed: Arc<Attention>) -> Self {
+    pub(crate) fn new(failed: Arc<ControlWake>) -> Self {
         Self { state: Mutex::new(State::Stopped), runs: AtomicBool::new(false), failed }
     }
 
@@ -65,10 +65,10 @@ impl<Q> Slot<Q> {
         self.runs.load(Ordering::Acquire)
     }
 
-    /// For the control thread: returns what `look` finds, if the queue is running.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Q) -> T) -> Option<T> {
+    /// For the control thread: returns what `inspect` returns, if the queue is running.
+    pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(&Q) -> T) -> Option<T> {
         match &*self.lock() {
-            State::Running(queue) => Some(look(queue)),
+            State::Running(queue) => Some(inspect(queue)),
             State::Stopped | State::Failed(..) => None,
         }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn only_what_is_tried_again_skips_a_queue_that_the_control_thread_holds() {
-        let slot = Slot::new(Attention::new().unwrap());
+        let slot = Slot::new(ControlWake::new().unwrap());
         slot.replace(State::Running(7));
         let held = slot.lock();
         assert_eq!(slot.try_with(|queue| Ok(*queue)), 0);

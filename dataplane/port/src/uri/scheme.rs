@@ -11,10 +11,10 @@ use dray_netdev::privilege::Capability;
 use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
-use crate::handed::refused;
-use crate::live::{Live, Resumption};
-use crate::query::{Query, UriError};
-use crate::shared_listener::Seat;
+use crate::session::passed::refused;
+use crate::session::shared_listener::Seat;
+use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::query::{Query, UriError};
 use crate::{Port, Wait};
 
 /// Resource that only one port of a program can use.
@@ -128,7 +128,11 @@ pub(crate) trait Scheme: fmt::Display {
 
     /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)), for a user
     /// that handles frames with offloads, or not.
-    fn resume(&self, live: Live, offloads: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(
+        &self,
+        live: PortSnapshot,
+        offloads: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
         let _ = (live, offloads);
         Err(refused("such a port cannot be handed over".to_owned()))
     }

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 
-use crate::scheme::Failed;
+use crate::uri::scheme::Failed;
 
 /// A descriptor that another program opened for a port with a Unix socket.
-pub(crate) enum Handed {
+pub(crate) enum PassedFd {
     /// Peers connect to this socket.
     Listener(BoundSocket),
     /// One peer is connected already.
@@ -23,7 +23,7 @@ pub(crate) enum Handed {
     Directory(OwnedFd),
 }
 
-impl Handed {
+impl PassedFd {
     /// Checks that there is one descriptor: of a socket of type `kind` that listens or has a peer, or
     /// of a directory if `in_directory`.
     pub(crate) fn check(
@@ -65,7 +65,7 @@ impl Handed {
     }
 }
 
-impl Handed {
+impl PassedFd {
     /// Checks the origin of peers that another process hands over: a socket of type `kind` that
     /// listens, or a directory if `in_directory`.
     pub(crate) fn origin(
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     fn error(descriptors: Vec<OwnedFd>, in_directory: bool) -> String {
-        match Handed::check(descriptors, SocketType::STREAM, in_directory) {
+        match PassedFd::check(descriptors, SocketType::STREAM, in_directory) {
             Ok(_) => panic!("it is taken"),
             Err((what, error)) => format!("{what}: {error}"),
         }
@@ -231,14 +231,14 @@ mod tests {
     fn listening_and_connected_sockets_and_directories_are_taken() {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("a")).unwrap();
-        let taken = Handed::check(vec![listener.into()], SocketType::STREAM, false);
-        assert!(matches!(taken, Ok(Handed::Listener(_))));
+        let taken = PassedFd::check(vec![listener.into()], SocketType::STREAM, false);
+        assert!(matches!(taken, Ok(PassedFd::Listener(_))));
         let (ours, _peer) = UnixStream::pair().unwrap();
-        let taken = Handed::check(vec![ours.into()], SocketType::STREAM, false);
-        assert!(matches!(taken, Ok(Handed::Connected(_))));
+        let taken = PassedFd::check(vec![ours.into()], SocketType::STREAM, false);
+        assert!(matches!(taken, Ok(PassedFd::Connected(_))));
         let directory = File::open(folder.path()).unwrap();
-        let taken = Handed::check(vec![directory.into()], SocketType::STREAM, true);
-        assert!(matches!(taken, Ok(Handed::Directory(_))));
+        let taken = PassedFd::check(vec![directory.into()], SocketType::STREAM, true);
+        assert!(matches!(taken, Ok(PassedFd::Directory(_))));
     }
 
     #[test]
@@ -251,7 +251,8 @@ mod tests {
         let _other = UnixListener::bind(&other).unwrap();
         let directory = prepare(&own.join("s").into(), SocketType::STREAM, true).unwrap().remove(0);
         let place = |name: &str| Place::within(directory.try_clone().unwrap(), OsStr::new(name));
-        let connect = |name: &str| crate::unix::connect_at(&place(name)?, SocketType::STREAM);
+        let connect =
+            |name: &str| crate::session::unix::connect_at(&place(name)?, SocketType::STREAM);
         assert_eq!(connect("s").unwrap_err().kind(), io::ErrorKind::NotFound);
         for target in [other.as_path(), "../other".as_ref(), "/dev/log".as_ref()] {
             symlink(target, own.join("s")).unwrap();

@@ -2,19 +2,19 @@
 
 /// A queue of either layout.
 #[derive(Debug)]
-pub(crate) enum Either<S, P> {
+pub(crate) enum EitherLayout<S, P> {
     Split(S),
     Packed(P),
 }
 
 /// Runs the same code for either layout, compiled for each.
-macro_rules! either {
+macro_rules! with_layout {
     ($queue:expr, $name:ident => $work:expr) => {
         match $queue {
-            $crate::either::Either::Split($name) => $work,
-            $crate::either::Either::Packed($name) => $work,
+            $crate::ends::layout::EitherLayout::Split($name) => $work,
+            $crate::ends::layout::EitherLayout::Packed($name) => $work,
         }
     };
 }
 
-pub(crate) use either;
+pub(crate) use with_layout;

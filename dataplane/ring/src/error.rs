@@ -1,9 +1,9 @@
 //! Protocol violations of a peer in a ring.
 
-/// An impossible statement of the peer. The connection to such a peer cannot continue.
+/// A protocol violation by the peer. The connection to such a peer cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the messages document the variants")]
-pub enum Lie {
+pub enum RingError {
     #[error("ring index jumped from {from} to {to}: at most {size} entries can be new")]
     IndexJump { from: u16, to: u16, size: u16 },
     #[error("driver made more than {size} descriptors available")]
@@ -33,5 +33,5 @@ pub enum Lie {
     #[error("descriptor {index} was returned without those that it belongs to")]
     NotTogether { index: u16 },
     #[error("device returned buffer {id}, which is not in flight")]
-    NotOut { id: u32 },
+    NotInFlight { id: u32 },
 }

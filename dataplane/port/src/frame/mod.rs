@@ -1,5 +1,9 @@
 //! Frames as ports lend them.
 
+pub(crate) mod finisher;
+pub(crate) mod list;
+pub(crate) mod reassembly;
+
 use std::marker::PhantomData;
 use std::num::NonZeroU16;
 use std::ops::Range;
@@ -11,7 +15,10 @@ use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
 use dray_wire::ip::IPV6_LEN;
 use dray_wire::offload::Offload;
 
-use crate::list::{List, Space};
+use crate::frame::list::{List, Space};
+
+/// Maximum number of frames per receive or transmit call.
+pub const BATCH_MAX: usize = 256;
 
 /// Length of the longest frame that any port carries, in bytes: 9000 bytes of IP packet, an
 /// Ethernet header and a VLAN tag.

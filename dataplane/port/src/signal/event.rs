@@ -9,7 +9,7 @@ use dray_shm::name_of;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 
-use crate::attention::Attention;
+use crate::signal::control_wake::ControlWake;
 
 /// An eventfd that is not shared with a peer.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl AsFd for Event {
 #[derive(Clone, Debug)]
 pub(crate) struct PeerEvent {
     shared: Arc<Shared>,
-    attention: Arc<Attention>,
+    wake: Arc<ControlWake>,
 }
 
 /// The part of a peer's event that the control thread needs to signal it.
@@ -58,31 +58,31 @@ pub(crate) struct Shared {
 
 impl PeerEvent {
     /// Creates an event to pass to a peer.
-    pub(crate) fn for_peer(attention: &Arc<Attention>) -> io::Result<Self> {
-        Ok(Self::of(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, attention))
+    pub(crate) fn for_peer(wake: &Arc<ControlWake>) -> io::Result<Self> {
+        Ok(Self::of(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, wake))
     }
 
     /// Wraps an event that a peer passed. Any other kind of descriptor is refused, because it could
     /// block the thread that signals it, or be readable all the time.
-    pub(crate) fn from_peer(fd: OwnedFd, attention: &Arc<Attention>) -> io::Result<Self> {
+    pub(crate) fn from_peer(fd: OwnedFd, wake: &Arc<ControlWake>) -> io::Result<Self> {
         let name = name_of(&fd);
         if name != "anon_inode:[eventfd]" {
             return Err(io::Error::other(format!("{name} is not an eventfd")));
         }
-        Ok(Self::of(fd, attention))
+        Ok(Self::of(fd, wake))
     }
 
-    fn of(fd: OwnedFd, attention: &Arc<Attention>) -> Self {
+    fn of(fd: OwnedFd, wake: &Arc<ControlWake>) -> Self {
         let shared = Arc::new(Shared { fd, owed: AtomicBool::new(false) });
-        attention.register(&shared);
-        Self { shared, attention: attention.clone() }
+        wake.register(&shared);
+        Self { shared, wake: wake.clone() }
     }
 
     /// Adds one to the counter. If the counter is full, the other side has been signalled often
     /// enough. Never waits, whatever a peer has done to the event.
     #[inline]
     pub(crate) fn signal(&self) {
-        self.attention.signal_peer(&self.shared);
+        self.wake.signal_peer(&self.shared);
     }
 }
 

@@ -17,14 +17,14 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
-use crate::attention::Attention;
-use crate::handed::{self, Handed};
-use crate::link::{LinkState, LinkStatus};
-use crate::live::{Conversation, Frozen, Live, Parts};
-use crate::marks::Marks;
-use crate::scheme::Failed;
-use crate::shared_listener::Seat;
-use crate::unix;
+use crate::session::link::{LinkState, LinkStatus};
+use crate::session::passed::{self, PassedFd};
+use crate::session::queue_progress::QueueProgress;
+use crate::session::shared_listener::Seat;
+use crate::session::snapshot::{Frozen, Parts, PortSnapshot, SessionMessages};
+use crate::session::unix;
+use crate::signal::control_wake::ControlWake;
+use crate::uri::scheme::Failed;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
 /// State shared by the control thread and the port.
 pub(crate) struct Control {
     /// Signalled when a queue was given up, and when the port is closed.
-    attention: Arc<Attention>,
+    wake: Arc<ControlWake>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
     /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles
@@ -59,7 +59,7 @@ pub(crate) struct Control {
     /// The control thread's id, once it runs.
     thread: OnceLock<Pid>,
     /// Counts what makes a description of the port invalid.
-    marks: OnceLock<Arc<Marks>>,
+    progress: OnceLock<Arc<QueueProgress>>,
     /// Called after each such change.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Called when a peer has left.
@@ -102,42 +102,42 @@ pub(crate) enum End {
 pub(crate) enum Woken {
     /// There is something to read, or the peer has disconnected.
     Readable,
-    /// The data thread, or the thread that closes the port, wants attention.
-    Attention,
+    /// The data thread, or the thread that closes the port, has woken the control thread.
+    ControlWake,
     /// The time limit expired.
     Timeout,
 }
 
 impl Connection {
-    /// Accepts peers at `listener`, or without one connects to `name` repeatedly; `converse` handles
+    /// Accepts peers at `listener`, or without one connects to `name` repeatedly; `session` handles
     /// the session with each peer. Peers are served one after the other.
     pub(crate) fn open(
         name: &SocketName,
         listener: Option<BoundSocket>,
-        attention: Arc<Attention>,
-        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         let Some(listener) = listener else {
-            return Self::to(name, SocketType::STREAM, attention, converse);
+            return Self::to(name, SocketType::STREAM, wake, session);
         };
-        Self::listening(listener, None, attention, converse)
+        Self::listening(listener, None, wake, session)
     }
 
     /// Continues the session with `peer`, and then accepts others at `listener`.
     fn listening(
         listener: BoundSocket,
         peer: Option<UnixStream>,
-        attention: Arc<Attention>,
-        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         // The thread owns the listener, and has its descriptor's duplicate at hand before it runs.
         let listener = Arc::new(listener);
         let origin = listener.clone();
-        Self::spawn(attention, Origin::Listener(&origin), move |control| {
+        Self::spawn(wake, Origin::Listener(&origin), move |control| {
             if let Some(peer) = peer {
-                control.serve_one(control.admit(peer), &mut converse);
+                control.serve_one(control.admit(peer), &mut session);
             }
-            control.serve(Source::Listener(&listener), converse);
+            control.serve(Source::Listener(&listener), session);
         })
     }
 
@@ -145,28 +145,26 @@ impl Connection {
     /// come from `origin`, or, if the port connects to them, from the socket `name`.
     pub(crate) fn resume(
         name: &SocketName,
-        origin: Option<Handed>,
+        origin: Option<PassedFd>,
         peer: Option<UnixStream>,
-        attention: Arc<Attention>,
-        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         match origin {
-            Some(Handed::Listener(listener)) => {
-                Self::listening(listener, peer, attention, converse)
-            }
-            Some(Handed::Directory(directory)) => {
+            Some(PassedFd::Listener(listener)) => Self::listening(listener, peer, wake, session),
+            Some(PassedFd::Directory(directory)) => {
                 let file = name.path().and_then(Path::file_name).unwrap_or_default();
-                Self::within(directory, file, peer, attention, converse)
+                Self::within(directory, file, peer, wake, session)
             }
-            Some(Handed::Connected(_)) => Err(handed::refused("it is connected".to_owned())),
+            Some(PassedFd::Connected(_)) => Err(passed::refused("it is connected".to_owned())),
             None => {
                 let name = name.clone();
-                Self::spawn(attention, Origin::None, move |control| {
+                Self::spawn(wake, Origin::None, move |control| {
                     if let Some(peer) = peer {
-                        control.serve_one(control.admit(peer), &mut converse);
+                        control.serve_one(control.admit(peer), &mut session);
                         control.pause();
                     }
-                    control.serve(Source::Connects(&name, SocketType::STREAM), converse);
+                    control.serve(Source::Connects(&name, SocketType::STREAM), session);
                 })
             }
         }
@@ -177,21 +175,21 @@ impl Connection {
     pub(crate) fn at(
         seat: Seat,
         client: Option<UnixStream>,
-        attention: Arc<Attention>,
-        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         if client.is_some() {
             seat.occupy();
         }
-        seat.open(&attention).map_err(|error| ("thread", error))?;
+        seat.open(&wake).map_err(|error| ("thread", error))?;
         let seat = Arc::new(seat);
         let shared = seat.clone();
-        let mut connection = Self::spawn(attention, Origin::Seat(&seat), move |control| {
+        let mut connection = Self::spawn(wake, Origin::Seat(&seat), move |control| {
             if let Some(client) = client {
-                control.serve_one(control.admit(client), &mut converse);
+                control.serve_one(control.admit(client), &mut session);
                 shared.done();
             }
-            control.serve(Source::Seat(&shared), converse);
+            control.serve(Source::Seat(&shared), session);
         })?;
         connection.seat = Some(seat);
         Ok(connection)
@@ -201,8 +199,8 @@ impl Connection {
     fn to(
         name: &SocketName,
         kind: SocketType,
-        attention: Arc<Attention>,
-        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         let name = name.clone();
         let (first, why) = match unix::connect(&name, kind) {
@@ -212,14 +210,14 @@ impl Connection {
                 Err(error) => return Err(("connect", error)),
             },
         };
-        Self::spawn(attention, Origin::None, move |control| {
+        Self::spawn(wake, Origin::None, move |control| {
             control.change(|status| status.unreachable = why);
-            let mut converse = converse;
+            let mut session = session;
             if let Some(stream) = first {
-                control.serve_one(control.admit(stream), &mut converse);
+                control.serve_one(control.admit(stream), &mut session);
                 control.pause();
             }
-            control.serve(Source::Connects(&name, kind), converse);
+            control.serve(Source::Connects(&name, kind), session);
         })
     }
 
@@ -228,48 +226,48 @@ impl Connection {
         directory: OwnedFd,
         name: &OsStr,
         peer: Option<UnixStream>,
-        attention: Arc<Attention>,
-        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
         let origin = directory.try_clone().map_err(|error| ("directory", error))?;
         let place = Place::within(directory, name).map_err(|error| ("directory", error))?;
-        Self::spawn(attention, Origin::Directory(origin.as_fd()), move |control| {
+        Self::spawn(wake, Origin::Directory(origin.as_fd()), move |control| {
             if let Some(peer) = peer {
-                control.serve_one(control.admit(peer), &mut converse);
+                control.serve_one(control.admit(peer), &mut session);
                 control.pause();
             }
-            control.serve(Source::Within(&place), converse);
+            control.serve(Source::Within(&place), session);
         })
     }
 
-    /// Connects to the packet socket `name` repeatedly; `converse` handles the session with each
+    /// Connects to the packet socket `name` repeatedly; `session` handles the session with each
     /// peer.
     pub(crate) fn by_packets(
         name: &SocketName,
-        attention: Arc<Attention>,
-        converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        Self::to(name, SocketType::SEQPACKET, attention, converse)
+        Self::to(name, SocketType::SEQPACKET, wake, session)
     }
 
     /// Serves the peers at the other ends of `streams`, one after the other.
     pub(crate) fn over(
         streams: Vec<UnixStream>,
-        attention: Arc<Attention>,
-        mut converse: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
+        wake: Arc<ControlWake>,
+        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        Self::spawn(attention, Origin::None, move |control| {
+        Self::spawn(wake, Origin::None, move |control| {
             for stream in streams {
                 if control.is_stopping() {
                     break;
                 }
-                control.serve_one(control.admit(stream), &mut converse);
+                control.serve_one(control.admit(stream), &mut session);
             }
         })
     }
 
     fn spawn<T>(
-        attention: Arc<Attention>,
+        wake: Arc<ControlWake>,
         origin: Origin<'_>,
         serve: impl FnOnce(&Control) -> T + Send + 'static,
     ) -> Result<Self, Failed> {
@@ -283,14 +281,14 @@ impl Connection {
         };
         let origin = origin.as_ref().map(BorrowedFd::try_clone_to_owned).transpose();
         let control = Arc::new(Control {
-            attention,
+            wake,
             stop: AtomicBool::new(false),
             status: Mutex::default(),
             peer: Mutex::default(),
             origin: origin.map_err(|error| ("socket", error))?,
             owns_origin,
             thread: OnceLock::new(),
-            marks: OnceLock::new(),
+            progress: OnceLock::new(),
             tell: OnceLock::new(),
             forget: OnceLock::new(),
         });
@@ -316,7 +314,7 @@ impl Connection {
     pub(crate) fn freeze(
         &self,
         patience: Duration,
-        said: impl FnOnce() -> Option<io::Result<Conversation>>,
+        said: impl FnOnce() -> Option<io::Result<SessionMessages>>,
     ) -> io::Result<Option<Frozen<'_>>> {
         let control = &self.control;
         let gate = control.patient_gate(patience)?;
@@ -326,17 +324,26 @@ impl Connection {
         let conversation = peer.as_ref().map(|_| conversation).unwrap_or_default();
         let origin = control.origin.as_ref().map(OwnedFd::try_clone).transpose()?;
         let (own, past) = (control.owns_origin, self.status());
-        let marks = control.marks.get();
-        let changes = marks.map_or(0, |marks| marks.changes());
-        let marks = marks.map(|marks| marks.as_fd().try_clone_to_owned()).transpose()?;
-        let live = Live::of_peer(Parts { origin, own, peer, marks, changes, conversation, past });
+        let progress = control.progress.get();
+        let changes = progress.map_or(0, |progress| progress.changes());
+        let progress =
+            progress.map(|progress| progress.as_fd().try_clone_to_owned()).transpose()?;
+        let live = PortSnapshot::of_peer(Parts {
+            origin,
+            own,
+            peer,
+            progress,
+            changes,
+            conversation,
+            past,
+        });
         Ok(Some(Frozen { live, _gate: gate }))
     }
 
     /// Counts changes of what [`freeze`](Self::freeze) describes from now on.
-    pub(crate) fn keep_marks(&self, marks: Arc<Marks>) {
+    pub(crate) fn publish_progress(&self, progress: Arc<QueueProgress>) {
         // A connection has one port.
-        let _ = self.control.marks.set(marks);
+        let _ = self.control.progress.set(progress);
     }
 
     /// Registers `tell`, which is called after each such change.
@@ -372,7 +379,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
-        self.control.attention.signal();
+        self.control.wake.signal();
         // Closing a file that a peer passed can take as long as the peer likes, if its file system
         // is the peer's own. The thread that closes the port does not wait for that; the control
         // thread owns all that it needs.
@@ -386,10 +393,10 @@ impl Drop for Connection {
 }
 
 impl Control {
-    fn serve(&self, source: Source<'_>, mut converse: impl FnMut(UnixStream, &Self) -> End) {
+    fn serve(&self, source: Source<'_>, mut session: impl FnMut(UnixStream, &Self) -> End) {
         while !self.is_stopping() {
             let Some(stream) = self.next_peer(source) else { continue };
-            match (self.serve_one(stream, &mut converse), source) {
+            match (self.serve_one(stream, &mut session), source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
                 (End::Refused(_), _) | (End::Left, Source::Connects(..) | Source::Within(..)) => {
                     self.pause();
@@ -405,14 +412,14 @@ impl Control {
     fn serve_one(
         &self,
         stream: UnixStream,
-        converse: &mut impl FnMut(UnixStream, &Self) -> End,
+        session: &mut impl FnMut(UnixStream, &Self) -> End,
     ) -> End {
         self.change(|status| {
             status.state = LinkState::Connected;
             status.unreachable = None;
         });
         self.changes();
-        let end = converse(stream, self);
+        let end = session(stream, self);
         let peer = self.gate().take();
         self.changes();
         if !matches!(end, End::Stop) {
@@ -450,7 +457,7 @@ impl Control {
                         Err(error) => format!("accepting a peer: {error}"),
                     }
                 }
-                Woken::Attention | Woken::Timeout => return None,
+                Woken::ControlWake | Woken::Timeout => return None,
             },
             Source::Seat(seat) => {
                 let client = seat.client();
@@ -515,7 +522,7 @@ impl Control {
     /// Counts a change of what a description of the port says. If a message causes it, this is called
     /// before the message takes effect, with the gate held.
     pub(crate) fn changes(&self) {
-        self.marks.get().into_iter().for_each(|marks| marks.change());
+        self.progress.get().into_iter().for_each(|progress| progress.change());
         self.tell.get().into_iter().for_each(|tell| tell());
     }
 
@@ -527,26 +534,26 @@ impl Control {
         change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Waits until `fd` is readable, or for attention. Sends the signals that data threads left to
+    /// Waits until `fd` is readable, or the control thread is woken. Sends the signals that data threads left to
     /// the control thread.
     pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
-        let rest = self.attention.deliver();
+        let rest = self.wake.deliver();
         let rests = rest.is_some_and(|rest| limit.is_none_or(|limit| rest < limit));
         let limit = if rests { rest } else { limit };
         let limit = limit.map(|limit| Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: limit.subsec_nanos().into(),
         });
-        let mut fds = vec![PollFd::new(&*self.attention, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
         if let Some(fd) = fd {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         if !matches!(poll(&mut fds, limit.as_ref()), Ok(1..)) {
-            return if rests { Woken::Attention } else { Woken::Timeout };
+            return if rests { Woken::ControlWake } else { Woken::Timeout };
         }
         if !fds[0].revents().is_empty() {
-            self.attention.clear();
-            return Woken::Attention;
+            self.wake.clear();
+            return Woken::ControlWake;
         }
         Woken::Readable
     }

@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use super::{Pair, Pairs, ReceiveQueue, Shared};
 use crate::fill::Fill;
-use crate::gathered::Gathered;
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::{PATIENCE, Receive, Take, Wait, wait_any};
 
 pub(super) struct ReceiveHalf<P> {
     shared: Arc<Shared<P>>,
     pair: usize,
-    gathered: Gathered,
+    reassembly: ReassemblyBuffer,
     wait: Wait,
 }
 
 impl<P: Pairs> ReceiveHalf<P> {
     pub(super) fn new(shared: Arc<Shared<P>>, pair: usize, wait: Wait) -> Self {
-        Self { shared, pair, gathered: Gathered::new(), wait }
+        Self { shared, pair, reassembly: ReassemblyBuffer::new(), wait }
     }
 
     fn pair(&self) -> &Pair<P::Receive, P::Transmit> {
@@ -27,8 +27,8 @@ impl<P: Pairs> ReceiveHalf<P> {
 
     #[inline]
     fn poll(&mut self, take: &mut Take<'_>) -> usize {
-        let Self { shared, pair, gathered, .. } = self;
-        shared.pairs.pairs()[*pair].receive.try_with(|queue| queue.receive(gathered, take))
+        let Self { shared, pair, reassembly, .. } = self;
+        shared.pairs.pairs()[*pair].receive.try_with(|queue| queue.receive(reassembly, take))
     }
 }
 
@@ -49,7 +49,7 @@ impl<P: Pairs> Receive for ReceiveHalf<P> {
     }
 
     fn fill(&self) -> Option<Fill> {
-        self.pair().receive.look(ReceiveQueue::fill)
+        self.pair().receive.inspect(ReceiveQueue::fill)
     }
 
     fn event(&self) -> Option<BorrowedFd<'_>> {

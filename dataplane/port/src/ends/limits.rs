@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::Bytes;
-use crate::query::{Query, UriError};
+use crate::uri::query::{Query, UriError};
 
 /// Maximum number of regions of a peer's memory. A vhost-user message has room for as many file
 /// descriptors.

@@ -21,9 +21,9 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
-use crate::attention::Attention;
-use crate::event::Event;
-use crate::limits::Rate;
+use crate::ends::limits::Rate;
+use crate::signal::control_wake::ControlWake;
+use crate::signal::event::Event;
 
 /// Time within which a client must introduce itself.
 const INTRODUCTION: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ struct Member {
     terms: Terms,
     state: Mutex<ClientState>,
     /// Signalled when a client comes; set when the port is opened.
-    attention: OnceLock<Arc<Attention>>,
+    wake: OnceLock<Arc<ControlWake>>,
 }
 
 /// The client of a port.
@@ -164,8 +164,8 @@ impl Seat {
             let what = format!("another port listens at this socket for id {id}; give another id");
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
-        let (state, attention) = (Mutex::new(ClientState::Free), OnceLock::new());
-        let member = Arc::new(Member { id, terms, state, attention });
+        let (state, wake) = (Mutex::new(ClientState::Free), OnceLock::new());
+        let member = Arc::new(Member { id, terms, state, wake });
         members.push(member.clone());
         drop(members);
         Ok(Self { listener: Some(listener), member })
@@ -191,12 +191,12 @@ impl Seat {
         self.listener.as_ref().expect("dropped last")
     }
 
-    /// Starts to accept clients. `attention` is signalled when one has come. (The listener's thread
+    /// Starts to accept clients. `wake` is signalled when one has come. (The listener's thread
     /// starts with the first port, not with its socket: a program gives up privileges in between,
     /// and they apply to threads that start later.)
-    pub(crate) fn open(&self, attention: &Arc<Attention>) -> io::Result<()> {
+    pub(crate) fn open(&self, wake: &Arc<ControlWake>) -> io::Result<()> {
         // A seat is opened once.
-        let _ = self.member.attention.set(attention.clone());
+        let _ = self.member.wake.set(wake.clone());
         let _one_at_a_time = listeners();
         let listener = self.listener();
         if listener.thread.get().is_none() {
@@ -251,13 +251,13 @@ impl Member {
 
     /// Hands over `client` if the port is free; otherwise returns it.
     fn receive(&self, client: UnixStream) -> Result<(), UnixStream> {
-        let Some(attention) = self.attention.get() else { return Err(client) };
+        let Some(wake) = self.wake.get() else { return Err(client) };
         let mut state = self.state();
         if !matches!(*state, ClientState::Free) {
             return Err(client);
         }
         *state = ClientState::Next(client);
-        attention.signal();
+        wake.signal();
         Ok(())
     }
 }

@@ -4,9 +4,9 @@ use crate::frame::{FRAME_LIMIT, OFFLOADED_LIMIT};
 
 /// Room for frames that were received spread over several buffers: they are reassembled here, at
 /// the cost of a second copy. Frames of one buffer, which are almost all, never come here.
-pub(crate) struct Gathered(Box<[u8]>);
+pub(crate) struct ReassemblyBuffer(Box<[u8]>);
 
-impl Gathered {
+impl ReassemblyBuffer {
     /// Maximum number of multi-buffer frames per batch; further ones wait for the next batch.
     pub(crate) const MAX: usize = 32;
 

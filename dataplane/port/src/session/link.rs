@@ -8,7 +8,7 @@ use dray_bpf::BypassEntry;
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use crate::live::Frozen;
+use crate::session::snapshot::Frozen;
 
 /// Connection state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::path::Path;
 use dray_socket::{Access, Place, SocketName};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use crate::query::{Query, UriError};
+use crate::uri::query::{Query, UriError};
 
 pub(crate) fn parse_name(
     scheme: &str,

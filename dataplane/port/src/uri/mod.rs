@@ -1,5 +1,11 @@
 //! Port URIs: `scheme:body?key=value&key=value`. One parser and one style of error for all ports.
 
+pub(crate) mod bytes;
+pub(crate) mod interface;
+pub(crate) mod netns;
+pub mod query;
+pub(crate) mod scheme;
+
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,16 +15,16 @@ use dray_socket::SocketName;
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
-use crate::live::{Live, Resumption};
 use crate::memif::MemifUri;
 use crate::netmap::NetmapUri;
 use crate::null::NullUri;
-use crate::query::{Query, UriError};
 use crate::raw::RawUri;
-use crate::scheme::{Claim, Failed, Scheme, Socket};
+use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
 use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
 use crate::vxlan::VxlanUri;
@@ -151,19 +157,22 @@ impl PortUri {
 
     /// Continues the port of another process that `live` describes, and that this process would
     /// [open](Self::open). With a peer, its queues start at [`Resumption::go`].
-    pub fn resume(&self, live: Live) -> Result<(Port, Option<Resumption>), OpenError> {
+    pub fn resume(&self, live: PortSnapshot) -> Result<(Port, Option<Resumption>), OpenError> {
         self.resume_by(live, false)
     }
 
     /// Like [`resume`](Self::resume), for a caller that handles frames with offloads
     /// ([`open_offloading`](Self::open_offloading)).
-    pub fn resume_offloading(&self, live: Live) -> Result<(Port, Option<Resumption>), OpenError> {
+    pub fn resume_offloading(
+        &self,
+        live: PortSnapshot,
+    ) -> Result<(Port, Option<Resumption>), OpenError> {
         self.resume_by(live, true)
     }
 
     fn resume_by(
         &self,
-        live: Live,
+        live: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), OpenError> {
         let resumed = self.scheme().resume(live, offloads);

@@ -5,7 +5,7 @@
 //! word 8 * (1 + q)  progress of queue q (`dray_ring::Progress`); each on a cache line of its own
 //! ```
 //!
-//! A [description](crate::Live) of the port is valid as long as the number of changes is what it was
+//! A [description](crate::PortSnapshot) of the port is valid as long as the number of changes is what it was
 //! when the port was described, and for one process: the one that continues makes it invalid.
 
 use std::io;
@@ -23,12 +23,12 @@ const TAKEN: u64 = u64::MAX;
 
 /// Positions of a port's queues, written by the process that uses them.
 #[derive(Debug)]
-pub(crate) struct Marks(Arc<SharedWords>);
+pub(crate) struct QueueProgress(Arc<SharedWords>);
 
-impl Marks {
-    /// Creates the marks of `queues` queues, none of which runs.
+impl QueueProgress {
+    /// Creates the progress of `queues` queues, none of which runs.
     pub(crate) fn new(queues: usize) -> io::Result<Self> {
-        Ok(Self(Arc::new(SharedWords::create("dray-marks", LINE * (1 + queues))?)))
+        Ok(Self(Arc::new(SharedWords::create("dray-progress", LINE * (1 + queues))?)))
     }
 
     /// Returns the place of a queue's mark.
@@ -51,23 +51,23 @@ impl Marks {
     }
 }
 
-impl AsFd for Marks {
+impl AsFd for QueueProgress {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The marks of a process that hands over, or has ended.
+/// The progress of a process that hands over, or has ended.
 #[derive(Debug)]
-pub(crate) struct PastMarks {
+pub(crate) struct PastProgress {
     words: SharedWords,
     changes: u64,
 }
 
-impl PastMarks {
-    /// Takes the marks of a port that was described after `changes` changes.
+impl PastProgress {
+    /// Takes the progress of a port that was described after `changes` changes.
     pub(crate) fn new(descriptor: OwnedFd, changes: u64) -> Result<Self, String> {
-        let words = SharedWords::of(descriptor).map_err(|error| format!("marks: {error}"))?;
+        let words = SharedWords::of(descriptor).map_err(|error| format!("progress: {error}"))?;
         let now = words.words().first().map(|word| word.load(Ordering::SeqCst));
         match now == Some(changes) && changes != TAKEN {
             true => Ok(Self { words, changes }),
@@ -99,19 +99,19 @@ mod tests {
 
     #[test]
     fn description_is_valid_once_and_until_a_change() {
-        let marks = Marks::new(2).unwrap();
-        let file = || marks.as_fd().try_clone_to_owned().unwrap();
-        marks.change();
-        let changes = marks.changes();
-        assert!(PastMarks::new(file(), changes - 1).is_err());
-        let [first, second] = [(); 2].map(|()| PastMarks::new(file(), changes).unwrap());
+        let progress = QueueProgress::new(2).unwrap();
+        let file = || progress.as_fd().try_clone_to_owned().unwrap();
+        progress.change();
+        let changes = progress.changes();
+        assert!(PastProgress::new(file(), changes - 1).is_err());
+        let [first, second] = [(); 2].map(|()| PastProgress::new(file(), changes).unwrap());
         first.take().unwrap();
         assert!(second.take().is_err());
-        assert!(PastMarks::new(file(), changes).is_err());
-        assert!(PastMarks::new(file(), TAKEN).is_err());
-        let marks = Marks::new(2).unwrap();
-        let past = PastMarks::new(marks.as_fd().try_clone_to_owned().unwrap(), 0).unwrap();
-        marks.change();
+        assert!(PastProgress::new(file(), changes).is_err());
+        assert!(PastProgress::new(file(), TAKEN).is_err());
+        let progress = QueueProgress::new(2).unwrap();
+        let past = PastProgress::new(progress.as_fd().try_clone_to_owned().unwrap(), 0).unwrap();
+        progress.change();
         assert!(past.take().is_err());
         assert!(past.progress(0).is_none() && past.progress(usize::MAX / 16).is_none());
     }

@@ -21,7 +21,7 @@ const LEN: usize = 20;
 
 /// Handles an early SET_VRING_ENABLE and removes it from the socket; returns true if it did. All
 /// other messages, and invalid ones, are left for the `vhost` crate.
-pub(super) fn enable(socket: BorrowedFd<'_>, backend: &mut Backend) -> Result<bool> {
+pub(super) fn handle(socket: BorrowedFd<'_>, backend: &mut Backend) -> Result<bool> {
     if backend.has_features() {
         return Ok(false);
     }

@@ -4,7 +4,8 @@
 //! descriptors that came with them. The process that continues has these messages said again, and
 //! checks them as it checks a peer's: a description is trusted no further than a peer. Messages that
 //! start a queue come last, once the other process has let go of it. Where the queues stand is in
-//! memory that both processes see ([`marks`](crate::marks)), also if the other one was killed.
+//! memory that both processes see ([`queue_progress`](super::queue_progress)), also if the other one was
+//! killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -18,32 +19,32 @@ use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::link::LinkStatus;
-use crate::marks::PastMarks;
+use crate::session::link::LinkStatus;
+use crate::session::queue_progress::PastProgress;
 
 /// Maximum number of descriptors of one message: vhost-user allows 32.
 const DESCRIPTORS_MAX: usize = 32;
 
 /// A message that a peer has said, without its descriptors.
-pub type Words = Vec<u8>;
+pub type MessageBytes = Vec<u8>;
 
 /// A port that another process continues.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Live {
+pub struct PortSnapshot {
     /// True if the first descriptor is where peers come from: a socket that listens, or a directory.
     origin: bool,
     /// True if the process that hands over has bound that socket itself.
     own: bool,
     /// True if the next descriptor is the connection to the peer.
     connected: bool,
-    /// Number of changes before this description. The next descriptor is that of the marks of the
+    /// Number of changes before this description. The next descriptor is that of the progress of the
     /// queues if there is a peer.
     changes: u64,
     /// Messages of the peer; each has as many of the further descriptors as the number says.
-    said: Vec<(Words, u8)>,
+    said: Vec<(MessageBytes, u8)>,
     /// Messages of the peer that start its queues.
-    starts: Vec<(Words, u8)>,
+    starts: Vec<(MessageBytes, u8)>,
     /// Number of devices or sockets of a port without a peer, whose descriptors come last.
     devices: u16,
     /// Length in bytes of the longest frame that a port without a peer transmits.
@@ -56,17 +57,17 @@ pub struct Live {
 
 /// A message of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub(crate) words: Words,
+pub(crate) struct PeerMessage {
+    pub(crate) words: MessageBytes,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 /// Messages of a peer.
 #[derive(Debug, Default)]
-pub(crate) struct Conversation {
-    pub(crate) said: Vec<Said>,
+pub(crate) struct SessionMessages {
+    pub(crate) said: Vec<PeerMessage>,
     /// Messages that start queues.
-    pub(crate) starts: Vec<Said>,
+    pub(crate) starts: Vec<PeerMessage>,
 }
 
 /// Parts of a live port with a peer, for the scheme that continues it.
@@ -74,15 +75,15 @@ pub(crate) struct Parts {
     pub(crate) origin: Option<OwnedFd>,
     pub(crate) own: bool,
     pub(crate) peer: Option<OwnedFd>,
-    /// The marks of its queues, and the number of changes; with a peer.
-    pub(crate) marks: Option<OwnedFd>,
+    /// The progress of its queues, and the number of changes; with a peer.
+    pub(crate) progress: Option<OwnedFd>,
     pub(crate) changes: u64,
-    pub(crate) conversation: Conversation,
+    pub(crate) conversation: SessionMessages,
     /// Ends of earlier sessions.
     pub(crate) past: LinkStatus,
 }
 
-impl Live {
+impl PortSnapshot {
     /// Describes a port without a peer, by its devices or sockets, and the longest frame that it
     /// transmits.
     pub fn of_devices<'d>(
@@ -95,13 +96,13 @@ impl Live {
     }
 
     pub(crate) fn of_peer(parts: Parts) -> Self {
-        let Parts { origin, own, peer, marks, changes, conversation, past } = parts;
-        let Conversation { said, starts } = conversation;
+        let Parts { origin, own, peer, progress, changes, conversation, past } = parts;
+        let SessionMessages { said, starts } = conversation;
         let (has_origin, connected) = (origin.is_some(), peer.is_some());
-        let marks = marks.filter(|_| connected);
-        let mut descriptors: Vec<_> = origin.into_iter().chain(peer).chain(marks).collect();
-        let mut words = |messages: Vec<Said>| {
-            let strip = |said: Said| {
+        let progress = progress.filter(|_| connected);
+        let mut descriptors: Vec<_> = origin.into_iter().chain(peer).chain(progress).collect();
+        let mut words = |messages: Vec<PeerMessage>| {
+            let strip = |said: PeerMessage| {
                 let count = said.descriptors.len() as u8;
                 descriptors.extend(said.descriptors);
                 (said.words, count)
@@ -169,22 +170,22 @@ impl Live {
         let mut descriptors = self.descriptors.into_iter();
         let mut take = |is_there: bool| if is_there { descriptors.next() } else { None };
         let origin = take(self.origin);
-        let (peer, marks) = (take(self.connected), take(self.connected));
-        let mut messages = |messages: Vec<(Words, u8)>| {
-            let said = |(words, count): (Words, u8)| {
+        let (peer, progress) = (take(self.connected), take(self.connected));
+        let mut messages = |messages: Vec<(MessageBytes, u8)>| {
+            let said = |(words, count): (MessageBytes, u8)| {
                 let count = usize::from(count);
                 if count > DESCRIPTORS_MAX {
                     return Err(format!("a message has {count} file descriptors"));
                 }
-                Ok(Said { words, descriptors: descriptors.by_ref().take(count).collect() })
+                Ok(PeerMessage { words, descriptors: descriptors.by_ref().take(count).collect() })
             };
             messages.into_iter().map(said).collect::<Result<Vec<_>, _>>()
         };
         let (said, starts) = (messages(self.said)?, messages(self.starts)?);
         let past = LinkStatus { ends: self.ends, last_end: self.last_end, ..LinkStatus::default() };
-        let conversation = Conversation { said, starts };
+        let conversation = SessionMessages { said, starts };
         let Self { own, changes, .. } = self;
-        Ok(Parts { origin, own, peer, marks, changes, conversation, past })
+        Ok(Parts { origin, own, peer, progress, changes, conversation, past })
     }
 }
 
@@ -192,8 +193,8 @@ impl Parts {
     /// Returns both ends for a session that another process has begun, if there is one that can be
     /// continued. Otherwise the port has no peer.
     pub(crate) fn resumption(&mut self) -> Option<(Resumption, Resumed)> {
-        match PastMarks::new(self.marks.take()?, self.changes) {
-            Ok(marks) => Some(Resumption::new(std::mem::take(&mut self.conversation), marks)),
+        match PastProgress::new(self.progress.take()?, self.changes) {
+            Ok(progress) => Some(Resumption::new(std::mem::take(&mut self.conversation), progress)),
             Err(why) => {
                 self.past.ended(&why);
                 self.peer = None;
@@ -203,15 +204,16 @@ impl Parts {
     }
 }
 
-impl Conversation {
+impl SessionMessages {
     /// Copies all messages, with duplicates of their descriptors.
     pub(crate) fn copy(&self) -> io::Result<Self> {
-        let copy = |said: &[Said]| said.iter().map(Said::copy).collect::<io::Result<_>>();
+        let copy =
+            |said: &[PeerMessage]| said.iter().map(PeerMessage::copy).collect::<io::Result<_>>();
         Ok(Self { said: copy(&self.said)?, starts: copy(&self.starts)? })
     }
 }
 
-impl Said {
+impl PeerMessage {
     /// Copies the message, with duplicates of its descriptors.
     pub(crate) fn copy(&self) -> io::Result<Self> {
         let descriptors = self.descriptors.iter().map(OwnedFd::try_clone);
@@ -237,14 +239,14 @@ impl Said {
 
 /// A port whose control thread stands still until this value is dropped. Data threads go on.
 pub struct Frozen<'p> {
-    pub(crate) live: Live,
+    pub(crate) live: PortSnapshot,
     /// Keeps the control thread out.
     pub(crate) _gate: MutexGuard<'p, Option<OwnedFd>>,
 }
 
 impl Frozen<'_> {
     /// Takes the description of the port.
-    pub fn take_live(&mut self) -> Live {
+    pub fn take_snapshot(&mut self) -> PortSnapshot {
         std::mem::take(&mut self.live)
     }
 }
@@ -254,14 +256,14 @@ pub enum Held<'p> {
     /// The port's control thread is paused.
     Peer(Frozen<'p>),
     /// It has no peer.
-    Devices(Live),
+    Devices(PortSnapshot),
 }
 
 impl Held<'_> {
     /// Takes the description of the port.
-    pub fn take_live(&mut self) -> Live {
+    pub fn take_snapshot(&mut self) -> PortSnapshot {
         match self {
-            Self::Peer(frozen) => frozen.take_live(),
+            Self::Peer(frozen) => frozen.take_snapshot(),
             Self::Devices(live) => std::mem::take(live),
         }
     }
@@ -275,16 +277,16 @@ pub struct Resumption {
 
 /// The end of a [`Resumption`] that a control thread holds.
 pub(crate) struct Resumed {
-    pub(crate) conversation: Conversation,
-    marks: PastMarks,
+    pub(crate) conversation: SessionMessages,
+    progress: PastProgress,
     ready: mpsc::Sender<Result<(), String>>,
     go: mpsc::Receiver<()>,
 }
 
 impl Resumption {
-    pub(crate) fn new(conversation: Conversation, marks: PastMarks) -> (Self, Resumed) {
+    pub(crate) fn new(conversation: SessionMessages, progress: PastProgress) -> (Self, Resumed) {
         let ((ready, is_ready), (go, goes)) = (mpsc::channel(), mpsc::channel());
-        (Self { ready: is_ready, go }, Resumed { conversation, marks, ready, go: goes })
+        (Self { ready: is_ready, go }, Resumed { conversation, progress, ready, go: goes })
     }
 
     /// Waits until the port is ready; the error says why it cannot be continued.
@@ -308,14 +310,14 @@ impl Resumption {
 
 /// Why a message of a peer is not taken again.
 #[derive(Debug)]
-pub(crate) enum Unsaid {
+pub(crate) enum ReplayError {
     /// The peer has changed what it refers to: a file of memory may be shorter now.
     Peer(String),
     /// The message is not the one that the peer has said, or this process lacks something.
     Here(String),
 }
 
-impl From<String> for Unsaid {
+impl From<String> for ReplayError {
     fn from(why: String) -> Self {
         Self::Here(why)
     }
@@ -327,16 +329,16 @@ impl Resumed {
     /// positions. Returns false if that never happens. A peer that is not taken again keeps no
     /// other port from being handed over: the port is ready, and the error comes once the other
     /// process has let go.
-    pub(crate) fn restate(
+    pub(crate) fn replay(
         self,
-        stand: impl FnOnce(&PastMarks),
-        mut say: impl FnMut(&Said) -> Result<(), Unsaid>,
+        stand: impl FnOnce(&PastProgress),
+        mut say: impl FnMut(&PeerMessage) -> Result<(), ReplayError>,
     ) -> Result<bool, String> {
-        let Self { conversation: Conversation { said, starts }, marks, ready, go } = self;
+        let Self { conversation: SessionMessages { said, starts }, progress, ready, go } = self;
         let (result, is_ready) = match said.iter().try_for_each(&mut say) {
             Ok(()) => (Ok(()), Ok(())),
-            Err(Unsaid::Peer(why)) => (Err(why), Ok(())),
-            Err(Unsaid::Here(why)) => (Err(why.clone()), Err(why)),
+            Err(ReplayError::Peer(why)) => (Err(why), Ok(())),
+            Err(ReplayError::Here(why)) => (Err(why.clone()), Err(why)),
         };
         let is_over = is_ready.is_err();
         // The port may have been closed meanwhile.
@@ -345,12 +347,12 @@ impl Resumed {
             return Ok(false);
         }
         result?;
-        let started = marks.take().and_then(|()| {
-            stand(&marks);
+        let started = progress.take().and_then(|()| {
+            stand(&progress);
             starts
                 .iter()
                 .try_for_each(&mut say)
-                .map_err(|(Unsaid::Peer(why) | Unsaid::Here(why))| why)
+                .map_err(|(ReplayError::Peer(why) | ReplayError::Here(why))| why)
         });
         let _ = ready.send(started.clone());
         started?;
@@ -369,10 +371,10 @@ mod tests {
 
     use super::*;
     use crate::PortUri;
-    use crate::marks::Marks;
+    use crate::session::queue_progress::QueueProgress;
 
     /// Messages of vhost-user with any content, of memif's length, or of any bytes.
-    fn words() -> impl Strategy<Value = Words> {
+    fn words() -> impl Strategy<Value = MessageBytes> {
         let framed = (1..45u32, vec(any::<u8>(), 0..48)).prop_map(|(request, body)| {
             let header = [request, 1, body.len() as u32].map(u32::to_ne_bytes);
             [header.as_flattened(), &body].concat()
@@ -385,7 +387,7 @@ mod tests {
         prop_oneof![framed, packet, vec(any::<u8>(), 0..40)]
     }
 
-    fn messages() -> impl Strategy<Value = Vec<(Words, u8)>> {
+    fn messages() -> impl Strategy<Value = Vec<(MessageBytes, u8)>> {
         vec((words(), 0..3u8), 0..5)
     }
 
@@ -401,15 +403,15 @@ mod tests {
             uri in prop_oneof![Just("vhost:@x"), Just("memif:@x?role=server"), Just("tap:x")],
         ) {
             let [origin, own, connected] = flags;
-            let mut live = Live { origin, own, connected, said, starts, ..Live::default() };
+            let mut live = PortSnapshot { origin, own, connected, said, starts, ..PortSnapshot::default() };
             let (peer, _other) = UnixStream::pair().unwrap();
             let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
             let events = std::iter::repeat_with(event).take(if few { 1 } else { 40 });
-            let marks = Marks::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
-            let mut descriptors = [OwnedFd::from(peer), marks].into_iter().chain(events);
+            let progress = QueueProgress::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
+            let mut descriptors = [OwnedFd::from(peer), progress].into_iter().chain(events);
             prop_assume!(live.adopt(&mut descriptors).is_ok());
             let text = serde_json::to_string(&live).unwrap();
-            prop_assert!(serde_json::from_str::<Live>(&text).is_ok());
+            prop_assert!(serde_json::from_str::<PortSnapshot>(&text).is_ok());
             let uri: PortUri = uri.parse().unwrap();
             if let Ok((port, Some(resumption))) = uri.resume(live) {
                 match resumption.wait_ready(Duration::from_secs(5)) {
@@ -426,16 +428,17 @@ mod tests {
 
     #[test]
     fn error_of_a_peer_comes_after_the_others_are_ready() {
-        let said = || Said { words: vec![1], descriptors: Vec::new() };
-        for (fault, expected) in
-            [(Unsaid::Peer as fn(String) -> Unsaid, Ok(())), (Unsaid::Here, Err("why".to_owned()))]
-        {
-            let marks = Marks::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
-            let conversation = Conversation { said: vec![said()], starts: vec![said()] };
+        let said = || PeerMessage { words: vec![1], descriptors: Vec::new() };
+        for (fault, expected) in [
+            (ReplayError::Peer as fn(String) -> ReplayError, Ok(())),
+            (ReplayError::Here, Err("why".to_owned())),
+        ] {
+            let progress = QueueProgress::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
+            let conversation = SessionMessages { said: vec![said()], starts: vec![said()] };
             let (resumption, resumed) =
-                Resumption::new(conversation, PastMarks::new(marks, 0).unwrap());
+                Resumption::new(conversation, PastProgress::new(progress, 0).unwrap());
             let control = std::thread::spawn(move || {
-                resumed.restate(|_| (), |_| Err(fault("why".to_owned())))
+                resumed.replay(|_| (), |_| Err(fault("why".to_owned())))
             });
             assert_eq!(resumption.wait_ready(Duration::from_secs(10)), expected);
             resumption.go();

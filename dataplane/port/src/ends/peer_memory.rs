@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::connection::End;
+use crate::session::connection::End;
 
 /// Memory that can be returned to the system while other processes have it mapped.
 pub(crate) trait Discard {
@@ -16,7 +16,7 @@ pub(crate) trait Discard {
 }
 
 /// Creates memory for one peer after another.
-pub(crate) struct Fresh<M> {
+pub(crate) struct PeerMemory<M> {
     make: Box<dyn FnMut() -> io::Result<M> + Send>,
     /// Memory that no peer has had access to.
     spare: Option<M>,
@@ -24,7 +24,7 @@ pub(crate) struct Fresh<M> {
     given: Option<Arc<M>>,
 }
 
-impl<M: Discard> Fresh<M> {
+impl<M: Discard> PeerMemory<M> {
     /// Creates the first peer's memory, so that a lack of memory is reported when the port is
     /// opened.
     pub(crate) fn new(

@@ -2,7 +2,7 @@
 
 use dray_ring::packed::{PackedDevice, PackedDriver, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitDriver, SplitLayout};
-use dray_ring::{Access, Buffer, CHAIN_MAX, Chain, DeviceQueue, DriverQueue, Lie, QueueSize};
+use dray_ring::{Access, Buffer, CHAIN_MAX, Chain, DeviceQueue, DriverQueue, QueueSize, RingError};
 
 use crate::memory::{
     AVAILABLE, DATA, DATA_LEN, INDIRECT, Layout, Memory, NEXT, RING, TABLES, USED, WRITE,
@@ -37,14 +37,14 @@ fn pop<L: Layout>(indirect: bool, access: Access, ring: &[Entry], table: &[Entry
         memory.write(RING + memory.parts[1] + 2, 1u16.to_le_bytes());
     }
     let popped = device.pop(&memory.guest, access);
-    if let Err(lie) = popped {
-        assert_eq!(device.pop(&memory.guest, access), Err(lie), "the lie stays one");
+    if let Err(error) = popped {
+        assert_eq!(device.pop(&memory.guest, access), Err(error), "the error stays one");
         assert_eq!(device.base(), base);
     }
     popped.map(|chain| (chain.expect("it is available"), device.rest().len()))
 }
 
-type Popped = Result<(Chain, usize), Lie>;
+type Popped = Result<(Chain, usize), RingError>;
 
 /// Pops the same chain in both layouts, in the order split, packed.
 fn both(access: Access, ring: &[Entry], table: &[Entry]) -> [Popped; 2] {
@@ -102,12 +102,12 @@ fn index_jump_is_refused() {
         memory.write(index_at, index.to_le_bytes());
         match device.pop(&memory.guest, Access::Read) {
             Ok(_) => assert!(allowed, "{index}"),
-            Err(lie) => {
-                assert_eq!(lie, Lie::IndexJump { from: 2, to: index, size: 6 });
+            Err(error) => {
+                assert_eq!(error, RingError::IndexJump { from: 2, to: index, size: 6 });
                 let message =
                     format!("ring index jumped from 2 to {index}: at most 6 entries can be new");
-                assert!(!allowed && lie.to_string() == message, "{lie}");
-                assert!(device.want_kicks(true), "a lie is to be found by who pops");
+                assert!(!allowed && error.to_string() == message, "{error}");
+                assert!(device.want_kicks(true), "a error is to be found by who pops");
             }
         }
     }
@@ -120,7 +120,7 @@ fn index_jump_is_refused() {
         driver.publish();
         driver.post(&[buffer]).unwrap();
         memory.write(RING + memory.parts[2] + 2, index.to_le_bytes());
-        assert_eq!(driver.poll(), Err(Lie::IndexJump { from: 0, to: index, size: 1 }));
+        assert_eq!(driver.poll(), Err(RingError::IndexJump { from: 0, to: index, size: 1 }));
     }
 }
 
@@ -134,8 +134,8 @@ fn more_descriptors_than_ring_are_refused() {
     }
     assert_eq!(device.pop(&memory.guest, Access::Read), Ok(None));
     memory.write_descriptor(RING, DATA, 8, [7, USED]);
-    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
-    assert_eq!(lie.to_string(), "driver made more than 4 descriptors available");
+    let error = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(error.to_string(), "driver made more than 4 descriptors available");
     device.unpop(1);
     assert!(device.pop(&memory.guest, Access::Read).unwrap().is_some());
 }
@@ -153,11 +153,11 @@ fn descriptor_outside_table_is_refused() {
     let (memory, layout) = memory::<SplitLayout>(8);
     let mut device = SplitDevice::new(layout, 0, false, false);
     memory.write(RING + memory.parts[1] + 2, [1, 0, 0xff, 0xff]);
-    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
-    assert_eq!(lie.to_string(), "descriptor 65535 is outside the table of 8");
+    let error = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(error.to_string(), "descriptor 65535 is outside the table of 8");
     let (_memory, layout) = self::memory::<PackedLayout>(8);
-    let lie = PackedDevice::new(layout, 0x8008, false, false).unwrap_err();
-    assert_eq!(lie.to_string(), "descriptor 8 is outside the table of 8");
+    let error = PackedDevice::new(layout, 0x8008, false, false).unwrap_err();
+    assert_eq!(error.to_string(), "descriptor 8 is outside the table of 8");
 }
 
 #[test]
@@ -217,8 +217,8 @@ fn overlong_or_looping_chain_is_refused() {
     let chain = device.pop(&memory.guest, Access::Read).unwrap().unwrap();
     assert_eq!(chain.slots, 2);
     // This one would take entries that have not been returned.
-    let lie = device.pop(&memory.guest, Access::Read).unwrap_err();
-    assert_eq!(lie, Lie::ChainTooLong { max: 1 });
+    let error = device.pop(&memory.guest, Access::Read).unwrap_err();
+    assert_eq!(error, RingError::ChainTooLong { max: 1 });
 }
 
 #[test]
@@ -283,8 +283,11 @@ fn returned_buffer_not_in_flight_is_refused() {
         memory.write(RING + memory.parts[2] + 4 + 8, id.to_le_bytes());
         memory.write(RING + memory.parts[2] + 2, 2u16.to_le_bytes());
         assert_eq!(driver.poll().unwrap().unwrap().id, 0);
-        let lie = driver.poll().unwrap_err();
-        assert_eq!(lie.to_string(), format!("device returned buffer {id}, which is not in flight"));
+        let error = driver.poll().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("device returned buffer {id}, which is not in flight")
+        );
     }
     for id in [2u16, 8, 0xffff, 0] {
         let (memory, layout) = memory::<PackedLayout>(8);
@@ -295,8 +298,11 @@ fn returned_buffer_not_in_flight_is_refused() {
         memory.write_descriptor(RING, 0, 0, [0, AVAILABLE | USED]);
         memory.write_descriptor(RING + 16 * 3, 0, 0, [id, AVAILABLE | USED]);
         assert_eq!(driver.poll().unwrap().unwrap().id, 0);
-        let lie = driver.poll().unwrap_err();
-        assert_eq!(lie.to_string(), format!("device returned buffer {id}, which is not in flight"));
+        let error = driver.poll().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("device returned buffer {id}, which is not in flight")
+        );
     }
     // A chain that was not published.
     let (memory, layout) = memory::<PackedLayout>(8);
@@ -305,7 +311,7 @@ fn returned_buffer_not_in_flight_is_refused() {
     driver.publish();
     driver.post(&[buffer; 2]).unwrap();
     memory.write_descriptor(RING, 0, 0, [1, AVAILABLE | USED]);
-    assert_eq!(driver.poll(), Err(Lie::NotOut { id: 1 }));
+    assert_eq!(driver.poll(), Err(RingError::NotInFlight { id: 1 }));
 }
 
 /// As above, by the loop over a batch: what came before is valid, and the rest stays posted.
@@ -337,8 +343,8 @@ fn batch_with_returned_buffer_not_in_flight_is_refused() {
         }
         memory.write(RING + memory.parts[2] + 2, (ids.len() as u16).to_le_bytes());
         let mut seen = Vec::new();
-        let lie = driver.poll_each(64, |used| seen.push(used.id));
-        assert_eq!((lie, &seen[..]), (Err(Lie::NotOut { id: wrong.into() }), valid));
+        let error = driver.poll_each(64, |used| seen.push(used.id));
+        assert_eq!((error, &seen[..]), (Err(RingError::NotInFlight { id: wrong.into() }), valid));
         assert_eq!(driver.in_use(), left);
 
         let (memory, layout) = self::memory::<PackedLayout>(8);
@@ -351,8 +357,8 @@ fn batch_with_returned_buffer_not_in_flight_is_refused() {
             at += if valid.contains(id) { 16 * u64::from(count(id)) } else { 0 };
         }
         let mut seen = Vec::new();
-        let lie = driver.poll_each(64, |used| seen.push(used.id));
-        assert_eq!((lie, &seen[..]), (Err(Lie::NotOut { id: wrong.into() }), valid));
+        let error = driver.poll_each(64, |used| seen.push(used.id));
+        assert_eq!((error, &seen[..]), (Err(RingError::NotInFlight { id: wrong.into() }), valid));
         assert_eq!(driver.in_use(), left);
     }
 }

@@ -16,18 +16,18 @@ use std::time::Duration;
 use dray_wire::offload::Offloads;
 use rustix::thread::CpuSet;
 
-use crate::attention::Attention;
-use crate::connection::Connection;
-use crate::event::Wakes;
+use crate::ends::slot::{Failure, Slot, State};
 use crate::fill::Fill;
 use crate::frame::Frame;
-use crate::gathered::Gathered;
-use crate::link::{Link, LinkState, LinkStatus};
-use crate::live::{Conversation, Frozen};
+use crate::frame::reassembly::ReassemblyBuffer;
 use crate::lost::Lost;
-use crate::marks::Marks;
-use crate::scheme::Failed;
-use crate::slot::{Failure, Slot, State};
+use crate::session::connection::Connection;
+use crate::session::link::{Link, LinkState, LinkStatus};
+use crate::session::queue_progress::QueueProgress;
+use crate::session::snapshot::{Frozen, SessionMessages};
+use crate::signal::control_wake::ControlWake;
+use crate::signal::event::Wakes;
+use crate::uri::scheme::Failed;
 use crate::{Port, Take, Wait};
 
 use receive::ReceiveHalf;
@@ -36,7 +36,11 @@ use transmit::TransmitHalf;
 /// A queue on which a port receives.
 pub(crate) trait ReceiveQueue: Send + 'static {
     /// Lends the frames that have arrived to `take`; returns how many it lent.
-    fn receive(&mut self, gathered: &mut Gathered, take: &mut Take<'_>) -> Result<usize, Failure>;
+    fn receive(
+        &mut self,
+        reassembly: &mut ReassemblyBuffer,
+        take: &mut Take<'_>,
+    ) -> Result<usize, Failure>;
 
     /// Asks the peer for an event when a frame arrives, or for none. Returns true if a frame is
     /// already there.
@@ -84,12 +88,12 @@ pub(crate) trait Pairs: Send + Sync + 'static {
 
     /// Returns what the peer has said, for another process that continues the port; `None` if that is
     /// not possible. The control thread stands still meanwhile.
-    fn said(&self) -> Option<io::Result<Conversation>> {
+    fn said(&self) -> Option<io::Result<SessionMessages>> {
         None
     }
 
-    /// Returns the marks of the queues, if another process can continue the port.
-    fn marks(&self) -> Option<&Arc<Marks>> {
+    /// Returns the progress of the queues, if another process can continue the port.
+    fn progress(&self) -> Option<&Arc<QueueProgress>> {
         None
     }
 
@@ -107,18 +111,18 @@ pub(crate) struct Pair<R, T> {
     /// The events that wake a data thread that sleeps until a frame arrives.
     pub(crate) wakes: Wakes,
     /// Signalled by a data thread that needs the control thread.
-    pub(crate) attention: Arc<Attention>,
+    pub(crate) wake: Arc<ControlWake>,
 }
 
 impl<R, T> Pair<R, T> {
-    /// Creates `count` pairs without queues. `attention` wakes the control thread.
-    pub(crate) fn several(count: u16, attention: &Arc<Attention>) -> Result<Vec<Self>, Failed> {
+    /// Creates `count` pairs without queues. `wake` wakes the control thread.
+    pub(crate) fn several(count: u16, wake: &Arc<ControlWake>) -> Result<Vec<Self>, Failed> {
         let one = |_| -> io::Result<Self> {
             Ok(Self {
-                receive: Slot::new(attention.clone()),
-                transmit: Slot::new(attention.clone()),
+                receive: Slot::new(wake.clone()),
+                transmit: Slot::new(wake.clone()),
                 wakes: Wakes::new()?,
-                attention: attention.clone(),
+                wake: wake.clone(),
             })
         };
         (0..count).map(one).collect::<io::Result<_>>().map_err(|error| ("eventfd", error))
@@ -142,17 +146,17 @@ pub(crate) struct Device<R, T> {
     /// Number of malformed frames from the peer.
     pub(crate) malformed: Arc<AtomicU64>,
     /// Messages of the peer, if another process can continue the port.
-    pub(crate) said: Option<Mutex<Conversation>>,
-    /// Marks of the queues, likewise: of pair `p` number `2 * p` for the transmit queue, and the next for
+    pub(crate) said: Option<Mutex<SessionMessages>>,
+    /// QueueProgress of the queues, likewise: of pair `p` number `2 * p` for the transmit queue, and the next for
     /// the other.
-    pub(crate) marks: Option<Arc<Marks>>,
+    pub(crate) progress: Option<Arc<QueueProgress>>,
 }
 
 impl<R, T> Device<R, T> {
-    /// Creates `queues` pairs without queues. `attention` wakes the control thread.
-    pub(crate) fn new(queues: u16, attention: &Arc<Attention>) -> Result<Self, Failed> {
-        let pairs = Pair::several(queues, attention)?;
-        Ok(Self { pairs, malformed: Arc::default(), said: None, marks: None })
+    /// Creates `queues` pairs without queues. `wake` wakes the control thread.
+    pub(crate) fn new(queues: u16, wake: &Arc<ControlWake>) -> Result<Self, Failed> {
+        let pairs = Pair::several(queues, wake)?;
+        Ok(Self { pairs, malformed: Arc::default(), said: None, progress: None })
     }
 }
 
@@ -174,13 +178,13 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    fn said(&self) -> Option<io::Result<Conversation>> {
+    fn said(&self) -> Option<io::Result<SessionMessages>> {
         let said = self.said.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(said.copy())
     }
 
-    fn marks(&self) -> Option<&Arc<Marks>> {
-        self.marks.as_ref()
+    fn progress(&self) -> Option<&Arc<QueueProgress>> {
+        self.progress.as_ref()
     }
 }
 
@@ -209,7 +213,7 @@ impl<P: Pairs> Link for Shared<P> {
     }
 
     fn changes(&self) -> u64 {
-        self.pairs.marks().map_or(0, |marks| marks.changes())
+        self.pairs.progress().map_or(0, |progress| progress.changes())
     }
 
     fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
@@ -228,7 +232,7 @@ impl<P: Pairs> Link for Shared<P> {
 /// Creates the port whose queues are `pairs`, which the thread of `connection` inserts.
 pub(crate) fn port<P: Pairs>(pairs: Arc<P>, connection: Connection, wait: Wait) -> Port {
     let count = pairs.pairs().len();
-    pairs.marks().into_iter().for_each(|marks| connection.keep_marks(marks.clone()));
+    pairs.progress().into_iter().for_each(|progress| connection.publish_progress(progress.clone()));
     let shared = Arc::new(Shared { connection, pairs });
     Port {
         rx: (0..count)

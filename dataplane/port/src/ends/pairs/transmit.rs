@@ -6,10 +6,10 @@ use std::sync::Arc;
 use dray_wire::offload::Offloads;
 
 use super::{Pairs, Shared, TransmitQueue};
+use crate::ends::slot::Slot;
 use crate::fill::Fill;
 use crate::frame::FRAME_LIMIT;
 use crate::lost::Lost;
-use crate::slot::Slot;
 use crate::{Frame, Transmit};
 
 pub(super) struct TransmitHalf<P> {
@@ -48,7 +48,7 @@ impl<P: Pairs> Transmit for TransmitHalf<P> {
     }
 
     fn fill(&self) -> Option<Fill> {
-        self.slot().look(TransmitQueue::fill)
+        self.slot().inspect(TransmitQueue::fill)
     }
 
     fn offloads(&self) -> Offloads {

@@ -1,4 +1,4 @@
-//! How far a device has come with a queue, kept where it outlives the process.
+//! Progress of a device on a queue, stored where it outlives the process.
 //!
 //! A device that is killed in the middle of a batch has given some of the frames to others, and has
 //! not returned their buffers: the next device must not read them again. It notes the end of each
@@ -18,7 +18,7 @@ use dray_shm::SharedWord;
 
 const SET: u64 = 1 << 63;
 
-/// How far a device has come with a queue. A position is a running index, or in a packed ring a
+/// Progress of a device on a queue. A position is a running index, or in a packed ring a
 /// descriptor with its wrap bit in bit 15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -43,11 +43,11 @@ impl Progress {
     }
 }
 
-/// Place where a device notes its progress, if it has one.
+/// Shared word to which a device writes its progress, if it has one.
 #[derive(Debug, Default)]
-pub(crate) struct Mark(Option<SharedWord>);
+pub(crate) struct ProgressCell(Option<SharedWord>);
 
-impl Mark {
+impl ProgressCell {
     pub(crate) fn at(word: SharedWord) -> Self {
         Self(Some(word))
     }
@@ -75,11 +75,11 @@ mod tests {
         let words = Arc::new(SharedWords::create("test", 1).unwrap());
         let read = || Progress::read(words.words()[0].load(Relaxed));
         assert_eq!(read(), None);
-        let mark = Mark::at(words.word(0));
+        let mark = ProgressCell::at(words.word(0));
         for (used, next, step) in [(0, 0, 0), (1, 2, 3), (u16::MAX, 0x8000, 0x8000)] {
             mark.note(used, next, step);
             assert_eq!(read(), Some(Progress { used, next, step }));
         }
-        Mark::default().note(1, 2, 3);
+        ProgressCell::default().note(1, 2, 3);
     }
 }

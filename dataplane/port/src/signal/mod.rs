@@ -1,0 +1,6 @@
+//! Signals between threads and processes: event descriptors, those of untrusted peers, and the wake-up
+//! of control threads.
+
+mod aio;
+pub(crate) mod control_wake;
+pub(crate) mod event;

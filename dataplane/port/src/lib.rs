@@ -66,6 +66,7 @@ mod wait;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use dray_netdev::privilege::{self, Capability};
@@ -83,13 +84,14 @@ pub use frame::{
     BATCH_MAX, FRAME_LIMIT, Frame, HEAD_MAX, OFFLOADED_LIMIT, Scratch, ahead, prefetch, scratch,
 };
 pub use lost::{Loss, Lost};
-pub use session::link::{Link, LinkState, LinkStatus};
+pub use session::link::Link;
 pub use session::snapshot::{Frozen, Held, MessageBytes, PortSnapshot, Resumption};
+pub use session::status::{LinkState, LinkStatus};
 pub use socket::SocketOptions;
 pub use uri::bytes::{Bytes, BytesError};
 pub use uri::query::{self, UriError};
 pub use uri::{Bound, PortUri};
-pub use wait::{PATIENCE, Wait, wait_any};
+pub use wait::{PATIENCE, Wait};
 
 /// A batch of at most [`BATCH_MAX`] frames.
 pub type Batch<'a> = ArrayVec<Frame<'a>, BATCH_MAX>;
@@ -162,6 +164,20 @@ pub trait Receive: Send {
     fn set_wait(&mut self, wait: Wait) {
         let _ = wait;
     }
+}
+
+/// Sleeps until one of `ports` may have a frame, for at most `time`, less than a second.
+pub fn wait_any(ports: &mut [&mut dyn Receive], time: Duration) -> io::Result<()> {
+    let mut ready = false;
+    for port in ports.iter_mut() {
+        ready |= port.arm(true);
+    }
+    let events: Vec<BorrowedFd<'_>> = ports.iter().filter_map(|port| port.event()).collect();
+    let slept = if ready { Ok(()) } else { wait::sleep_for(&events, time) };
+    for port in ports.iter_mut() {
+        port.arm(false);
+    }
+    slept
 }
 
 /// The transmitting half of a port.

@@ -8,13 +8,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use crate::Receive;
 use crate::uri::query::{Query, UriError};
 
 /// How long a waiting call sleeps before it returns, so that its caller can check whether to stop.
 pub const PATIENCE: Duration = Duration::from_millis(10);
 
-/// How [`Receive::receive`] waits for frames.
+/// How [`Receive::receive`](crate::Receive::receive) waits for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Sleep in the kernel until a frame arrives.
@@ -50,26 +49,13 @@ impl Wait {
     }
 }
 
-/// Sleeps until one of `ports` may have a frame, for at most `time`, less than a second.
-pub fn wait_any(ports: &mut [&mut dyn Receive], time: Duration) -> io::Result<()> {
-    let mut ready = false;
-    for port in ports.iter_mut() {
-        ready |= port.arm(true);
-    }
-    let events: Vec<BorrowedFd<'_>> = ports.iter().filter_map(|port| port.event()).collect();
-    let slept = if ready { Ok(()) } else { sleep_for(&events, time) };
-    for port in ports.iter_mut() {
-        port.arm(false);
-    }
-    slept
-}
-
 /// Sleeps until one of `fds` is readable, for at most [`PATIENCE`].
 pub(crate) fn sleep_on(fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     sleep_for(fds, PATIENCE)
 }
 
-fn sleep_for(fds: &[BorrowedFd<'_>], time: Duration) -> io::Result<()> {
+/// Sleeps until one of `fds` is readable, for at most `time`, less than a second.
+pub(crate) fn sleep_for(fds: &[BorrowedFd<'_>], time: Duration) -> io::Result<()> {
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     match poll(&mut fds, Some(&time)) {

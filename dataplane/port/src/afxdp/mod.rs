@@ -7,6 +7,7 @@ mod program;
 mod receive;
 mod ring;
 mod socket;
+mod sockets;
 mod transmit;
 mod umem;
 mod uri;
@@ -19,16 +20,17 @@ use dray_netdev::Interface;
 use dray_text::count;
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN};
 
-use crate::session::link::{Link, LinkState, LinkStatus};
-use crate::session::passed::refused;
+use crate::session::link::Link;
 use crate::session::snapshot::PortSnapshot;
-use crate::uri::scheme::Failed;
+use crate::session::status::{LinkState, LinkStatus};
+use crate::uri::failed::Failed;
+use crate::uri::failed::refused;
 use crate::{Port, Receive, Transmit};
 use program::Program;
 use receive::AfxdpReceive;
 use socket::{Rings, Socket};
 use transmit::AfxdpTransmit;
-use umem::{Joined, Umem};
+use umem::Umem;
 
 pub use uri::{AfxdpUri, CopyMode};
 
@@ -54,16 +56,12 @@ impl AfxdpUri {
 
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
-        let program = program::get(interface, self).map_err(fail("XDP program"))?;
+        let program = program::get(interface, self, sockets::is_attached);
+        let program = program.map_err(fail("XDP program"))?;
         let mut opened = Queues::default();
         for queue in self.queue..self.queue + self.queues {
-            let Joined { socket, rings, to_receive, to_transmit } = umem.add(|slot, other| {
-                slot.enter(program.interface().index(), queue, parts);
-                let (socket, rings) =
-                    Socket::new(self, slot, program.clone(), other.is_none(), parts)?;
-                socket.bind(self, queue, other)?;
-                Ok((Arc::new(socket), rings))
-            })?;
+            let (socket, rings) = sockets::join(self, &umem, &program, queue, parts)?;
+            let [to_receive, to_transmit] = socket.slot().new_chunks();
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
             program.give(queue, &socket).map_err(fail("XDP program"))?;
@@ -95,15 +93,14 @@ impl AfxdpUri {
                 Some(shared) => shared,
                 None => {
                     let umem = Umem::resume(self.umem.as_deref(), self.chunk, of_umem);
-                    let program = program::resume(interface.clone(), self, of_program);
+                    let program =
+                        program::resume(interface.clone(), self, of_program, sockets::is_attached);
                     (umem.map_err(fail("UMEM"))?, program.map_err(fail("XDP program"))?)
                 }
             };
             let slot = umem.resume_slot(interface.index(), queue).map_err(fail("UMEM"))?;
             let (socket, rings) = Socket::resume(self, socket, slot, program.clone())?;
-            let socket = Arc::new(socket);
-            umem.seated(&socket);
-            program.add(&socket);
+            let socket = sockets::add(socket);
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::resume(socket.clone(), rx, fill, self.wait);
             let transmit = AfxdpTransmit::resume(socket.clone(), tx, completion, frame_max);

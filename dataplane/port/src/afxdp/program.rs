@@ -11,7 +11,6 @@ use dray_netdev::{DeferralSettings, Interface};
 use dray_shm::SharedWords;
 
 use super::deferral::Deferral;
-use super::socket::Socket;
 use super::vlan_tags::VlanTags;
 use super::{AfxdpUri, CopyMode};
 
@@ -29,18 +28,17 @@ pub(super) struct Program {
     /// The requested deferral of the interface's interrupts, which is undone together with the
     /// program.
     defer: Option<u16>,
-    /// The sockets that it delivers frames to.
-    sockets: Mutex<Vec<Weak<Socket>>>,
 }
 
 /// An interface: its network namespace and its index there.
 type InterfaceId = (u64, u32);
 
-/// Returns the program of `interface`, as the port `uri` needs it: one of this process, or the one
-/// that `make` makes.
+/// Returns the program of `interface`, as the port `uri` needs it: one of this process, if it
+/// `is_attached`, or the one that `make` makes.
 fn shared(
     interface: &Interface,
     uri: &AfxdpUri,
+    is_attached: impl Fn(&Program) -> bool,
     make: impl FnOnce() -> io::Result<Program>,
 ) -> io::Result<Arc<Program>> {
     static PROGRAMS: Mutex<Option<HashMap<InterfaceId, Weak<Program>>>> = Mutex::new(None);
@@ -50,7 +48,7 @@ fn shared(
     programs.retain(|_, program| program.strong_count() > 0);
     let place = (namespace, interface.index());
     let program = programs.get(&place).and_then(Weak::upgrade);
-    if let Some(program) = program.filter(|program| program.is_attached()) {
+    if let Some(program) = program.filter(|program| is_attached(program)) {
         if uri.xdp.is_some_and(|mode| mode != program.mode())
             || uri.udp != program.udp
             || uri.defer != program.defer
@@ -67,15 +65,20 @@ fn shared(
     Ok(program)
 }
 
-/// Returns the program of `interface`, as the port `uri` needs it.
-pub(super) fn get(interface: Arc<Interface>, uri: &AfxdpUri) -> io::Result<Arc<Program>> {
+/// Returns the program of `interface`, as the port `uri` needs it. `is_attached` returns false if the
+/// interface of a program was removed: ports may outlive it, and another may get its index.
+pub(super) fn get(
+    interface: Arc<Interface>,
+    uri: &AfxdpUri,
+    is_attached: impl Fn(&Program) -> bool,
+) -> io::Result<Arc<Program>> {
     let modes = match (uri.xdp, uri.mode) {
         (Some(mode), _) => vec![mode],
         // Without the driver's support every frame is copied.
         (None, CopyMode::ZeroCopy) => vec![Mode::Native],
         (None, _) => vec![Mode::Native, Mode::Generic],
     };
-    shared(&interface.clone(), uri, || {
+    shared(&interface.clone(), uri, is_attached, || {
         let program =
             SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(denied_or_other)?;
         let vlan_tags = VlanTags::keep(&interface);
@@ -88,8 +91,9 @@ pub(super) fn resume(
     interface: Arc<Interface>,
     uri: &AfxdpUri,
     [link, map, memory]: [OwnedFd; 3],
+    is_attached: impl Fn(&Program) -> bool,
 ) -> io::Result<Arc<Program>> {
-    shared(&interface.clone(), uri, || {
+    shared(&interface.clone(), uri, is_attached, || {
         let memory = Memory(SharedWords::of(memory)?);
         let program = SocketsProgram::resume(interface.index(), memory.mode(), link, map);
         let vlan_tags = memory.has_kept_vlan_tags().then(|| VlanTags::resume(&interface));
@@ -178,7 +182,6 @@ impl Program {
             memory,
             udp: uri.udp.clone(),
             defer: uri.defer,
-            sockets: Mutex::default(),
         })
     }
 
@@ -202,24 +205,8 @@ impl Program {
     }
 
     /// Delivers frames that arrive at `queue` to `socket`.
-    pub(super) fn give(&self, queue: u32, socket: &Arc<Socket>) -> io::Result<()> {
-        self.program.give(queue, socket.as_fd()).map_err(io::Error::other)?;
-        self.add(socket);
-        Ok(())
-    }
-
-    /// Adds a socket that gets frames already.
-    pub(super) fn add(&self, socket: &Arc<Socket>) {
-        let mut sockets = lock(&self.sockets);
-        sockets.retain(|socket| socket.strong_count() > 0);
-        sockets.push(Arc::downgrade(socket));
-    }
-
-    /// Returns true if the interface still exists: ports may outlive it, and another may get its
-    /// index.
-    fn is_attached(&self) -> bool {
-        let sockets: Vec<_> = lock(&self.sockets).iter().filter_map(Weak::upgrade).collect();
-        !sockets.iter().any(|socket| socket.is_gone())
+    pub(super) fn give(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
+        self.program.give(queue, socket.as_fd()).map_err(io::Error::other)
     }
 }
 

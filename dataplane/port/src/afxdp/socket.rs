@@ -23,9 +23,10 @@ use super::program::Program;
 use super::ring::{Consumer, FILL_RING_LEN, Fill, Producer, RING_LEN};
 use super::umem::{Umem, UmemSlot};
 use super::{AfxdpUri, CopyMode};
-use crate::session::passed::{describe, refused};
+use crate::session::passed::describe;
 use crate::socket::{enlarge_buffers, set_option};
-use crate::uri::scheme::Failed;
+use crate::uri::failed::Failed;
+use crate::uri::failed::refused;
 
 /// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` of asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;

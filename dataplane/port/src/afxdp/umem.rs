@@ -13,9 +13,7 @@ use rustix::fs::fstat;
 use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
 use super::ring::RING_LEN;
-use super::socket::{Rings, Socket};
 use crate::Frame;
-use crate::uri::scheme::Failed;
 
 /// Number of chunks of one socket: a ring full of chunks to receive into, and one of chunks to
 /// transmit from.
@@ -25,7 +23,7 @@ const SOCKETS_OF_NAMED: u32 = 4;
 /// Maximum number of sockets, which a port has in a UMEM of its own.
 const SOCKETS_MAX: u32 = 2 * 16;
 
-/// QueueProgress that no chunk was given; no chunk has this number.
+/// Stands for a chunk that was not given; no chunk has this number.
 const NONE: u32 = u32::MAX;
 /// Set for a chunk that is free to transmit from.
 const FREE: u64 = 1 << 63;
@@ -50,9 +48,9 @@ pub(super) struct Umem {
     words: SharedWords,
     chunk_len: u32,
     /// Held while a socket joins: only the first socket registers the UMEM with the kernel.
-    joining: Mutex<()>,
-    /// The socket of each slot.
-    slots: Mutex<Box<[Option<Weak<Socket>>]>>,
+    pub(super) joining: Mutex<()>,
+    /// True for each slot that is taken.
+    slots: Mutex<Box<[bool]>>,
     /// First of the words of chunks.
     first: usize,
 }
@@ -88,16 +86,6 @@ pub(super) struct UmemSlot {
     number: u32,
 }
 
-/// A socket that has joined a UMEM.
-pub(super) struct Joined {
-    pub(super) socket: Arc<Socket>,
-    pub(super) rings: Rings,
-    /// Chunks to receive into.
-    pub(super) to_receive: Vec<u64>,
-    /// Chunks to transmit from.
-    pub(super) to_transmit: Vec<u64>,
-}
-
 /// Names of UMEMs of this process.
 static NAMED: Mutex<Option<HashMap<String, Weak<Umem>>>> = Mutex::new(None);
 
@@ -121,7 +109,7 @@ impl Umem {
             words,
             chunk_len,
             joining: Mutex::default(),
-            slots: Mutex::new((0..sockets).map(|_| None).collect()),
+            slots: Mutex::new(vec![false; sockets as usize].into()),
             first: LINE * sockets as usize,
         })
     }
@@ -200,28 +188,6 @@ impl Umem {
         self.chunk_len as usize
     }
 
-    /// Lets `join` create a socket that uses the UMEM, on a free slot. `join` also gets another
-    /// socket of the UMEM, if there is one.
-    pub(super) fn add(
-        self: &Arc<Self>,
-        join: impl FnOnce(UmemSlot, Option<&Socket>) -> Result<(Arc<Socket>, Rings), Failed>,
-    ) -> Result<Joined, Failed> {
-        let _joining = lock(&self.joining);
-        let slot = self.take_slot().map_err(|error| ("UMEM", error))?;
-        let number = slot.number;
-        // Values dropped from here on may lock the slots, so the lock is not held.
-        let others: Vec<_> = lock(&self.slots).iter().flatten().filter_map(Weak::upgrade).collect();
-        // The kernel has forgotten the UMEM of sockets whose interface was removed.
-        let other = others.iter().find(|socket| !socket.is_gone());
-        let (socket, rings) = join(slot, other.map(|socket| &**socket))?;
-        lock(&self.slots)[number as usize] = Some(Arc::downgrade(&socket));
-        let mut to_receive = self.chunks_of(number, 0);
-        let to_transmit = to_receive.split_off(RING_LEN as usize);
-        to_receive.iter().for_each(|chunk| self.set_free(*chunk, false));
-        to_transmit.iter().for_each(|chunk| self.set_free(*chunk, true));
-        Ok(Joined { socket, rings, to_receive, to_transmit })
-    }
-
     /// Takes the slot of another process's socket.
     pub(super) fn resume_slot(
         self: &Arc<Self>,
@@ -233,29 +199,24 @@ impl Umem {
         let is_its =
             |number: &usize| self.words.words()[LINE * number].load(Ordering::Relaxed) == owner;
         let number = (0..slots.len()).find(is_its);
-        let number = number.filter(|number| slots[*number].is_none()).ok_or_else(|| {
+        let number = number.filter(|number| !slots[*number]).ok_or_else(|| {
             io::Error::other(format!("no socket of queue {queue} of interface {interface}"))
         })?;
-        slots[number] = Some(Weak::new());
+        slots[number] = true;
         Ok(UmemSlot { umem: self.clone(), number: number as u32 })
     }
 
-    /// Notes the socket of a slot, which has taken it.
-    pub(super) fn seated(&self, socket: &Arc<Socket>) {
-        lock(&self.slots)[socket.slot().number as usize] = Some(Arc::downgrade(socket));
-    }
-
     /// Takes a free slot.
-    fn take_slot(self: &Arc<Self>) -> io::Result<UmemSlot> {
+    pub(super) fn take_slot(self: &Arc<Self>) -> io::Result<UmemSlot> {
         let mut slots = lock(&self.slots);
-        let Some(number) = slots.iter().position(Option::is_none) else {
+        let Some(number) = slots.iter().position(|is_taken| !is_taken) else {
             let what = format!(
                 "all {} queues that it has chunks for are open: use another umem= for more",
                 slots.len()
             );
             return Err(io::Error::other(what));
         };
-        slots[number] = Some(Weak::new());
+        slots[number] = true;
         Ok(UmemSlot { umem: self.clone(), number: number as u32 })
     }
 
@@ -392,6 +353,15 @@ impl UmemSlot {
         self.word(0).store(owner(interface, queue), Ordering::Release);
     }
 
+    /// Returns the chunks of a new socket: those to receive into, and those to transmit from.
+    pub(super) fn new_chunks(&self) -> [Vec<u64>; 2] {
+        let mut to_receive = self.umem.chunks_of(self.number, 0);
+        let to_transmit = to_receive.split_off(RING_LEN as usize);
+        to_receive.iter().for_each(|chunk| self.umem.set_free(*chunk, false));
+        to_transmit.iter().for_each(|chunk| self.umem.set_free(*chunk, true));
+        [to_receive, to_transmit]
+    }
+
     pub(super) fn has_parts(&self) -> bool {
         self.word(1).load(Ordering::Relaxed) == 1
     }
@@ -458,7 +428,7 @@ impl Drop for UmemSlot {
             }
             self.word(0).store(0, Ordering::Release);
         }
-        lock(&self.umem.slots)[self.number as usize] = None;
+        lock(&self.umem.slots)[self.number as usize] = false;
     }
 }
 

@@ -7,9 +7,10 @@ use dray_bpf::{Mode, PORTS_MAX};
 use dray_netdev::privilege::{BPF, Capability, NET_ADMIN, NET_RAW};
 
 use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::failed::Failed;
 use crate::uri::interface;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::scheme::{Claim, Scheme, Socket};
 use crate::{Port, Wait};
 
 /// How frames pass between the driver's memory and the socket's.

@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 use crate::Bytes;
 use crate::uri::query::{Query, UriError};
 
+/// Maximum number of descriptors read per call, up to the end of a chain: while a data thread reads
+/// them it serves no other port. A whole batch of the longest frames in buffers of 500 bytes needs
+/// as many.
+pub(crate) const DESCRIPTORS_PER_CALL: u32 = 8192;
+
 /// Maximum number of regions of a peer's memory. A vhost-user message has room for as many file
 /// descriptors.
 const REGIONS_MAX: usize = 32;

@@ -2,98 +2,46 @@
 //! delayed and limited to a rate by a plan. The plan determines the fate of each frame, so it is
 //! known beforehand what a receiver must report.
 
+mod plan;
 mod receive;
 
 use std::fmt;
 use std::io;
+use std::str::FromStr;
 use std::time::Duration;
 
 use dray_netdev::privilege::Capability;
 use dray_socket::SocketName;
 
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
-use crate::{Port, PortUri, Wait};
+use crate::uri::scheme::{Claim, Listening, Scheme, Socket};
+use crate::{Port, Wait};
 use receive::Impaired;
 
-/// Name of an impaired port.
+pub use plan::Plan;
+
+/// Name of an impaired port. `P` is [`PortUri`](crate::PortUri).
 #[derive(Clone, Debug, PartialEq)]
-pub struct ImpairUri {
+pub struct ImpairUri<P> {
     /// Impairments of received frames.
     pub plan: Plan,
     /// The underlying port.
-    pub port: Box<PortUri>,
+    pub port: Box<P>,
 }
 
 // `rate` is always finite, so equality is reflexive.
-impl Eq for ImpairUri {}
+impl<P: Eq> Eq for ImpairUri<P> {}
 
-/// Impairments of received frames. Frames are counted from 1. If several impairments apply to one
-/// frame, the first in this order is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Plan {
-    /// Maximum rate, in frames per second. Test frames count by the time at which they were due, so
-    /// that the outcome does not depend on scheduling; other frames count by their arrival.
-    pub rate: Option<f64>,
-    /// Number of frames, in all, that may be ahead of the rate before frames are dropped.
-    pub queue: Option<u32>,
-    /// Drops every n-th frame.
-    pub drop: Option<u32>,
-    /// Duplicates every n-th frame.
-    pub duplicate: Option<u32>,
-    /// Delivers every n-th frame after the one that follows it.
-    pub swap: Option<u32>,
-    /// Delay after which a frame is delivered, in order: counted from when a test frame was sent,
-    /// or from when another frame arrived.
-    pub delay: Duration,
-    /// Delays every n-th frame by [`late_by`](Self::late_by) instead.
-    pub late: Option<u32>,
-    /// See [`late`](Self::late).
-    pub late_by: Duration,
-    /// Number of the frame at which the receiving thread panics, to show how a program handles
-    /// that.
-    pub panic: Option<u32>,
+/// Returns the underlying port.
+fn underlying<P: AsRef<dyn Scheme>>(uri: &ImpairUri<P>) -> &dyn Scheme {
+    (*uri.port).as_ref()
 }
 
-impl Plan {
-    /// Maximum delay: a receiver that has seen nothing for longer considers the queues empty.
-    pub const DELAY_MAX: Duration = Duration::from_millis(50);
-    /// Default of `queue`: one burst.
-    pub const QUEUE: u32 = 64;
-
-    fn parse(query: &mut Query<'_>) -> Result<Self, UriError> {
-        let each = "a number N from 1, for every Nth frame";
-        let mut number = |key| query.take(key, each, |text| text.parse().ok().filter(|n| *n > 0));
-        let [drop, duplicate, swap] = [number("drop")?, number("duplicate")?, number("swap")?];
-        let late = number("late")?;
-        let panic = query.take("panic", "the number of a frame, from 1", |text| {
-            text.parse().ok().filter(|frame| *frame > 0)
-        })?;
-        let queue = query.take("queue", "a number of frames, from 1", |text| {
-            text.parse().ok().filter(|frames| *frames > 0)
-        })?;
-        let rate = query.take("rate", "frames per second, from 1", |text| {
-            text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 1.0)
-        })?;
-        let mut micros = |key| {
-            let range = "0 to 50000 microseconds";
-            let most = Self::DELAY_MAX.as_micros() as u32;
-            query.take(key, range, |text| text.parse().ok().filter(|us: &u32| *us <= most))
-        };
-        let (delay, late_by) = (micros("delay")?, micros("late_by")?);
-        let duration = |us: Option<u32>| Duration::from_micros(us.unwrap_or(0).into());
-        let (delay, late_by) = (duration(delay), duration(late_by));
-        if late.is_some() == late_by.is_zero() {
-            return Err(query.error("late and late_by must be given together".to_owned()));
-        }
-        if queue.is_some() && rate.is_none() {
-            return Err(query.error("queue needs rate".to_owned()));
-        }
-        Ok(Self { rate, queue, drop, duplicate, swap, delay, late, late_by, panic })
-    }
-}
-
-impl Scheme for ImpairUri {
+impl<P> Scheme for ImpairUri<P>
+where
+    P: AsRef<dyn Scheme> + FromStr<Err = UriError> + fmt::Display,
+{
     /// Parses the underlying port's URI; the keys are those of the plan.
     fn parse(port: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let plan = Plan::parse(query)?;
@@ -116,8 +64,8 @@ impl Scheme for ImpairUri {
     }
 
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        let Port { rx, tx, link } = self.port.scheme().open(socket)?;
-        let wait = self.port.wait();
+        let Port { rx, tx, link } = underlying(self).open(socket)?;
+        let wait = underlying(self).wait();
         let rx = rx.into_iter().map(|rx| Box::new(Impaired::new(rx, wait, self.plan)) as Box<_>);
         Ok(Port { rx: rx.collect(), tx, link })
     }
@@ -128,47 +76,47 @@ impl Scheme for ImpairUri {
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {
-        self.port.scheme().capabilities(what)
+        underlying(self).capabilities(what)
     }
 
     fn peer(&self) -> Option<String> {
-        self.port.peer()
+        underlying(self).peer()
     }
 
     fn is_local(&self) -> bool {
-        self.port.is_local()
+        underlying(self).is_local()
     }
 
     fn bind(&self) -> io::Result<Option<Socket>> {
-        self.port.scheme().bind()
+        underlying(self).bind()
     }
 
     fn socket(&self) -> Option<Listening<'_>> {
-        self.port.scheme().socket()
+        underlying(self).socket()
     }
 
     fn peer_socket(&self) -> Option<&SocketName> {
-        self.port.peer_socket()
+        underlying(self).peer_socket()
     }
 
     fn only_receives(&self) -> bool {
-        self.port.only_receives()
+        underlying(self).only_receives()
     }
 
     fn is_one_flow(&self) -> bool {
-        self.port.is_one_flow()
+        underlying(self).is_one_flow()
     }
 
     fn loses_tags(&self) -> bool {
-        self.port.loses_tags()
+        underlying(self).loses_tags()
     }
 
     fn claim(&self) -> Option<Claim<'_>> {
-        self.port.scheme().claim()
+        underlying(self).claim()
     }
 }
 
-impl fmt::Display for ImpairUri {
+impl<P: fmt::Display> fmt::Display for ImpairUri<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Plan { rate, queue, drop, duplicate, swap, delay, late, late_by, panic } = self.plan;
         let number = |number: Option<u32>| number.map(|number| number.to_string());

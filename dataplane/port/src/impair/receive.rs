@@ -9,7 +9,7 @@ use std::time::Duration;
 use dray_wire::FRAME_MIN;
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
-use super::Plan;
+use super::plan::Plan;
 use crate::{BATCH_MAX, Batch, Frame, Receive, Scratch, Take, Wait, clock, scratch};
 
 /// Maximum number of delayed frames; further ones stay in the port.

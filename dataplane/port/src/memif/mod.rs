@@ -39,12 +39,13 @@ use dray_ring::QueueSize;
 use rustix::net::SocketType;
 
 use crate::ends::limits::MemoryLimits;
-use crate::session::passed::{self, PassedFd, refused};
+use crate::session::passed::{self, PassedFd};
 use crate::session::shared_listener::{Seat, Terms};
 use crate::session::snapshot::{Parts, PortSnapshot, Resumption};
 use crate::session::unix::{parse_access, parse_name};
+use crate::uri::failed::{Failed, refused};
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::uri::scheme::{Claim, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use message::SECRET_MAX;

@@ -5,6 +5,7 @@ mod calls;
 mod layout;
 mod receive;
 mod region;
+mod registration;
 mod ring;
 mod transmit;
 mod uri;
@@ -13,7 +14,7 @@ mod uri;
 mod tests;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,51 +24,18 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::Port;
-use crate::session::link::{Link, LinkState, LinkStatus};
-use crate::uri::scheme::Failed;
-use calls::{Direction, Pages};
+use crate::session::link::Link;
+use crate::session::status::{LinkState, LinkStatus};
+use crate::uri::failed::Failed;
+use calls::Pages;
 use layout::{EXCLUSIVE, NO_PORT, NO_TX_POLL, ONE_HOST_PAIR, ONE_PAIR, RX_ONLY, Register, TX_ONLY};
 use receive::NetmapReceive;
 use region::Region;
+use registration::{Gone, Registration};
+use ring::Ring;
 use transmit::NetmapTransmit;
 
 pub use uri::{Kind, NetmapUri};
-
-/// A descriptor that is bound to one ring pair. Dropping it gives the rings back to netmap.
-struct Registration {
-    device: OwnedFd,
-    gone: Arc<Gone>,
-}
-
-/// Signals to a port's halves and its link that netmap has stopped the port's rings.
-#[derive(Default)]
-struct Gone {
-    body: String,
-    is_gone: AtomicBool,
-}
-
-impl Registration {
-    #[inline]
-    fn sync(&self, direction: Direction) -> io::Result<()> {
-        calls::sync(self.device.as_fd(), direction).map_err(|error| self.explain(error))
-    }
-
-    #[cold]
-    fn explain(&self, error: io::Error) -> io::Error {
-        if Errno::from_io_error(&error) != Some(Errno::IO) {
-            return error;
-        }
-        self.gone.is_gone.store(true, Ordering::Relaxed);
-        let what = format!("the netmap port {} was removed", self.gone.body);
-        io::Error::new(io::ErrorKind::NotFound, what)
-    }
-}
-
-impl AsFd for Registration {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.device.as_fd()
-    }
-}
 
 impl NetmapUri {
     /// Registers each ring pair with a descriptor of its own.
@@ -100,12 +68,12 @@ impl NetmapUri {
                 port.link = Some(Arc::new(Opened { features, gone: gone.clone() }));
             }
             if let Some(index) = rx.next() {
-                let ring = region.ring(interface_at, index, true).map_err(memory)?;
+                let ring = Ring::open(&region, interface_at, index, true).map_err(memory)?;
                 let half = NetmapReceive::new(registration.clone(), ring, self.wait);
                 port.rx.push(Box::new(half));
             }
             if let Some(index) = tx.next() {
-                let ring = region.ring(interface_at, index, false).map_err(memory)?;
+                let ring = Ring::open(&region, interface_at, index, false).map_err(memory)?;
                 let half = NetmapTransmit::new(registration, ring, self.kind, frame_max);
                 port.tx.push(Box::new(half));
             }

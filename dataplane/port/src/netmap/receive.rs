@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 
-use super::Registration;
 use super::calls::Direction;
 use super::layout::{FRAGMENTS_MAX, MORE_FRAGMENTS};
+use super::registration::Registration;
 use super::ring::Ring;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, FRAME_LIMIT, Frame};

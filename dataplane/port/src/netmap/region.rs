@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::calls::Pages;
 use super::layout::{Interface, RINGS_AT, RingHeader};
-use super::ring::Ring;
 use crate::Frame;
 
-/// QueueProgress that no buffer was given: netmap keeps buffer 0 to itself.
+/// Stands for a buffer that was not given: netmap keeps buffer 0 to itself.
 const NONE: u32 = 0;
 
 /// Region that ports of this process share, mapped once.
@@ -109,14 +108,14 @@ impl Region {
         Ok((at, self.at(at)?))
     }
 
-    /// Returns transmit ring `index` of a port, or its receive ring if `receives`. Host rings follow
-    /// those of the interface.
-    pub(super) fn ring(
-        self: &Arc<Self>,
+    /// Returns the header of transmit ring `index` of a port, or of its receive ring if `receives`, and the
+    /// room from there to the end of the region. Host rings follow those of the interface.
+    pub(super) fn ring_header(
+        &self,
         interface_at: usize,
         index: usize,
         receives: bool,
-    ) -> io::Result<Ring> {
+    ) -> io::Result<(NonNull<RingHeader>, usize)> {
         let interface = self.at::<Interface>(interface_at)?;
         // SAFETY: it lies in the region, and all access to it is atomic.
         let interface = unsafe { interface.as_ref() };
@@ -137,7 +136,7 @@ impl Region {
         if !same || buffer_len as usize != self.buffer_len {
             return Err(invalid("a ring with other buffers than its memory has"));
         }
-        Ring::new(self.clone(), header, self.pages.len - at)
+        Ok((header, self.pages.len - at))
     }
 
     /// Returns the length of a buffer in bytes.

@@ -36,12 +36,20 @@ pub(super) struct Entry {
 }
 
 impl Ring {
-    /// `header` lies in `region`, `room` bytes before its end.
-    pub(super) fn new(
-        region: Arc<Region>,
-        header: NonNull<RingHeader>,
-        room: usize,
+    /// Returns transmit ring `index` of the port whose interface lies at `interface_at` in `region`, or
+    /// its receive ring if `receives`. Host rings follow those of the interface.
+    pub(super) fn open(
+        region: &Arc<Region>,
+        interface_at: usize,
+        index: usize,
+        receives: bool,
     ) -> io::Result<Self> {
+        let (header, room) = region.ring_header(interface_at, index, receives)?;
+        Self::new(region.clone(), header, room)
+    }
+
+    /// `header` lies in `region`, `room` bytes before its end.
+    fn new(region: Arc<Region>, header: NonNull<RingHeader>, room: usize) -> io::Result<Self> {
         // SAFETY: it lies in the region, and all access to it is atomic.
         let fields = unsafe { header.as_ref() };
         let len = fields.slots.load(Ordering::Relaxed);

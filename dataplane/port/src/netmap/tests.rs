@@ -13,10 +13,11 @@ use super::layout::{
 };
 use super::receive::NetmapReceive;
 use super::region::{Place, Region};
+use super::registration::{Gone, Registration};
 use super::ring::Ring;
 use super::transmit::NetmapTransmit;
 use super::uri::Kind;
-use super::{Gone, Registration};
+
 use crate::{Frame, Transmit, Wait};
 
 /// Number of slots of a ring.
@@ -84,7 +85,7 @@ impl Kernel {
     /// Opens the region and both rings, the transmit ring first.
     fn open(&self) -> (Arc<Region>, [Ring; 2]) {
         let region = Arc::new(Region::new(self.map(), 0, 0).unwrap());
-        let rings = [false, true].map(|receives| region.ring(0, 0, receives).unwrap());
+        let rings = [false, true].map(|receives| Ring::open(&region, 0, 0, receives).unwrap());
         (region, rings)
     }
 
@@ -128,7 +129,7 @@ impl Kernel {
     /// Returns the error of opening a ring.
     fn refused(&self) -> String {
         let region = Region::new(self.map(), 0, 0).map(Arc::new);
-        let ring = region.and_then(|region| region.ring(0, 0, true));
+        let ring = region.and_then(|region| Ring::open(&region, 0, 0, true));
         ring.map(|_| ()).unwrap_err().to_string()
     }
 }
@@ -368,7 +369,7 @@ fn offset_is_read_from_masked_bits() {
     for (mask, offset) in [(0, 0), (0xffff, 64), (u64::MAX, u32::MAX)] {
         kernel.header(1).offset_mask.store(mask, Ordering::Relaxed);
         let region = Arc::new(Region::new(kernel.map(), 0, 0).unwrap());
-        let ring = region.ring(0, 0, true).unwrap();
+        let ring = Ring::open(&region, 0, 0, true).unwrap();
         assert_eq!(ring.read(0).place.offset, offset, "{mask:x}");
         ring.write(0, 60, MORE_FRAGMENTS);
         assert_eq!(ring.read(0).place.offset, offset, "kept");
@@ -410,7 +411,7 @@ proptest! {
             kernel.at::<AtomicU64>(offset).store(*word, Ordering::Relaxed);
         }
         let region = Region::new(kernel.map(), 0, 0).map(Arc::new);
-        if let Ok(ring) = region.and_then(|region| region.ring(0, 0, true)) {
+        if let Ok(ring) = region.and_then(|region| Ring::open(&region, 0, 0, true)) {
             for index in 0..ring.available().unwrap_or(0) {
                 let entry = ring.read(index);
                 let _ = ring.region().find(entry.place, entry.len.into());

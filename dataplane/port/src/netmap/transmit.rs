@@ -8,9 +8,9 @@ use dray_wire::ethernet::ETHERNET_LEN;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use super::Registration;
 use super::calls::Direction;
 use super::layout::{BUFFER_CHANGED, MORE_FRAGMENTS};
+use super::registration::Registration;
 use super::ring::{Entry, Ring};
 use super::uri::Kind;
 use crate::frame::Frame;

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::uri::failed::Failed;
 use crate::uri::netns;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::scheme::{Claim, Scheme, Socket};
 use crate::{Port, Wait};
 
 /// Maximum length of a port's name: `NETMAP_REQ_IFNAMSIZ` without the terminating zero.

@@ -6,8 +6,9 @@ use std::io;
 use dray_wire::FRAME_MAX;
 
 use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::{Failed, Scheme, Socket};
+use crate::uri::scheme::{Scheme, Socket};
 use crate::{Frame, Port, Receive, Take, Transmit, Wait};
 
 /// Name of the null port; it has no parameters.

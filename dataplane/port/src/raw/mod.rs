@@ -12,15 +12,17 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use dray_netdev::privilege::{Capability, NET_RAW};
 
-use crate::session::link::{Link, LinkState, LinkStatus};
-use crate::session::passed::refused;
+use crate::session::link::Link;
 use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::session::status::{LinkState, LinkStatus};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
 };
+use crate::uri::failed::Failed;
+use crate::uri::failed::refused;
 use crate::uri::interface;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::scheme::{Claim, Scheme, Socket};
 use crate::{PATIENCE, Port, Wait};
 
 mod calls;

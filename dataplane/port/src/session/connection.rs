@@ -17,14 +17,14 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
-use crate::session::link::{LinkState, LinkStatus};
-use crate::session::passed::{self, PassedFd};
+use crate::session::passed::PassedFd;
 use crate::session::queue_progress::QueueProgress;
 use crate::session::shared_listener::Seat;
 use crate::session::snapshot::{Frozen, Parts, PortSnapshot, SessionMessages};
+use crate::session::status::{LinkState, LinkStatus};
 use crate::session::unix;
 use crate::signal::control_wake::ControlWake;
-use crate::uri::scheme::Failed;
+use crate::uri::failed::{Failed, refused};
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
@@ -156,7 +156,7 @@ impl Connection {
                 let file = name.path().and_then(Path::file_name).unwrap_or_default();
                 Self::within(directory, file, peer, wake, session)
             }
-            Some(PassedFd::Connected(_)) => Err(passed::refused("it is connected".to_owned())),
+            Some(PassedFd::Connected(_)) => Err(refused("it is connected".to_owned())),
             None => {
                 let name = name.clone();
                 Self::spawn(wake, Origin::None, move |control| {

@@ -7,4 +7,5 @@ pub(crate) mod passed;
 pub(crate) mod queue_progress;
 pub(crate) mod shared_listener;
 pub(crate) mod snapshot;
+pub(crate) mod status;
 pub(crate) mod unix;

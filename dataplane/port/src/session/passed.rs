@@ -1,7 +1,6 @@
 //! Descriptors that another program has opened and passed, for example in a network namespace that
 //! this one may not enter. They are checked before use, since the other program may be mistaken.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
@@ -11,7 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 
-use crate::uri::scheme::Failed;
+use crate::uri::failed::{Failed, refused};
 
 /// A descriptor that another program opened for a port with a Unix socket.
 pub(crate) enum PassedFd {
@@ -158,11 +157,6 @@ fn one(descriptors: Vec<OwnedFd>) -> Result<OwnedFd, Failed> {
     }
 }
 
-/// Returns the error for descriptors that the port cannot use.
-pub(crate) fn refused(what: String) -> Failed {
-    ("file descriptor", io::Error::new(io::ErrorKind::InvalidInput, what))
-}
-
 fn failed(errno: Errno) -> Failed {
     ("file descriptor", errno.into())
 }
@@ -213,6 +207,7 @@ fn describe_socket(socket: impl AsFd) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io;
     use std::net::TcpListener;
     use std::os::unix::net::{UnixDatagram, UnixListener};
 

@@ -19,8 +19,8 @@ use rustix::cmsg_space;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::{Deserialize, Serialize};
 
-use crate::session::link::LinkStatus;
 use crate::session::queue_progress::PastProgress;
+use crate::session::status::LinkStatus;
 
 /// Maximum number of descriptors of one message: vhost-user allows 32.
 const DESCRIPTORS_MAX: usize = 32;

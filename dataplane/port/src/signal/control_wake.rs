@@ -221,7 +221,7 @@ fn nanoseconds(clock: ClockId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::signal::event::PeerEvent;
+    use crate::signal::peer_event::PeerEvent;
     use rustix::event::{EventfdFlags, epoll, eventfd};
     use rustix::io::fcntl_dupfd_cloexec;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -3,13 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dray_shm::name_of;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
-
-use crate::signal::control_wake::ControlWake;
 
 /// An eventfd that is not shared with a peer.
 #[derive(Debug)]
@@ -38,16 +35,6 @@ impl AsFd for Event {
     }
 }
 
-/// An eventfd that is shared with a peer. The peer can do anything with it: make it blocking, fill
-/// or drain it, and attach any number of watchers.
-///
-/// The port's control thread closes it, because closing one with many watchers takes long.
-#[derive(Clone, Debug)]
-pub(crate) struct PeerEvent {
-    shared: Arc<Shared>,
-    wake: Arc<ControlWake>,
-}
-
 /// The part of a peer's event that the control thread needs to signal it.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -56,39 +43,9 @@ pub(crate) struct Shared {
     pub(crate) owed: AtomicBool,
 }
 
-impl PeerEvent {
-    /// Creates an event to pass to a peer.
-    pub(crate) fn for_peer(wake: &Arc<ControlWake>) -> io::Result<Self> {
-        Ok(Self::of(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?, wake))
-    }
-
-    /// Wraps an event that a peer passed. Any other kind of descriptor is refused, because it could
-    /// block the thread that signals it, or be readable all the time.
-    pub(crate) fn from_peer(fd: OwnedFd, wake: &Arc<ControlWake>) -> io::Result<Self> {
-        let name = name_of(&fd);
-        if name != "anon_inode:[eventfd]" {
-            return Err(io::Error::other(format!("{name} is not an eventfd")));
-        }
-        Ok(Self::of(fd, wake))
-    }
-
-    fn of(fd: OwnedFd, wake: &Arc<ControlWake>) -> Self {
-        let shared = Arc::new(Shared { fd, owed: AtomicBool::new(false) });
-        wake.register(&shared);
-        Self { shared, wake: wake.clone() }
-    }
-
-    /// Adds one to the counter. If the counter is full, the other side has been signalled often
-    /// enough. Never waits, whatever a peer has done to the event.
-    #[inline]
-    pub(crate) fn signal(&self) {
-        self.wake.signal_peer(&self.shared);
-    }
-}
-
-impl AsFd for PeerEvent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.as_fd()
+impl Shared {
+    pub(super) fn new(fd: OwnedFd) -> Self {
+        Self { fd, owed: AtomicBool::new(false) }
     }
 }
 

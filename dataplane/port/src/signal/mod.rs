@@ -4,3 +4,4 @@
 mod aio;
 pub(crate) mod control_wake;
 pub(crate) mod event;
+pub(crate) mod peer_event;

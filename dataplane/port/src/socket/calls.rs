@@ -7,6 +7,7 @@ use std::ptr;
 
 use dray_wire::ethernet::TAG_TYPE;
 use dray_wire::offload::VIRTIO_NET_LEN;
+use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use crate::frame::Part;
@@ -271,4 +272,18 @@ pub(crate) fn dropped(socket: BorrowedFd<'_>) -> io::Result<u64> {
     const SK_MEMINFO_DROPS: usize = 8;
     let info: [u32; SK_MEMINFO_DROPS + 1] = get_option(socket, libc::SOL_SOCKET, libc::SO_MEMINFO)?;
     Ok(info[SK_MEMINFO_DROPS].into())
+}
+
+/// Returns true if the error does not end the port: nothing to receive or no room at present, or
+/// the peer's kernel reported that no socket listens.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    let Some(errno) = Errno::from_io_error(error) else { return false };
+    [Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::CONNREFUSED].contains(&errno)
+}
+
+/// Returns true if the error is the frame's, not the port's: the frame is too long or too short, or
+/// its memory is gone. Any peer can send such a frame, and it must not end the port for all others.
+pub(crate) fn is_of_frame(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::MSGSIZE, Errno::INVAL, Errno::FAULT].contains(&errno))
 }

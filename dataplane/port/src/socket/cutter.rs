@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use dray_wire::offload::{Finish, HEADERS_MAX, Offload, Tunnel};
 
-use super::receive::{Filled, LINE, SLOT_LEN};
+use super::slots::{Filled, LINE, SLOT_LEN};
 use crate::{BATCH_MAX, FRAME_LIMIT};
 
 /// Segments lent at a time have at most this length in all, up to the end of the last one: they are

@@ -4,14 +4,18 @@
 mod calls;
 mod cutter;
 mod receive;
+mod slots;
 mod transmit;
 
 use crate::uri::query::{Query, UriError};
 use crate::{BATCH_MAX, Wait};
 
-pub(crate) use calls::{dropped, enlarge_buffers, get_option, set_option, vectors};
-pub(crate) use receive::{Restore, SLOT_LEN, SocketReceive, is_transient};
-pub(crate) use transmit::{SocketTransmit, is_of_frame};
+pub(crate) use calls::{
+    dropped, enlarge_buffers, get_option, is_of_frame, is_transient, set_option, vectors,
+};
+pub(crate) use receive::{Restore, SocketReceive};
+pub(crate) use slots::SLOT_LEN;
+pub(crate) use transmit::SocketTransmit;
 
 /// Options common to `udp:` and `raw:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

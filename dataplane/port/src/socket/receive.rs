@@ -8,28 +8,15 @@ use arrayvec::ArrayVec;
 use dray_wire::ethernet::TAG_LEN;
 use dray_wire::flow::{self, Flow, HEADERS_LEN};
 use dray_wire::offload::{self, Offload, Offloads, Tunnel, VIRTIO_NET_LEN};
-use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::SocketOptions;
-use super::calls::{self, Messages, Tag};
+use super::calls::{self, Messages, Tag, is_of_frame, is_transient};
 use super::cutter::{Cutter, ROOM_LEN};
-use super::transmit::is_of_frame;
+use super::slots::{Filled, LINE, LONG_SLOT_LEN, SLOT_LEN};
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
 use crate::total::Total;
 use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vnet};
-
-/// Length of a slot: a cache line of its own, the longest frame and one byte more, in whole cache
-/// lines. An odd number of lines spreads the slots' first lines over all sets of the cache.
-pub(crate) const SLOT_LEN: usize = slot_len(FRAME_LIMIT);
-/// Length of a slot for a frame with an offload.
-const LONG_SLOT_LEN: usize = slot_len(OFFLOADED_LIMIT);
-pub(super) const LINE: usize = 64;
-
-const fn slot_len(longest: usize) -> usize {
-    let lines = (LINE + longest + 1).div_ceil(LINE);
-    (lines | 1) * LINE
-}
 
 /// The part of frames that the kernel removes on a socket, and the port restores.
 #[derive(Clone, Copy)]
@@ -96,13 +83,6 @@ pub(crate) struct SocketReceive {
     taken: usize,
     /// Frames that were too long, or that the kernel or the port could not make sense of.
     refused: u64,
-}
-
-/// A frame in the slots, or a segment behind them.
-pub(super) struct Filled {
-    pub(super) start: usize,
-    pub(super) len: usize,
-    pub(super) offload: Offload,
 }
 
 impl SocketReceive {
@@ -349,11 +329,4 @@ impl SocketReceive {
 fn put_tag(room: &mut [u8], tag: Tag) {
     room.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);
     room[ADDRESSES_LEN..ADDRESSES_LEN + TAG_LEN].copy_from_slice(&tag);
-}
-
-/// Returns true if the error does not end the port: nothing to receive or no room at present, or
-/// the peer's kernel reported that no socket listens.
-pub(crate) fn is_transient(error: &io::Error) -> bool {
-    let Some(errno) = Errno::from_io_error(error) else { return false };
-    [Errno::AGAIN, Errno::INTR, Errno::NOBUFS, Errno::CONNREFUSED].contains(&errno)
 }

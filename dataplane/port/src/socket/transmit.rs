@@ -12,8 +12,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::SocketOptions;
-use super::calls::{self, Head, Messages};
-use super::receive::is_transient;
+use super::calls::{self, Head, Messages, is_of_frame, is_transient};
 use crate::frame::{Frame, Part};
 use crate::lost::{Loss, Lost};
 use crate::{BATCH_MAX, Transmit, vnet};
@@ -130,13 +129,6 @@ impl Transmit for SocketTransmit {
     fn offloads(&self) -> Offloads {
         self.offloads.unwrap_or(Offloads::NONE)
     }
-}
-
-/// Returns true if the error is the frame's, not the port's: the frame is too long or too short, or
-/// its memory is gone. Any peer can send such a frame, and it must not end the port for all others.
-pub(crate) fn is_of_frame(error: &io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| [Errno::MSGSIZE, Errno::INVAL, Errno::FAULT].contains(&errno))
 }
 
 /// Returns the part of a frame that goes into the socket: nothing of a frame that the port does not

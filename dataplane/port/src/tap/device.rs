@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use crate::session::passed::{describe, refused as refused_descriptor, set_nonblocking};
-use crate::uri::scheme::Failed;
+use crate::session::passed::{describe, set_nonblocking};
+use crate::uri::failed::Failed;
+use crate::uri::failed::refused as refused_descriptor;
 use dray_netdev::{TapFormat, TapOffloads, attach_tap, attached_tap, set_tap_offloads};
 use dray_wire::offload::Offloads;
 use rustix::fs::{CWD, Dev, FileType, Mode, makedev, mknodat};

@@ -19,13 +19,16 @@ use rustix::time::Timespec;
 
 use dray_netdev::privilege::{Capability, MKNOD, NET_ADMIN, SYS_ADMIN};
 
-use crate::session::link::{Link, LinkState, LinkStatus};
-use crate::session::passed::{describe, refused};
+use crate::session::link::Link;
+use crate::session::passed::describe;
 use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::session::status::{LinkState, LinkStatus};
+use crate::uri::failed::Failed;
+use crate::uri::failed::refused;
 use crate::uri::interface;
 use crate::uri::netns;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::scheme::{Claim, Scheme, Socket};
 use crate::{Port, Wait};
 
 mod calls;

@@ -16,8 +16,9 @@ use dray_netdev::privilege::{Capability, NET_BIND};
 use crate::socket::{
     Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
 };
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Failed, Scheme, Socket};
+use crate::uri::scheme::{Scheme, Socket};
 use crate::{PATIENCE, Port, Wait};
 
 /// Name of a UDP port.

@@ -16,8 +16,9 @@ use rustix::net::{SocketType, sockopt};
 use crate::lost::Lost;
 use crate::session::unix::{self, parse_access, parse_name};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::uri::scheme::{Claim, Listening, Scheme, Socket};
 use crate::{Frame, Link, LinkState, LinkStatus, PATIENCE, Port, Receive, Take, Transmit, Wait};
 
 /// Name of a Unix datagram port.

@@ -1,6 +1,7 @@
 //! Port URIs: `scheme:body?key=value&key=value`. One parser and one style of error for all ports.
 
 pub(crate) mod bytes;
+pub(crate) mod failed;
 pub(crate) mod interface;
 pub(crate) mod netns;
 pub mod query;
@@ -23,8 +24,9 @@ use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::tap::TapUri;
 use crate::udp::UdpUri;
 use crate::unix_datagram::UnixUri;
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
+use crate::uri::scheme::{Claim, Scheme, Socket};
 use crate::vhost::VhostUri;
 use crate::virtio::VirtioUri;
 use crate::vxlan::VxlanUri;
@@ -56,7 +58,7 @@ macro_rules! schemes {
 
         impl PortUri {
             #[inline]
-            pub(crate) fn scheme(&self) -> &dyn Scheme {
+            pub(crate) fn scheme(&self) -> &(dyn Scheme + 'static) {
                 match self {
                     $(Self::$variant(uri) => uri,)*
                 }
@@ -129,7 +131,13 @@ schemes! {
     /// `null:`: takes every frame and never delivers one.
     "null" Null(NullUri), "discards frames", for example "null:";
     /// `impair:PLAN:PORT`: another port, with losses and delays on its receiving side.
-    "impair" Impair(ImpairUri), "impaired port", for example "impair:drop=100:raw:eth0";
+    "impair" Impair(ImpairUri<PortUri>), "impaired port", for example "impair:drop=100:raw:eth0";
+}
+
+impl AsRef<dyn Scheme> for PortUri {
+    fn as_ref(&self) -> &(dyn Scheme + 'static) {
+        self.scheme()
+    }
 }
 
 impl PortUri {

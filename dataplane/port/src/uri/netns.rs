@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use dray_netdev::NetworkNamespace;
 
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::Failed;
 
 /// Takes the key `netns`: the file of the network namespace that has the port.
 pub(crate) fn parse(query: &mut Query<'_>) -> Result<Option<PathBuf>, UriError> {

@@ -11,9 +11,9 @@ use dray_netdev::privilege::Capability;
 use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
-use crate::session::passed::refused;
 use crate::session::shared_listener::Seat;
 use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::uri::failed::{Failed, refused};
 use crate::uri::query::{Query, UriError};
 use crate::{Port, Wait};
 
@@ -53,9 +53,6 @@ impl Claim<'_> {
         })
     }
 }
-
-/// The part of a port that failed, and why.
-pub(crate) type Failed = (&'static str, io::Error);
 
 /// A socket that a port creates.
 pub(crate) struct Listening<'u> {

@@ -11,7 +11,7 @@ use rustix::io::DupFlags;
 use vhost::vhost_user::{BackendReqHandler, Error};
 
 use super::backend::Backend;
-use super::device::Device;
+use super::device::{Device, Session};
 use super::early_enable;
 use super::message::{self, Header, Input};
 use crate::ends::limits::Rates;
@@ -46,7 +46,8 @@ pub(super) fn session(
         }
     }
     let backend = Arc::new(Mutex::new(Backend::new(device.clone())));
-    device.connect(&backend);
+    let session: Arc<Mutex<dyn Session>> = backend.clone();
+    device.connect(Arc::downgrade(&session));
     let mut limit = Some(FIRST_MESSAGE);
     let mut handler = match resumed {
         None => BackendReqHandler::from_stream(stream, backend.clone()),

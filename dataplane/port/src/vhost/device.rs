@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::backend::Backend;
 use super::queue::Running;
 use crate::ends::limits::MemoryLimits;
 use crate::ends::pairs::{Pair, Pairs};
@@ -13,7 +12,13 @@ use crate::ends::slot::Slot;
 use crate::session::queue_progress::QueueProgress;
 use crate::session::snapshot::SessionMessages;
 use crate::signal::control_wake::ControlWake;
-use crate::uri::scheme::Failed;
+use crate::uri::failed::Failed;
+
+/// Session with a connected driver.
+pub(super) trait Session: Send {
+    /// Returns the messages of the driver, for another process that continues the session.
+    fn said(&self) -> io::Result<SessionMessages>;
+}
 
 /// The queues of a port, and their counters. Virtqueue `2 * q` leads to the driver, `2 * q + 1`
 /// comes from it.
@@ -26,8 +31,8 @@ pub(super) struct Device {
     pub(super) offloads: bool,
     /// Position of each virtqueue.
     pub(super) progress: Arc<QueueProgress>,
-    /// The connected driver.
-    session: Mutex<Weak<Mutex<Backend>>>,
+    /// The session with the connected driver.
+    session: Mutex<Option<Weak<Mutex<dyn Session>>>>,
 }
 
 impl Device {
@@ -49,14 +54,9 @@ impl Device {
         2 * self.pairs.len()
     }
 
-    /// Sets the connected driver.
-    pub(super) fn connect(&self, backend: &Arc<Mutex<Backend>>) {
-        *lock(&self.session) = Arc::downgrade(backend);
-    }
-
-    fn session<T: Default>(&self, of: impl FnOnce(&Backend) -> T) -> T {
-        let backend = lock(&self.session).upgrade();
-        backend.map_or_else(T::default, |backend| of(&lock(&backend)))
+    /// Sets the session with the connected driver.
+    pub(super) fn connect(&self, session: Weak<Mutex<dyn Session>>) {
+        *lock(&self.session) = Some(session);
     }
 
     fn pair(&self, index: usize) -> &Pair<Running, Running> {
@@ -118,8 +118,10 @@ impl Pairs for Device {
     }
 
     fn said(&self) -> Option<io::Result<SessionMessages>> {
-        let said = self.session(|backend| Some(backend.said()));
-        said.or_else(|| Some(Ok(SessionMessages::default())))
+        let session = lock(&self.session).as_ref().and_then(Weak::upgrade);
+        Some(
+            session.map_or_else(|| Ok(SessionMessages::default()), |session| lock(&session).said()),
+        )
     }
 
     fn progress(&self) -> Option<&Arc<QueueProgress>> {
@@ -127,6 +129,6 @@ impl Pairs for Device {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

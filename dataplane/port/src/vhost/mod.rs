@@ -30,13 +30,14 @@ use rustix::net::SocketType;
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::pairs;
 use crate::session::connection::Connection;
-use crate::session::link::LinkStatus;
 use crate::session::passed::{self, PassedFd};
 use crate::session::snapshot::{Parts, PortSnapshot, Resumed, Resumption};
+use crate::session::status::LinkStatus;
 use crate::session::unix::{parse_access, parse_name};
 use crate::signal::control_wake::ControlWake;
+use crate::uri::failed::{Failed, refused};
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::uri::scheme::{Claim, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use device::Device;
@@ -170,7 +171,7 @@ impl Scheme for VhostUri {
         live: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
-        let mut parts = live.into_parts().map_err(passed::refused)?;
+        let mut parts = live.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
         let Parts { origin, own, peer, past, .. } = parts;
         let origin = PassedFd::origin(origin, SocketType::STREAM, self.client)?;

@@ -16,14 +16,14 @@ use virtio_bindings::virtio_net::{VIRTIO_NET_F_MQ, VIRTIO_NET_F_MRG_RXBUF};
 use vmm_sys_util::eventfd::EventFd;
 
 use super::memory::{HEADER_LEN, QueueOffsets, SharedMemory};
-use super::queue::{ReceiveQueue, SLOTS_MAX, Terms, TransmitQueue};
-use super::{Device, VirtioUri};
+use super::queue::{Device, ReceiveQueue, SLOTS_MAX, Terms, TransmitQueue};
+use super::uri::VirtioUri;
 use crate::ends::headers::{self, Headers, TO_DEVICE, TO_DRIVER};
 use crate::ends::pairs::Pairs;
 use crate::ends::peer_memory::PeerMemory;
 use crate::ends::slot::{Slot, State};
 use crate::session::connection::{Control, End, Woken};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 
 /// vhost-user's own feature bit: protocol features are supported.
 const PROTOCOL_FEATURES: u64 = 1 << 30;

@@ -53,12 +53,13 @@ use crate::ends::peer_memory::PeerMemory;
 use crate::session::connection::Connection;
 use crate::session::unix::{parse_access, parse_name};
 use crate::signal::control_wake::ControlWake;
+use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError};
-use crate::uri::scheme::{Claim, Failed, Listening, Scheme, Socket};
+use crate::uri::scheme::{Claim, Listening, Scheme, Socket};
 use crate::{OpenError, Port, Wait};
 
 use memory::SharedMemory;
-use queue::{ReceiveQueue, TransmitQueue};
+use queue::Device;
 use uri::SIZE_DEFAULT;
 
 pub use uri::VirtioUri;
@@ -93,9 +94,6 @@ impl VirtioUri {
         Ok(pairs::port(device, connection, self.wait))
     }
 }
-
-/// State shared by the data threads and the control thread of a virtio port.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 impl Scheme for VirtioUri {
     fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {

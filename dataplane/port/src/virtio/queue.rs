@@ -22,8 +22,11 @@ use crate::frame::list::{List, Space};
 use crate::frame::reassembly::{self, ReassemblyBuffer};
 use crate::frame::{self, Copier, Copies, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 use crate::lost::{Loss, Lost};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 use crate::{BATCH_MAX, Take};
+
+/// State shared by the data threads and the control thread of a virtio port.
+pub(super) type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 /// Number of slots that the longest frame takes.
 pub(super) const SLOTS_MAX: usize = OFFLOADED_LIMIT.div_ceil(SLOT_FRAME);

@@ -26,7 +26,7 @@ use crate::ends::slot::Failure;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::lost::{Loss, Lost};
 use crate::signal::control_wake::ControlWake;
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 use crate::{BATCH_MAX, FRAME_LIMIT, Frame, PortUri};
 
 /// Address space in which the port's buffers have the same addresses as here.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use dray_netdev::privilege::{Capability, NET_BIND, SYS_ADMIN};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_wire::ip::{IPV4_LEN, IPV6_LEN};
 use dray_wire::udp::UDP_LEN;
@@ -19,10 +20,14 @@ use super::sockets::Sockets;
 use super::stations::Stations;
 use super::transmit::VxlanTransmit;
 use super::uri::{Learn, VxlanUri};
-use crate::session::passed::{describe, refused};
+use crate::session::passed::describe;
+use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::socket::{enlarge_buffers, get_option, set_option};
-use crate::uri::scheme::Failed;
-use crate::{FRAME_LIMIT, PATIENCE, Port};
+use crate::uri::failed::{Failed, refused};
+use crate::uri::netns;
+use crate::uri::query::{Query, UriError};
+use crate::uri::scheme::{Claim, Scheme, Socket};
+use crate::{FRAME_LIMIT, PATIENCE, Port, Wait};
 
 /// MTU of a path that is not known: Ethernet's.
 const MTU_USUAL: usize = 1500;
@@ -159,13 +164,13 @@ fn path_mtu(socket: &OwnedFd, remote: SocketAddr) -> Result<usize, Failed> {
 }
 
 /// Makes a port of the sockets.
-pub(super) fn port(uri: &VxlanUri, sockets: Sockets) -> Result<Port, Failed> {
+fn port(uri: &VxlanUri, sockets: Sockets) -> Result<Port, Failed> {
     let memory = Memory::create(sockets.frame_limits(uri)?).map_err(|error| ("memory", error))?;
     Ok(resumed(uri, sockets, memory))
 }
 
 /// Makes a port of the sockets and the memory of another process.
-pub(super) fn resumed(uri: &VxlanUri, sockets: Sockets, memory: Memory) -> Port {
+fn resumed(uri: &VxlanUri, sockets: Sockets, memory: Memory) -> Port {
     let remotes = &uri.remotes[..];
     let learned = Learned::new(memory.clone(), uri.local);
     let sources = match uri.learn {
@@ -187,4 +192,50 @@ pub(super) fn resumed(uri: &VxlanUri, sockets: Sockets, memory: Memory) -> Port 
     );
     let rx = VxlanReceive::new(sockets, memory, uri.vni, uri.wait, sources, stations);
     Port { rx: vec![Box::new(rx)], tx: vec![Box::new(tx)], link: None }
+}
+
+impl Scheme for VxlanUri {
+    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+        Self::read(body, query)
+    }
+
+    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
+        let sockets = netns::open_in(self.netns.as_deref(), || Sockets::open(self))?;
+        port(self, sockets)
+    }
+
+    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
+        port(self, Sockets::handed(self, descriptors)?)
+    }
+
+    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+        let (mut descriptors, _) = live.into_devices();
+        let memory = descriptors.pop().ok_or_else(|| refused("there are none".to_owned()))?;
+        let sockets = Sockets::handed(self, descriptors)?;
+        let memory = Memory::of(memory).map_err(|error| ("memory", error))?;
+        Ok((resumed(self, sockets, memory), None))
+    }
+
+    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
+        let sockets = netns::open_in(self.netns.as_deref(), || Sockets::open(self))?;
+        // Errors in the MTU are reported here, too.
+        sockets.frame_limits(self)?;
+        Ok(sockets.into_descriptors())
+    }
+
+    fn capabilities(&self, what: &str) -> &'static [Capability] {
+        match what {
+            "bind" => &[NET_BIND],
+            "network namespace" => &[SYS_ADMIN],
+            _ => &[],
+        }
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    fn claim(&self) -> Option<Claim<'_>> {
+        Some(Claim::Address(self.netns.as_deref(), self.local))
+    }
 }

@@ -2,22 +2,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use dray_netdev::privilege::{Capability, NET_BIND, SYS_ADMIN};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX};
 use dray_wire::vxlan::{VNI_MAX, VXLAN_PORT};
 
-use super::memory::Memory;
-use super::open::{port, resumed};
-use super::sockets::Sockets;
-use crate::session::passed::refused;
-use crate::session::snapshot::{PortSnapshot, Resumption};
+use crate::Wait;
 use crate::uri::netns;
 use crate::uri::query::{Query, UriError, write_query};
-use crate::uri::scheme::{Claim, Failed, Scheme, Socket};
-use crate::{Port, Wait};
 
 /// Maximum number of hosts in the list `remote`.
 const REMOTES_MAX: usize = 256;
@@ -95,43 +87,8 @@ impl fmt::Display for Short {
 }
 
 impl VxlanUri {
-    fn check(self, query: &Query<'_>) -> Result<Self, UriError> {
-        let fail = |what: String| Err(query.error(what));
-        let local = self.local;
-        if !is_of_host(local.ip()) {
-            let ip = local.ip();
-            return fail(format!(
-                "{ip}: allowed is an address of this host, not of a group or link"
-            ));
-        }
-        if self.remotes.is_empty() && self.learn == Learn::Listed {
-            let what = "no remote: give remote=ADDRESS+ADDRESS of the other hosts, or learn=any";
-            return fail(what.to_owned());
-        }
-        for (index, remote) in self.remotes.iter().enumerate() {
-            let (text, ip) = (Short(*remote), remote.ip());
-            if !is_of_host(ip) {
-                return fail(format!(
-                    "remote={text}: allowed are addresses of hosts, not of groups or links"
-                ));
-            }
-            if ip.is_ipv4() != local.is_ipv4() {
-                let version = if local.is_ipv4() { "IPv4" } else { "IPv6" };
-                return fail(format!("remote={text}: allowed is {version}, as the local address"));
-            }
-            if ip == local.ip() {
-                return fail(format!("remote={text}: this is the local address"));
-            }
-            if self.remotes[..index].iter().any(|other| other.ip() == ip) {
-                return fail(format!("remote={text}: this address is given twice"));
-            }
-        }
-        Ok(self)
-    }
-}
-
-impl Scheme for VxlanUri {
-    fn parse(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
+    /// Parses the body of the URI and the keys of `query`.
+    pub(super) fn read(body: &str, query: &mut Query<'_>) -> Result<Self, UriError> {
         let Some(local) = address(body) else {
             return Err(query.error(format!(
                 "{body:?} is not ADDRESS or ADDRESS:PORT of this host; for example \
@@ -171,44 +128,38 @@ impl Scheme for VxlanUri {
         uri.check(query)
     }
 
-    fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
-        let sockets = netns::open_in(self.netns.as_deref(), || Sockets::open(self))?;
-        port(self, sockets)
-    }
-
-    fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
-        port(self, Sockets::handed(self, descriptors)?)
-    }
-
-    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
-        let (mut descriptors, _) = live.into_devices();
-        let memory = descriptors.pop().ok_or_else(|| refused("there are none".to_owned()))?;
-        let sockets = Sockets::handed(self, descriptors)?;
-        let memory = Memory::of(memory).map_err(|error| ("memory", error))?;
-        Ok((resumed(self, sockets, memory), None))
-    }
-
-    fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {
-        let sockets = netns::open_in(self.netns.as_deref(), || Sockets::open(self))?;
-        // Errors in the MTU are reported here, too.
-        sockets.frame_limits(self)?;
-        Ok(sockets.into_descriptors())
-    }
-
-    fn capabilities(&self, what: &str) -> &'static [Capability] {
-        match what {
-            "bind" => &[NET_BIND],
-            "network namespace" => &[SYS_ADMIN],
-            _ => &[],
+    fn check(self, query: &Query<'_>) -> Result<Self, UriError> {
+        let fail = |what: String| Err(query.error(what));
+        let local = self.local;
+        if !is_of_host(local.ip()) {
+            let ip = local.ip();
+            return fail(format!(
+                "{ip}: allowed is an address of this host, not of a group or link"
+            ));
         }
-    }
-
-    fn wait(&self) -> Wait {
-        self.wait
-    }
-
-    fn claim(&self) -> Option<Claim<'_>> {
-        Some(Claim::Address(self.netns.as_deref(), self.local))
+        if self.remotes.is_empty() && self.learn == Learn::Listed {
+            let what = "no remote: give remote=ADDRESS+ADDRESS of the other hosts, or learn=any";
+            return fail(what.to_owned());
+        }
+        for (index, remote) in self.remotes.iter().enumerate() {
+            let (text, ip) = (Short(*remote), remote.ip());
+            if !is_of_host(ip) {
+                return fail(format!(
+                    "remote={text}: allowed are addresses of hosts, not of groups or links"
+                ));
+            }
+            if ip.is_ipv4() != local.is_ipv4() {
+                let version = if local.is_ipv4() { "IPv4" } else { "IPv6" };
+                return fail(format!("remote={text}: allowed is {version}, as the local address"));
+            }
+            if ip == local.ip() {
+                return fail(format!("remote={text}: this is the local address"));
+            }
+            if self.remotes[..index].iter().any(|other| other.ip() == ip) {
+                return fail(format!("remote={text}: this address is given twice"));
+            }
+        }
+        Ok(self)
     }
 }
 

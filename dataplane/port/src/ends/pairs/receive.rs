@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use super::{Pair, Pairs, ReceiveQueue, Shared};
+use super::queues::{Pair, Pairs, ReceiveQueue};
+use super::shared::Shared;
 use crate::fill::Fill;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::{PATIENCE, Receive, Take, Wait, wait_any};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dray_wire::offload::Offloads;
 
-use super::{Pairs, Shared, TransmitQueue};
+use super::queues::{Pairs, TransmitQueue};
+use super::shared::Shared;
 use crate::ends::slot::Slot;
 use crate::fill::Fill;
 use crate::frame::FRAME_LIMIT;

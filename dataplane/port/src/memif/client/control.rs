@@ -8,9 +8,8 @@ use std::sync::Arc;
 use dray_ring::QueueSize;
 use dray_ring::memif::ClientRing;
 
-use super::Device;
 use super::memory::{Buffers, SharedMemory};
-use super::queue::{ReceiveQueue, TransmitQueue};
+use super::queue::{Device, ReceiveQueue, TransmitQueue};
 use crate::ends::pairs::Pair;
 use crate::ends::peer_memory::PeerMemory;
 use crate::ends::slot::State;
@@ -18,7 +17,7 @@ use crate::memif::message::{Limits, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::MemifUri;
 use crate::session::connection::{Control, End};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 
 /// Sets up the port with one server, and serves it until it disconnects, violates the protocol or
 /// the port is closed.

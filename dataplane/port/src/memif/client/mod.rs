@@ -21,13 +21,10 @@ use crate::ends::pairs;
 use crate::ends::peer_memory::PeerMemory;
 use crate::session::connection::Connection;
 use crate::signal::control_wake::ControlWake;
-use crate::uri::scheme::Failed;
+use crate::uri::failed::Failed;
 
 use memory::SharedMemory;
-use queue::{ReceiveQueue, TransmitQueue};
-
-/// State shared by the data threads and the control thread of a client.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
+use queue::Device;
 
 /// Opens a client with rings of `size` entries, for the servers at the other ends of `sockets`;
 /// without any, it connects to its socket repeatedly.

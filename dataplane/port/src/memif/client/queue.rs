@@ -12,8 +12,11 @@ use crate::fill::Fill;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, Copier, FRAME_LIMIT, Frame};
 use crate::lost::{Loss, Lost};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 use crate::{BATCH_MAX, Batch, Take};
+
+/// State shared by the data threads and the control thread of a client.
+pub(super) type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 /// The ring on which the port transmits.
 #[derive(Debug)]

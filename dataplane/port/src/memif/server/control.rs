@@ -11,8 +11,7 @@ use dray_ring::memif::{MemifLayout, ServerRing};
 use dray_ring::{Progress, QueueSize};
 use dray_shm::{GuestMemory, Mapping, MemoryFile};
 
-use super::Device;
-use super::queue::{ReceiveQueue, TransmitQueue, address};
+use super::queue::{Device, ReceiveQueue, TransmitQueue, address};
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::slot;
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
@@ -21,7 +20,7 @@ use crate::memif::uri::{MemifUri, SIZE_MAX};
 use crate::session::connection::{Control, End};
 use crate::session::queue_progress::PastProgress;
 use crate::session::snapshot::{MessageBytes, PeerMessage, ReplayError, Resumed, SessionMessages};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 
 /// Number of bytes of a region that a descriptor can address: its offset has 32 bits.
 const ADDRESSABLE: u64 = 1 << 32;

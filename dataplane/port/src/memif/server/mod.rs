@@ -22,17 +22,14 @@ use crate::Port;
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::pairs;
 use crate::session::connection::Connection;
-use crate::session::link::LinkStatus;
 use crate::session::queue_progress::QueueProgress;
 use crate::session::shared_listener::{Protocol, Seat, Terms};
 use crate::session::snapshot::Resumed;
+use crate::session::status::LinkStatus;
 use crate::signal::control_wake::ControlWake;
-use crate::uri::scheme::Failed;
+use crate::uri::failed::Failed;
 
-use queue::{ReceiveQueue, TransmitQueue};
-
-/// State shared by the data threads and the control thread of a server.
-type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
+use queue::Device;
 
 /// How clients are received before they have said which id they want.
 pub(super) static PROTOCOL: Protocol = Protocol {

@@ -15,8 +15,11 @@ use crate::fill::Fill;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, Copier, FRAME_LEAST, FRAME_LIMIT, Frame};
 use crate::lost::{Loss, Lost};
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 use crate::{BATCH_MAX, Batch, Take};
+
+/// State shared by the data threads and the control thread of a server.
+pub(super) type Device = pairs::Device<ReceiveQueue, TransmitQueue>;
 
 /// Maximum number of entries read per call, up to the end of a frame: while a data thread reads
 /// them it serves no other port. A whole batch of the longest frames in buffers of 500 bytes needs

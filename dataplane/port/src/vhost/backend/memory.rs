@@ -8,19 +8,7 @@ use dray_shm::{GuestMemory, Mapping, MemoryFile};
 use vhost::vhost_user::Result;
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 
-use super::Backend;
-
-/// A mapped region of the driver's memory.
-pub(super) struct UserRegion {
-    pub(super) guest: u64,
-    /// Address in the driver's own process, by which the driver names its rings.
-    pub(super) user: u64,
-    pub(super) len: u64,
-    pub(super) mapping: Arc<Mapping>,
-    /// For another process that continues the session.
-    pub(super) file: MemoryFile,
-    pub(super) offset: u64,
-}
+use super::{Backend, UserRegion};
 
 impl Backend {
     /// Translates `len` bytes at an address of the driver's process to our pointer.

@@ -16,20 +16,19 @@ use std::sync::Arc;
 use dray_ring::packed::{PackedDevice, PackedLayout};
 use dray_ring::split::{SplitDevice, SplitLayout};
 use dray_ring::{DeviceQueue, Progress, QueueSize};
-use dray_shm::GuestMemory;
+use dray_shm::{GuestMemory, Mapping, MemoryFile};
 use vhost::vhost_user::{Error, Result};
 use virtio_bindings::virtio_config::{VIRTIO_F_RING_PACKED, VIRTIO_F_VERSION_1};
 use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
-use self::memory::UserRegion;
 use super::device::{Device, comes_from_driver};
 use super::queue::{Queue, Running};
 use crate::ends::headers::Headers;
 use crate::ends::layout::with_layout;
 use crate::ends::slot::State;
 use crate::frame::Copier;
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 
 /// One connected driver, as far as its setup has come.
 pub(super) struct Backend {
@@ -41,6 +40,18 @@ pub(super) struct Backend {
     vrings: Vec<Vring>,
     /// The reason for which the last message was refused.
     pub(super) refusal: Option<String>,
+}
+
+/// A mapped region of the driver's memory.
+struct UserRegion {
+    guest: u64,
+    /// Address in the driver's own process, by which the driver names its rings.
+    user: u64,
+    len: u64,
+    mapping: Arc<Mapping>,
+    /// For another process that continues the session.
+    file: MemoryFile,
+    offset: u64,
 }
 
 /// State of one virtqueue, as announced by the driver.

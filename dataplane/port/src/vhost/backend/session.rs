@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use vhost::vhost_user::message::{FrontendReq, VhostUserProtocolFeatures};
 
+use super::super::device::Session;
 use super::super::message;
-use super::memory::UserRegion;
-use super::{Addresses, Backend};
+use super::{Addresses, Backend, UserRegion};
 use crate::ends::slot::State;
 use crate::session::queue_progress::PastProgress;
 use crate::session::snapshot::SessionMessages;
@@ -15,9 +15,9 @@ use crate::session::snapshot::SessionMessages;
 /// Bit of the message with a kick: the message has no descriptor, and the ring is polled.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
-impl Backend {
+impl Session for Backend {
     /// Returns the messages that lead to the present state.
-    pub(crate) fn said(&self) -> io::Result<SessionMessages> {
+    fn said(&self) -> io::Result<SessionMessages> {
         let mut said = Vec::new();
         let mut say = |request, body: &[u64], descriptors: &[BorrowedFd<'_>]| {
             let body: Vec<u8> = body.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -76,7 +76,9 @@ impl Backend {
         }
         Ok(SessionMessages { said, starts })
     }
+}
 
+impl Backend {
     /// Makes the queues that another process used start where it has stopped.
     pub(crate) fn set_progress(&mut self, progress: &PastProgress) {
         for (index, vring) in self.vrings.iter_mut().enumerate() {

@@ -23,14 +23,9 @@ use crate::fill::Fill;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{Copier, Frame};
 use crate::lost::Lost;
-use crate::signal::event::PeerEvent;
+use crate::signal::peer_event::PeerEvent;
 use receive::receive;
 use transmit::transmit;
-
-/// Maximum number of descriptors read per call, up to the end of a chain: while a data thread reads
-/// them it serves no other port. A whole batch of the longest frames in buffers of 500 bytes needs
-/// as many.
-const DESCRIPTORS_MAX: u32 = 8192;
 
 /// Everything needed to move frames. Immutable except for the queue's own position.
 #[derive(Debug)]

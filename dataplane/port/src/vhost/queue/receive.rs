@@ -8,8 +8,8 @@ use dray_ring::{Access, Chain, DeviceQueue, RingError, Segment};
 use dray_shm::GuestMemory;
 use dray_wire::offload::{Offload, VIRTIO_NET_LEN, VirtioNet};
 
-use super::DESCRIPTORS_MAX;
 use crate::ends::headers::{self, Headers};
+use crate::ends::limits::DESCRIPTORS_PER_CALL;
 use crate::frame::list::Space;
 use crate::frame::reassembly::{self, ReassemblyBuffer};
 use crate::frame::{self, FRAME_LEAST, FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
@@ -25,7 +25,7 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), RingError> {
-    queue.allow(DESCRIPTORS_MAX);
+    queue.allow(DESCRIPTORS_PER_CALL);
     let (mut batch, mut ids) = (Space::<_, BATCH_MAX>::new(), Space::<u16, BATCH_MAX>::new());
     let (mut batch, mut ids) = (batch.list(), ids.list());
     let mut fits = true;

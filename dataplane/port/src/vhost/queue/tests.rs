@@ -8,6 +8,7 @@ use dray_wire::offload::{self, Offload, VirtioNet};
 
 use super::*;
 use crate::BATCH_MAX;
+use crate::ends::limits::DESCRIPTORS_PER_CALL;
 use crate::frame::FRAME_LIMIT;
 use crate::lost::Loss;
 
@@ -105,7 +106,7 @@ impl DeviceQueue for Full {
 const PLAIN: Headers = Headers { len: 12, mergeable: true, offloads: Offloads::NONE };
 
 /// Up to the end of a chain and of its table; and a buffer for each frame that does not fit it.
-const MOST: u32 = DESCRIPTORS_MAX + CHAIN_MAX as u32 + 1 + BATCH_MAX as u32;
+const MOST: u32 = DESCRIPTORS_PER_CALL + CHAIN_MAX as u32 + 1 + BATCH_MAX as u32;
 
 #[test]
 fn descriptors_read_per_call_are_bounded() {

@@ -6,9 +6,9 @@ use arrayvec::ArrayVec;
 use dray_ring::{Access, CHAIN_MAX, Chain, DeviceQueue, RingError, Segment};
 use dray_shm::GuestMemory;
 
-use super::DESCRIPTORS_MAX;
 use crate::BATCH_MAX;
 use crate::ends::headers::{HEADER_MAX, Headers};
+use crate::ends::limits::DESCRIPTORS_PER_CALL;
 use crate::frame::list::Space;
 use crate::frame::{self, Copier, Frame};
 use crate::lost::{Loss, Lost};
@@ -28,7 +28,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
     // behind: a whole batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
-    queue.allow(DESCRIPTORS_MAX);
+    queue.allow(DESCRIPTORS_PER_CALL);
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];

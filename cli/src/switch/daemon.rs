@@ -7,16 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dray_cni::{Opened, Records};
-use dray_daemon::{ControlSocket, Limits, Store, Supervisor};
+use dray_daemon::{ControlSocket, Store, Supervisor};
 use dray_datapath::{Placement, placement};
 use dray_port::PortUri;
-use dray_service::{LoggedPort, PortLog, Service, Sockets, total};
-use dray_switch::api;
+use dray_service::{PortLog, Sockets};
+use dray_switch::api::{self, Observed};
 use dray_switch::apply::{Configuration, Kind};
-use dray_switch::config::{FILE_MAX, Name, PortError, read_file};
-use dray_switch::{
-    Engine, Flow, Mode, Past, PortConfig, PortState, PortStats, PortStatus, Switch, SwitchConfig,
-};
+use dray_switch::config::{Name, PortError, read_file};
+use dray_switch::{Engine, Flow, Mode, Past, PortConfig, PortStats, Switch, SwitchConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -179,9 +177,8 @@ fn run_daemon(
     engine.give(given.ports);
     let is_kept = store.is_some();
     engine.record(config, Sockets::new(&socket, monitors.as_ref())?, store)?;
-    let limits = Limits { body: FILE_MAX, ..Limits::default() };
     let present = Arc::new(Configuration::new(config.clone(), given.keys));
-    let server = api::serve(socket, engine.clone(), present.clone(), limits, Some(engine.clone()));
+    let server = api::serve(socket, engine.clone(), present.clone());
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), present.clone()));
     let ports: Vec<_> = engine.ports().into_iter().map(|port| port.config).collect();
@@ -200,7 +197,7 @@ fn run_daemon(
         warn!(problem, "container without port");
     }
     supervisor.ready(&dray_text::count(engine.status().ports, "port"));
-    dray_service::run(&Running(&engine), &mut supervisor, &mut log, || {
+    dray_service::run(&Observed::new(&*engine, &present), &mut supervisor, &mut log, || {
         if let Some(file) = file.as_ref().filter(|file| file.is_due()) {
             if file.has_lost_terminal() {
                 return false;
@@ -330,33 +327,6 @@ fn take_over(
     let (engine, socket, monitors) = past.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })
-}
-
-/// The switch as its process watches it.
-struct Running<'s>(&'s Switch);
-
-impl Service for Running<'_> {
-    fn check_alive(&self) -> Result<(), String> {
-        self.0.check_alive()
-    }
-
-    fn logged_ports(&self) -> Vec<LoggedPort> {
-        self.0.ports().into_iter().map(logged).collect()
-    }
-}
-
-/// Converts a port's status for the log.
-fn logged(port: PortStatus) -> LoggedPort {
-    let failure = port.last_disconnect.clone().filter(|_| port.state == PortState::Failed);
-    LoggedPort {
-        name: port.config.name.to_string(),
-        uri: port.config.uri.to_string(),
-        is_running: port.state == PortState::Running,
-        failure,
-        unreachable: port.unreachable,
-        disconnects: total(&port.disconnects),
-        last_disconnect: port.last_disconnect,
-    }
 }
 
 /// Raises the limit of open files to its maximum: a port needs several descriptors, and more for

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::{MetricsAddress, Store, Supervisor, default_control};
 use dray_datapath::{Idle, Placement};
-use dray_port::{LinkState, LinkStatus, PortUri};
-use dray_service::{LoggedPort, PortLog, Service, Sockets, total};
+use dray_service::{PortLog, Sockets};
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Past, RunningUpf, State, Upf};
 use serde::{Deserialize, Serialize};
@@ -110,7 +109,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     }
     supervisor.ready(&dray_text::count(sessions, "session"));
     let deadline = duration.map(|duration| Instant::now() + duration);
-    dray_service::run(&Running { ports, upf: running.upf() }, &mut supervisor, &mut log, || {
+    dray_service::run(&**running.upf(), &mut supervisor, &mut log, || {
         report(running.upf());
         if let Some(failure) = running.failure() {
             dray_daemon::fail(failure);
@@ -219,35 +218,4 @@ fn left(store: &Store) -> Option<Past> {
             None
         }
     }
-}
-
-/// The user plane function as its process watches it.
-struct Running<'u> {
-    ports: &'u Ports,
-    upf: &'u Upf,
-}
-
-impl Service for Running<'_> {
-    fn check_alive(&self) -> Result<(), String> {
-        self.upf.check_alive()
-    }
-
-    fn logged_ports(&self) -> Vec<LoggedPort> {
-        logged(self.ports, self.upf)
-    }
-}
-
-/// Converts the states of N3 and N6 for the log.
-fn logged(ports: &Ports, upf: &Upf) -> Vec<LoggedPort> {
-    let named = [("n3", &ports.n3), ("n6", &ports.n6)].into_iter().zip(upf.links());
-    let logged = |((name, uri), link): ((&str, &PortUri), LinkStatus)| LoggedPort {
-        name: name.to_owned(),
-        uri: uri.to_string(),
-        is_running: link.state == LinkState::Running,
-        failure: None,
-        unreachable: link.unreachable,
-        disconnects: total(&link.ends),
-        last_disconnect: link.last_end,
-    };
-    named.map(logged).collect()
 }

@@ -92,23 +92,23 @@ impl Program {
 }
 
 /// The resource of a control socket by which another process takes over.
-pub struct TakeoverRoute {
+pub(crate) struct TakeoverRoute {
     program: Program,
     is_busy: AtomicBool,
 }
 
 impl TakeoverRoute {
     /// Path of the resource.
-    pub const PATH: &str = "take-over";
+    pub(crate) const PATH: &str = "take-over";
 
     /// Creates the resource of a program.
-    pub fn new(program: Program) -> Arc<Self> {
+    pub(crate) fn new(program: Program) -> Arc<Self> {
         Arc::new(Self { program, is_busy: AtomicBool::new(false) })
     }
 
     /// Answers the request for a take-over, which `hand_over` then does on a thread of its own; it
     /// returns why that has failed.
-    pub fn answer(
+    pub(crate) fn answer(
         self: &Arc<Self>,
         mut request: Request,
         hand_over: impl FnOnce(&Outgoing) -> Result<Infallible, String> + Send + 'static,

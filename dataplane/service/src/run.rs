@@ -7,16 +7,8 @@ use dray_daemon::{FAREWELL, Supervisor};
 use dray_datapath::Cancel;
 use tracing::error;
 
-use crate::port_log::{LoggedPort, PortLog};
-
-/// A data plane that runs.
-pub trait Service {
-    /// Checks that all data threads publish; the error names those that do not.
-    fn check_alive(&self) -> Result<(), String>;
-
-    /// Returns the ports as the log shows them.
-    fn logged_ports(&self) -> Vec<LoggedPort>;
-}
+use crate::Service;
+use crate::port_log::PortLog;
 
 /// Prepares the process of a service, before there are ports and threads.
 pub fn begin() -> io::Result<()> {

@@ -1,8 +1,10 @@
 //! Metrics and health of a switch, for monitoring systems.
 
-use dray_daemon::{Metrics, Refusal, Request, Response};
+use dray_daemon::Metrics;
 use dray_port::guarded_in_use;
+use dray_service::{LoggedPort, Service, total};
 
+use crate::apply::Configuration;
 use crate::config::{Name, SwitchConfig};
 use crate::counters::{Counters, DropReason};
 use crate::engine::{BypassStatus, Engine, PortState, PortStatus, Status};
@@ -10,28 +12,48 @@ use crate::engine::{BypassStatus, Engine, PortState, PortStatus, Status};
 /// Name and description of a counter, and its number.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
 
-/// Resources that [`observe`] has.
-pub(super) const RESOURCES: &str = "/metrics, /livez, /readyz";
+/// A switch and its settings, as monitoring systems and the log observe them.
+pub struct Observed<'s> {
+    engine: &'s dyn Engine,
+    settings: &'s SwitchConfig,
+}
 
-/// Answers `request` if it is for metrics or health; these have no other method than `GET`.
-pub(super) fn observe(
-    engine: &dyn Engine,
-    config: &SwitchConfig,
-    request: &Request,
-) -> Option<Result<Response, Refusal>> {
-    let path = request.path.trim_matches('/');
-    let answer: fn(&dyn Engine, &SwitchConfig, &Request) -> Response = match path {
-        "metrics" => |engine, config, request| {
-            metrics(&engine.status(), &engine.ports(), config).response(request)
-        },
-        "livez" => |engine, _, _| Response::health(engine.check_alive()),
-        "readyz" => |engine, _, _| Response::health(ready(&engine.ports(), &engine.configured())),
-        _ => return None,
-    };
-    if request.method != "GET" {
-        return Some(Err(Refusal::not_allowed(request, "GET")));
+impl<'s> Observed<'s> {
+    /// Observes `engine`, which has this configuration.
+    pub fn new(engine: &'s dyn Engine, config: &'s Configuration) -> Self {
+        Self { engine, settings: config.settings() }
     }
-    Some(request.check_keys(&[]).map(|()| answer(engine, config, request)))
+}
+
+impl Service for Observed<'_> {
+    fn check_alive(&self) -> Result<(), String> {
+        self.engine.check_alive()
+    }
+
+    fn check_ready(&self) -> Result<(), String> {
+        ready(&self.engine.ports(), &self.engine.configured())
+    }
+
+    fn metrics(&self) -> Metrics {
+        metrics(&self.engine.status(), &self.engine.ports(), self.settings)
+    }
+
+    fn logged_ports(&self) -> Vec<LoggedPort> {
+        self.engine.ports().into_iter().map(logged).collect()
+    }
+}
+
+fn logged(port: PortStatus) -> LoggedPort {
+    let failure = port.last_disconnect.clone().filter(|_| port.state == PortState::Failed);
+    LoggedPort {
+        name: port.config.name.to_string(),
+        uri: port.config.uri.to_string(),
+        is_running: port.state == PortState::Running,
+        failure,
+        unreachable: port.unreachable,
+        disconnects: total(&port.disconnects),
+        last_disconnect: port.last_disconnect,
+    }
 }
 
 /// Checks that the ports of the configuration are there and have not failed. A port whose peer has

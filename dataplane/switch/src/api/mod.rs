@@ -30,43 +30,34 @@ mod routes;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use dray_daemon::{ControlSocket, Limits, Recent, Response, Server};
-use dray_service::TakeoverRoute;
+use dray_daemon::{ControlSocket, Limits, Server};
+use dray_service::{Outgoing, answer_monitor};
 
 use crate::apply::Configuration;
-use crate::engine::Engine;
+use crate::config::FILE_MAX;
 use crate::path::Switch;
 use crate::snapshot::PROGRAM;
 
-pub use routes::{answer, answer_monitor};
+pub use metrics::Observed;
+pub use routes::answer;
 
-/// Serves `engine` at `socket`. With `switch`, which is the engine, another process may take over.
-pub fn serve(
-    socket: ControlSocket,
-    engine: Arc<dyn Engine>,
-    config: Arc<Configuration>,
-    limits: Limits,
-    switch: Option<Arc<Switch>>,
-) -> Server {
-    let takeover = TakeoverRoute::new(PROGRAM);
-    Server::start(socket, limits, move |request| match switch.clone() {
-        Some(switch) if request.path.trim_matches('/') == TakeoverRoute::PATH => {
-            let answered = takeover.answer(request, move |outgoing| switch.hand_over(outgoing));
-            answered.unwrap_or_else(Response::from)
-        }
-        _ => answer(&*engine, &config, request),
-    })
+/// Serves `switch` at `socket`; another process may take over.
+pub fn serve(socket: ControlSocket, switch: Arc<Switch>, config: Arc<Configuration>) -> Server {
+    let limits = Limits { body: FILE_MAX, ..Limits::default() };
+    let running = switch.clone();
+    let hand_over = move |outgoing: &Outgoing| running.hand_over(outgoing);
+    let answer = move |request| answer(&*switch, &config, request);
+    dray_service::serve(socket, limits, PROGRAM, hand_over, answer)
 }
 
-/// Serves metrics and health of `engine` to whoever reaches `listener`.
+/// Serves metrics and health of `switch` to every host that reaches `listener`.
 pub fn serve_monitors(
     listener: TcpListener,
-    engine: Arc<dyn Engine>,
+    switch: Arc<Switch>,
     config: Arc<Configuration>,
 ) -> Server {
-    let recent = Recent::default();
-    Server::start(listener, Limits::of_strangers(), move |request| {
-        recent.answer(&request, |request| answer_monitor(&*engine, &config, request))
+    dray_service::serve_monitors(listener, move |request| {
+        answer_monitor(&Observed::new(&*switch, &config), request)
     })
 }
 

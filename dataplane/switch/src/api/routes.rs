@@ -3,13 +3,14 @@
 use std::os::fd::OwnedFd;
 
 use dray_daemon::{Refusal, Request, Response};
+use dray_service::{no_such_resource, observe};
 
 use crate::apply::Configuration;
 use crate::config::{self, PortConfig, SwitchConfig};
 use crate::engine::{Engine, PortStats, PortStatus};
 use crate::error::EngineError;
 
-use super::metrics::{RESOURCES, observe};
+use super::metrics::Observed;
 
 /// Answers `request`.
 pub fn answer(engine: &dyn Engine, config: &Configuration, mut request: Request) -> Response {
@@ -22,17 +23,6 @@ pub fn answer(engine: &dyn Engine, config: &Configuration, mut request: Request)
         .unwrap_or_else(Response::from)
 }
 
-/// Answers a request of a monitoring system, which may only look at metrics and health.
-pub fn answer_monitor(engine: &dyn Engine, config: &Configuration, request: &Request) -> Response {
-    let missing = || {
-        let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
-        Err(Refusal::new(404, what))
-    };
-    observe(engine, config.settings(), request)
-        .unwrap_or_else(missing)
-        .unwrap_or_else(Response::from)
-}
-
 fn route(
     engine: &dyn Engine,
     configuration: &Configuration,
@@ -40,7 +30,7 @@ fn route(
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
     let config = configuration.settings();
-    if let Some(observed) = observe(engine, config, request) {
+    if let Some(observed) = observe(&Observed::new(engine, configuration), request) {
         return observed;
     }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
@@ -90,11 +80,8 @@ fn route(
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET, PUT")),
         _ => {
-            let there = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /capture, \
-                         /config";
-            let path = &request.path;
-            let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
-            Err(Refusal::new(404, what))
+            let own = "/, /ports, /ports/NAME, /stats, /stats/reset, /table, /capture, /config";
+            Err(no_such_resource(request, own))
         }
     }
 }

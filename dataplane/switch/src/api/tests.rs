@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use dray_daemon::{BODY_MAX, ControlSocket, HEAD_MAX, Limits, Server};
 
-use super::serve;
+use super::answer;
 use crate::apply::Configuration;
 use crate::changes::{Changes, Plan};
 use crate::client::{Client, ClientError};
@@ -203,9 +203,13 @@ fn start(mode: Mode) -> Running {
     let config = SwitchConfig { mode, control: path.clone().into(), ..SwitchConfig::default() };
     let limits = Limits { time: Duration::from_secs(60), ..Limits::default() };
     let socket = ControlSocket::bind(&path.clone().into()).unwrap();
-    let config = Arc::new(Configuration::new(config, Vec::new()));
-    let server = serve(socket, Arc::new(Fake(Mutex::new(state))), config, limits, None);
+    let config = Configuration::new(config, Vec::new());
+    let server = serve(socket, Fake(Mutex::new(state)), config, limits);
     Running { folder, client: Client::new(&path), path, _server: server }
+}
+
+fn serve(socket: ControlSocket, engine: Fake, config: Configuration, limits: Limits) -> Server {
+    Server::start(socket, limits, move |request| answer(&engine, &config, request))
 }
 
 fn port(text: &str) -> PortConfig {
@@ -473,9 +477,8 @@ fn slow_request_is_disconnected() {
     let control = folder.path().join("s");
     let limits = Limits { time: Duration::from_millis(50), ..Limits::default() };
     let socket = ControlSocket::bind(&control.clone().into()).unwrap();
-    let engine = Arc::new(Fake::default());
-    let config = Arc::new(Configuration::new(SwitchConfig::default(), Vec::new()));
-    let _server = serve(socket, engine, config, limits, None);
+    let config = Configuration::new(SwitchConfig::default(), Vec::new());
+    let _server = serve(socket, Fake::default(), config, limits);
     let mut stream = UnixStream::connect(&control).unwrap();
     stream.write_all(b"GET / HT").unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);

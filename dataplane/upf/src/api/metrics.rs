@@ -1,7 +1,8 @@
 //! Metrics and health of a user plane function, for monitoring systems.
 
-use dray_daemon::{Metrics, Refusal, Request, Response};
-use dray_port::LinkState;
+use dray_daemon::Metrics;
+use dray_port::{LinkState, LinkStatus, PortUri};
+use dray_service::{LoggedPort, Service, total};
 
 use super::Stats;
 use crate::{Counters, DropReason, EventsLost, Upf};
@@ -9,23 +10,34 @@ use crate::{Counters, DropReason, EventsLost, Upf};
 /// Name and description of a counter, and its number.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
 
-/// Resources that [`observe`] has.
-pub(super) const RESOURCES: &str = "/metrics, /livez, /readyz";
-
-/// Answers `request` if it is for metrics or health; these have no other method than `GET`.
-pub(super) fn observe(upf: &Upf, request: &Request) -> Option<Result<Response, Refusal>> {
-    let answer: fn(&Upf, &Request) -> Response = match request.path.trim_matches('/') {
-        "metrics" => |upf, request| metrics(upf).response(request),
-        "livez" => |upf, _| Response::health(upf.check_alive()),
-        // Both ports were opened before requests are answered, and the failure of one ends the
-        // program.
-        "readyz" => |_, _| Response::health(Ok(())),
-        _ => return None,
-    };
-    if request.method != "GET" {
-        return Some(Err(Refusal::not_allowed(request, "GET")));
+impl Service for Upf {
+    fn check_alive(&self) -> Result<(), String> {
+        Self::check_alive(self)
     }
-    Some(request.check_keys(&[]).map(|()| answer(upf, request)))
+
+    /// Always succeeds: both ports were opened before requests are answered, and the failure of one ends
+    /// the program.
+    fn check_ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn metrics(&self) -> Metrics {
+        metrics(self)
+    }
+
+    fn logged_ports(&self) -> Vec<LoggedPort> {
+        let uris = self.leaving.get().into_iter().flat_map(|leaving| &leaving.ports);
+        let logged = |((name, uri), link): ((&str, &PortUri), LinkStatus)| LoggedPort {
+            name: name.to_owned(),
+            uri: uri.to_string(),
+            is_running: link.state == LinkState::Running,
+            failure: None,
+            unreachable: link.unreachable,
+            disconnects: total(&link.ends),
+            last_disconnect: link.last_end,
+        };
+        ["n3", "n6"].into_iter().zip(uris).zip(self.links()).map(logged).collect()
+    }
 }
 
 fn metrics(upf: &Upf) -> Metrics {

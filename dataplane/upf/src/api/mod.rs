@@ -24,18 +24,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use dray_daemon::{ClientError, ControlSocket, Limits, Recent, Refusal, Request, Response, Server};
+use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response, Server};
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
-use dray_service::TakeoverRoute;
+use dray_service::{Outgoing, answer_monitor, no_such_resource, observe};
 use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
 use crate::leaving::PROGRAM;
 use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
-
-use self::metrics::{RESOURCES, observe};
 
 /// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/upf.sock";
@@ -168,29 +166,15 @@ pub fn serve(
 ) -> Server {
     let started = Instant::now();
     let limits = Limits { body: BODY_MAX, ..Limits::default() };
-    let takeover = TakeoverRoute::new(PROGRAM);
-    let end = Arc::new(end);
-    Server::start(socket, limits, move |request| {
-        if request.path.trim_matches('/') != TakeoverRoute::PATH {
-            return answer(&upf, started, &request);
-        }
-        let (upf, end) = (upf.clone(), end.clone());
-        let answered = takeover.answer(request, move |outgoing| upf.hand_over(outgoing, || end()));
-        answered.unwrap_or_else(Response::from)
-    })
+    let running = upf.clone();
+    let hand_over = move |outgoing: &Outgoing| running.hand_over(outgoing, &end);
+    let answer = move |request| answer(&upf, started, &request);
+    dray_service::serve(socket, limits, PROGRAM, hand_over, answer)
 }
 
-/// Serves metrics and health of `upf` to whoever reaches `listener`.
+/// Serves metrics and health of `upf` to every host that reaches `listener`.
 pub fn serve_monitors(listener: TcpListener, upf: Arc<Upf>) -> Server {
-    let recent = Recent::default();
-    let answer = move |request: &Request| {
-        let missing = || {
-            let what = format!("{}: no such resource; give one of {RESOURCES}", request.path);
-            Err(Refusal::new(404, what))
-        };
-        observe(&upf, request).unwrap_or_else(missing).unwrap_or_else(Response::from)
-    };
-    Server::start(listener, Limits::of_strangers(), move |request| recent.answer(&request, &answer))
+    dray_service::serve_monitors(listener, move |request| answer_monitor(&*upf, request))
 }
 
 /// Returns the response to `request`; `upf` has been running since `started`.
@@ -225,10 +209,8 @@ fn route(upf: &Upf, started: Instant, request: &Request) -> Result<Response, Ref
         ([dray_capture::PATH], _) => upf.captures().answer(request),
         (["sessions"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
         _ => {
-            let there = "/, /sessions, /sessions/SEID, /stats, /capture";
-            let path = &request.path;
-            let what = format!("{path}: no such resource; give one of {there}, {RESOURCES}");
-            Err(Refusal::new(404, what))
+            let own = "/, /sessions, /sessions/SEID, /stats, /capture";
+            Err(no_such_resource(request, own))
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The user plane function as a program, on any two ports.
 
 use std::io::{self, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{MetricsAddress, Store, Supervisor, default_control};
+use dray_daemon::{
+    ControlAddress, ControlSocket, MetricsAddress, Store, Supervisor, default_control,
+};
 use dray_datapath::{Idle, Placement};
 use dray_service::{PortLog, Sockets};
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Past, RunningUpf, State, Upf};
+use dray_upf::{Past, RunningUpf, State, Upf, UpfConfig};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -17,6 +20,7 @@ use super::show;
 use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
 use crate::parse;
 use crate::parse::CpuList;
+use crate::sandbox::Confined;
 use crate::service::ServiceArguments;
 
 /// Options of the daemon.
@@ -40,87 +44,35 @@ pub(super) struct DaemonArguments {
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
     std::mem::take(&mut arguments.service.log).start()?;
-    let DaemonArguments { duration, json, .. } = arguments;
-    let take_over = arguments.service.take_over;
     let confined = arguments.service.confinement.clone().begin()?;
-    let control =
-        arguments.service.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
-    let mut past = take_over.then(|| Past::request(&control.path)).transpose()?;
-    let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
-    let before = before.transpose()?;
-    let has_config = given.config.is_some();
-    let uri = |number| past.as_ref()?.uri(number).cloned();
-    let ports = (
-        given.n3.or_else(|| uri(0)),
-        given.n6.or_else(|| uri(1)),
-        given.config.or_else(|| before.as_ref().map(|before| before.config.clone())),
-    );
-    let (Some(n3), Some(n6), Some(config)) = ports else {
-        return Err(usage!("give --n3, --n6 and --config"));
-    };
-    let ports = &Ports { n3, n6, config };
-    let options = arguments.options(ports, before.as_ref())?;
-    let Options { metrics, workers, idle, ref cpus, .. } = options;
-    let threads = 2 * usize::from(workers);
-    if let Some(uri) =
-        [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
-    {
-        return Err(usage!("{uri}: this path is that of the control socket; give another one"));
-    }
-    let config = match &past {
-        Some(past) if !has_config => past.config().clone(),
-        _ => ports.load()?,
-    };
+    let (plan, past) = Plan::new(given, &arguments)?;
     let cancel = cancel_on_signals()?;
     dray_service::begin()?;
     let mut supervisor = Supervisor::from_environment();
     let store = supervisor.store();
-    past = past.or_else(|| left(store.as_ref()?));
-    // Bind the socket first: a second daemon must fail before it touches ports.
-    let is_running = past.as_ref().is_some_and(Past::is_running);
-    let sockets = past.as_mut().and_then(Past::take_sockets);
-    let (socket, monitors) = Sockets::listen(&control, metrics, sockets, is_running)?;
-    let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
-    let mut log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
-    let confine = || confined.enter(&control.path, [&ports.n3, &ports.n6], None);
-    let [n3, n6] = ports.open(past.as_mut(), confine)?;
-    let upf = Upf::resume(&config, past.as_mut(), n3, n6, workers.into());
-    let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
-    let sessions = upf.session_count();
-    let mut running = RunningUpf::prepare(upf, directions, cpus, idle)?;
-    past.map_or(Ok(()), |past| past.complete(running.upf()))?;
-    running.go();
     let is_kept = store.is_some();
-    let state = State { config: config.clone(), options: serde_json::to_string(&options)? };
-    let uris = [&ports.n3, &ports.n6].map(Clone::clone);
-    running.upf().record(state, uris, Sockets::new(&socket, monitors.as_ref())?, store)?;
-    let reports = running.upf().clone();
-    let server = api::serve(socket, running.upf().clone(), move || say_last(&reports));
-    let monitors = monitors.map(|listener| api::serve_monitors(listener, running.upf().clone()));
-    let started = Instant::now();
-    let used: Vec<_> = cpus.iter().cycle().take(threads).copied().collect();
-    if dray_daemon::log::is_journal() {
-        let control = control.path.display();
-        info!(%control, cpus = ?used, sessions, "user plane function started");
-    } else {
-        // A closed standard error must not end the user plane function.
-        let text = show::started(ports, &config, sessions, &used, &control.path, metrics);
-        let _ = io::stderr().write_all(text.as_bytes());
-    }
-    supervisor.ready(&dray_text::count(sessions, "session"));
-    let deadline = duration.map(|duration| Instant::now() + duration);
-    dray_service::run(&**running.upf(), &mut supervisor, &mut log, || {
-        report(running.upf());
+    let past = past.or_else(|| left(store.as_ref()?));
+    let Started { mut running, socket, monitors, mut log } = plan.start(&confined, past, store)?;
+    let upf = running.upf().clone();
+    let reports = upf.clone();
+    let server = api::serve(socket, upf.clone(), move || say_last(&reports));
+    let monitors = monitors.map(|listener| api::serve_monitors(listener, upf.clone()));
+    let (started, json) = (Instant::now(), arguments.json);
+    plan.say_started(upf.session_count());
+    supervisor.ready(&dray_text::count(upf.session_count(), "session"));
+    let deadline = arguments.duration.map(|duration| Instant::now() + duration);
+    dray_service::run(&*upf, &mut supervisor, &mut log, || {
+        report(&upf);
         if let Some(failure) = running.failure() {
             dray_daemon::fail(failure);
         }
         cancel.check().is_ok() && deadline.is_none_or(|deadline| Instant::now() < deadline)
     });
     if is_kept && dray_daemon::failure().is_none() {
-        running.upf().leave(|| {
-            say_last(running.upf());
+        upf.leave(|| {
+            say_last(&upf);
             // The next process goes on in any case.
-            let _ = say_end(running.upf(), started, json);
+            let _ = say_end(&upf, started, json);
             std::process::exit(0)
         });
     }
@@ -129,7 +81,99 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     if let Some(why) = dray_daemon::failure() {
         dray_daemon::exit(why);
     }
-    say_end(running.upf(), started, json)
+    say_end(&upf, started, json)
+}
+
+/// What is to be started: the options, completed by those of a process that hands over.
+struct Plan {
+    control: ControlAddress,
+    ports: Ports,
+    config: UpfConfig,
+    options: Options,
+}
+
+/// A user plane function that runs.
+struct Started {
+    running: RunningUpf,
+    socket: ControlSocket,
+    monitors: Option<TcpListener>,
+    log: PortLog,
+}
+
+impl Plan {
+    /// Checks the options. For a take-over, requests it from the process that runs, whose options replace
+    /// those that are not given.
+    fn new(given: Given, arguments: &DaemonArguments) -> Result<(Self, Option<Past>), Failure> {
+        let service = &arguments.service;
+        let control = service.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
+        let past = service.take_over.then(|| Past::request(&control.path)).transpose()?;
+        let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
+        let before = before.transpose()?;
+        let has_config = given.config.is_some();
+        let uri = |number| past.as_ref()?.uri(number).cloned();
+        let ports = (
+            given.n3.or_else(|| uri(0)),
+            given.n6.or_else(|| uri(1)),
+            given.config.or_else(|| before.as_ref().map(|before| before.config.clone())),
+        );
+        let (Some(n3), Some(n6), Some(config)) = ports else {
+            return Err(usage!("give --n3, --n6 and --config"));
+        };
+        let ports = Ports { n3, n6, config };
+        let options = arguments.options(&ports, before.as_ref())?;
+        if let Some(uri) =
+            [&ports.n3, &ports.n6].into_iter().find(|uri| uri.socket_path() == Some(&control.path))
+        {
+            return Err(usage!("{uri}: this path is that of the control socket; give another one"));
+        }
+        let config = match &past {
+            Some(past) if !has_config => past.config().clone(),
+            _ => ports.load()?,
+        };
+        Ok((Self { control, ports, config, options }, past))
+    }
+
+    /// Starts the user plane function, or continues `past`. With a `store`, the next process continues it.
+    fn start(
+        &self,
+        confined: &Confined,
+        mut past: Option<Past>,
+        store: Option<Store>,
+    ) -> Result<Started, Failure> {
+        let Self { control, ports, config, options } = self;
+        // Bind the socket first: a second daemon must fail before it touches ports.
+        let is_running = past.as_ref().is_some_and(Past::is_running);
+        let sockets = past.as_mut().and_then(Past::take_sockets);
+        let (socket, monitors) = Sockets::listen(control, options.metrics, sockets, is_running)?;
+        let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
+        let log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
+        let confine = || confined.enter(&control.path, [&ports.n3, &ports.n6], None);
+        let [n3, n6] = ports.open(past.as_mut(), confine)?;
+        let upf = Upf::resume(config, past.as_mut(), n3, n6, options.workers.into());
+        let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
+        let running = RunningUpf::prepare(upf, directions, &options.cpus, options.idle)?;
+        past.map_or(Ok(()), |past| past.complete(running.upf()))?;
+        running.go();
+        let state = State { config: config.clone(), options: serde_json::to_string(options)? };
+        let uris = [&ports.n3, &ports.n6].map(Clone::clone);
+        running.upf().record(state, uris, Sockets::new(&socket, monitors.as_ref())?, store)?;
+        Ok(Started { running, socket, monitors, log })
+    }
+
+    fn say_started(&self, sessions: usize) {
+        let Self { control, ports, config, options } = self;
+        let threads = 2 * usize::from(options.workers);
+        let cpus: Vec<_> = options.cpus.iter().cycle().take(threads).copied().collect();
+        if dray_daemon::log::is_journal() {
+            let control = control.path.display();
+            info!(%control, ?cpus, sessions, "user plane function started");
+        } else {
+            let text =
+                show::started(ports, config, sessions, &cpus, &control.path, options.metrics);
+            // A closed standard error must not end the user plane function.
+            let _ = io::stderr().write_all(text.as_bytes());
+        }
+    }
 }
 
 impl DaemonArguments {

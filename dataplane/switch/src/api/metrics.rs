@@ -12,6 +12,38 @@ use crate::engine::{BypassStatus, Engine, PortState, PortStatus, Status};
 /// Name and description of a counter, and its number.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
 
+/// Counters of a port.
+const COUNTERS: [Counter; 8] = [
+    (
+        "dray_switch_port_receive_frames",
+        "Frames that the port's peer sent, including those dropped.",
+        |c| c.rx_frames,
+    ),
+    ("dray_switch_port_receive_bytes", "Bytes of these frames.", |c| c.rx_bytes),
+    ("dray_switch_port_transmit_frames", "Frames that were sent to the port's peer.", |c| {
+        c.tx_frames
+    }),
+    ("dray_switch_port_transmit_bytes", "Bytes of these frames.", |c| c.tx_bytes),
+    (
+        "dray_switch_port_addresses_refused",
+        "Source addresses not learned: the table or `port_addresses` is full.",
+        |c| c.addresses_refused,
+    ),
+    (
+        "dray_switch_port_addresses_limited",
+        "Source addresses not learned beyond the `storm` rate.",
+        |c| c.addresses_limited,
+    ),
+    (
+        "dray_switch_port_receive_delayed_frames",
+        "Frames that were received and waited for `rate_in`.",
+        |c| c.delayed_in,
+    ),
+    ("dray_switch_port_transmit_delayed_frames", "Frames that waited for `rate_out`.", |c| {
+        c.delayed_out
+    }),
+];
+
 /// A switch and its settings, as monitoring systems and the log observe them.
 pub struct Observed<'s> {
     engine: &'s dyn Engine,
@@ -145,37 +177,7 @@ fn of_ports(metrics: &mut Metrics, ports: &[PortStatus]) {
     metrics.gauge("dray_switch_port_ring_used", help, used);
     let size = rings().map(|(labels, fill)| (labels, fill.size));
     metrics.gauge("dray_switch_port_ring_size", "Entries of the port's rings.", size);
-    let counters: [Counter; 8] = [
-        (
-            "dray_switch_port_receive_frames",
-            "Frames that the port's peer sent, including those dropped.",
-            |c| c.rx_frames,
-        ),
-        ("dray_switch_port_receive_bytes", "Bytes of these frames.", |c| c.rx_bytes),
-        ("dray_switch_port_transmit_frames", "Frames that were sent to the port's peer.", |c| {
-            c.tx_frames
-        }),
-        ("dray_switch_port_transmit_bytes", "Bytes of these frames.", |c| c.tx_bytes),
-        (
-            "dray_switch_port_addresses_refused",
-            "Source addresses not learned: the table or `port_addresses` is full.",
-            |c| c.addresses_refused,
-        ),
-        (
-            "dray_switch_port_addresses_limited",
-            "Source addresses not learned beyond the `storm` rate.",
-            |c| c.addresses_limited,
-        ),
-        (
-            "dray_switch_port_receive_delayed_frames",
-            "Frames that were received and waited for `rate_in`.",
-            |c| c.delayed_in,
-        ),
-        ("dray_switch_port_transmit_delayed_frames", "Frames that waited for `rate_out`.", |c| {
-            c.delayed_out
-        }),
-    ];
-    for (name, help, number) in counters {
+    for (name, help, number) in COUNTERS {
         metrics.counter(name, help, named().map(|(of, port)| (of, number(&port.counters))));
     }
     let bypassed = named().flat_map(|([port], status)| {

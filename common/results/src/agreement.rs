@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// Outcome of the negotiation between a port and its peer, or the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Agreement {
     /// The port's URI.
     pub port: String,
-    /// Negotiated features in words, such as `xdp native`.
+    /// Negotiated features in words; for AF_XDP first where the XDP program runs (`xdp native`, `xdp
+    /// generic`), then how frames are passed (`copy`, `zero copy`).
     pub features: Vec<String>,
 }
 

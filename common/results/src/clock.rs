@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Properties of the clock, measured before a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClockFacts {
     /// Duration of one reading, in nanoseconds.
     pub read_ns: f64,
@@ -18,6 +19,7 @@ pub struct ClockFacts {
 
 /// Offset between the counters of two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Offset {
     /// The two CPUs.
     pub cpus: [usize; 2],

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// CPU time of one role, or of all roles, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuCost {
     /// Time in user mode.
     pub user_s: f64,
@@ -40,6 +41,7 @@ impl std::ops::AddAssign for CpuCost {
 
 /// CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cpu {
     /// CPU time by role.
     pub roles: BTreeMap<String, CpuCost>,

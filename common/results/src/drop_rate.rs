@@ -8,6 +8,7 @@ use crate::lines::Distance;
 /// Highest rate at which at most a given share of the frames is lost: the non-drop rate if the
 /// share is 0, else a partial drop rate. See `dray_search` for the method.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DropRate {
     /// Share of frames that a trial may lose.
     pub loss_ratio: f64,
@@ -31,6 +32,7 @@ pub struct DropRate {
 
 /// One search for one drop rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SearchRecord {
     /// Highest rate that was carried, below all rates that were not, in frames per second; absent
     /// if not even the lowest rate was carried.
@@ -56,6 +58,7 @@ pub struct SearchRecord {
 
 /// Why a rate was not carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LimitedBy {
     /// Frames were lost.

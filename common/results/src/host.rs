@@ -3,8 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The host as the kernel describes it. Unknown facts are `None` or empty.
+/// The host as the kernel describes it. Unknown facts are null or empty.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostFacts {
     /// Kernel release.
     pub kernel: String,
@@ -43,6 +44,7 @@ pub struct HostFacts {
 
 /// All caches of one level, kind and size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Cache {
     /// Cache level; 1 is nearest to the CPU.
     pub level: u32,
@@ -56,6 +58,7 @@ pub struct Cache {
 
 /// Huge pages of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HugepagePool {
     /// Size of each page, in bytes.
     pub size_bytes: u64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Fate of frames from one container to another, by the kernel's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Isolation {
     /// Conclusion from the counts.
     pub verdict: Verdict,
@@ -19,6 +20,7 @@ pub struct Isolation {
 
 /// Result of an isolation check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Verdict {
     /// Every frame left or was dropped, and none arrived.
     #[serde(rename = "isolated by design")]

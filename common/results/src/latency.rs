@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Percentiles of a histogram of latency, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[expect(missing_docs, reason = "the names are the field's own")]
 pub struct Percentiles {
     pub p50: u64,

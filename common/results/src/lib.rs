@@ -1,5 +1,5 @@
 //! Results of `dray bench`, as `--json` writes them and as reports read them: rows, figures and
-//! their uncertainty, facts about the host and the settings. `docs/result.schema.json` describes
+//! their uncertainty, facts about the host and the settings. `docs/result.schema.json`, derived from the types, describes
 //! the format for other programs.
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,8 @@ mod noise;
 mod ports;
 mod results;
 mod row;
+#[cfg(test)]
+mod schema;
 mod setting;
 pub mod stats;
 mod streams;

@@ -7,6 +7,7 @@ use crate::stats;
 
 /// Rate at which two CPUs pass on frames of one size with one copy and no other work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LimitRow {
     /// Frame size in bytes.
     pub frame_size: usize,

@@ -10,6 +10,7 @@ const FAR_NS: f64 = 260.0;
 
 /// Distance between the CPUs of trials, by the time that a cache line takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Distance {
     /// At most 260 ns there and back.
@@ -42,6 +43,7 @@ impl Distance {
 
 /// Distance between the CPUs of a row's trials.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Lines {
     /// Distance in all trials of the row.
     pub distance: Distance,
@@ -51,7 +53,7 @@ pub struct Lines {
     /// nanoseconds: the mean over the trials.
     pub round_trip_ns: f64,
     /// Number of trials left out because the distance was another one, or enough had been repeated;
-    /// not those that [`Noise::left_out`](crate::Noise::left_out) counts.
+    /// not those that `left_out` of the noise counts.
     pub left_out: usize,
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Number of lost frames by place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LostAt {
     /// Frames that the sending interface dropped (`tx_dropped`) because the queue of the CPU that
     /// should have received them was full.

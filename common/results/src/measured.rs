@@ -18,6 +18,7 @@ pub const SWITCH: &str = "switch";
 /// Figures of a row. Counts are sums over all trials, from the first frame to the last; rates and
 /// CPU time cover only the measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measured {
     /// Conditions of the trials; the keys are inlined into this object.
     #[serde(flatten)]
@@ -42,7 +43,7 @@ pub struct Measured {
     pub reordered: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// True if dray's counters and those of the kernel or the switch agree exactly; `None` if nothing
+    /// True if dray's counters and those of the kernel or the switch agree exactly; null if nothing
     /// other than dray's own ends counts the frames.
     #[serde(default)]
     pub counters_agree: Option<bool>,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Resources used by the containers, the link and the roles of one trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Needs {
     /// Set-up times, one entry per trial.
     pub set_ups: Vec<SetUp>,
@@ -27,6 +28,7 @@ pub struct Needs {
 
 /// Set-up times, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetUp {
     /// Time to make the containers, including the start of their engine if they have one.
     pub containers_s: f64,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Behaviour of the neighbour. The roles run on the same CPUs with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Neighbour {
     /// Sleeps.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Other activity of the machine; for several trials, the maximum of each value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Noise {
     /// Share of CPU time that the hypervisor took from the roles' CPUs.
     pub steal_ratio: f64,
@@ -12,7 +13,7 @@ pub struct Noise {
     pub other_cores: f64,
     /// Slowdown of a CPU against its usual speed, as a share of that speed.
     pub slower_ratio: f64,
-    /// Number of trials in which one of these values exceeded its limit.
+    /// Number of trials in which one of these values exceeded its limit; if above 0, measure again.
     pub disturbed_trials: usize,
     /// Number of other trials that were left out because one of these values exceeded its limit.
     #[serde(default)]

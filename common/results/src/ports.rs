@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 /// Load of a switch with many ports: half of the active ports send frames to the other half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PortLoad {
     /// Number of ports, each with a peer.
     pub ports: u16,
-    /// Number of ports with traffic; the peers of the others are silent.
+    /// Number of ports with traffic: half of them send, half receive; the peers of the others are silent.
     pub active: u16,
     /// Ports that exchange frames.
     pub traffic: Traffic,
@@ -19,6 +20,7 @@ pub struct PortLoad {
 
 /// Ports that exchange frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Traffic {
     /// Each sending port has one receiving port.

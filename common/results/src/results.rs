@@ -16,10 +16,13 @@ use crate::table::Table;
 /// Version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
 
-/// All results of one run of an experiment.
+/// All results of one run of an experiment. Rates are in frames per second, or bits per second if the
+/// name says so; times are in seconds and sizes in bytes, unless the name has another unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(title = "Results of dray bench"))]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// Version of this format. It changes when a reader of the old one would misunderstand.
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA)))]
     pub schema: u32,
     /// Version of dray.
     pub dray: String,
@@ -48,7 +51,8 @@ pub struct Results {
     /// Limit of the machine by frame size, if techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
-    /// State needed to resume, if the run was interrupted.
+    /// State needed to resume (`--resume`), if the run was interrupted: the results are then those of
+    /// the trials done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Box<Incomplete>>,
 }
@@ -138,21 +142,23 @@ impl Results {
 
 /// State of an interrupted run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Incomplete {
     /// Number of trials done; a search counts as one.
     pub trials_done: usize,
     /// Number of trials planned.
     pub trials: usize,
-    /// Choices on the command line, by option, and the seed. Only `dray-measure` knows their form.
+    /// Choices on the command line, by option, and the seed; their form is internal to dray.
     pub choices: Value,
     /// CPUs assigned to roles.
     pub cpus: Vec<usize>,
-    /// Results so far, trial by trial. Only `dray-measure` knows their form.
+    /// Results so far, trial by trial; their form is internal to dray.
     pub journal: Value,
 }
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SettingsRecord {
     /// True if shortened by `--quick`: good for a first look, not for a decision.
     pub quick: bool,
@@ -162,10 +168,10 @@ pub struct SettingsRecord {
     pub measure_s: f64,
     /// Time between samples, in seconds.
     pub interval_s: f64,
-    /// Seed for the order of trials.
+    /// Seed for the order of trials (`--seed`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u32>,
-    /// Network card whose virtual functions containers may use.
+    /// Network card whose virtual functions containers may use (`--parent`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
 }

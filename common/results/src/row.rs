@@ -10,8 +10,9 @@ use crate::upf::UpfLoad;
 
 /// One technique in one topology at one frame size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ResultRow {
-    /// Link and endpoint.
+    /// `LINK/ENDPOINT`, or `LINK` alone for the default endpoint on shared memory.
     pub technique: String,
     /// How the containers are connected.
     pub link: String,
@@ -28,7 +29,7 @@ pub struct ResultRow {
     /// Number of concurrent sender/receiver pairs.
     #[serde(default = "one")]
     pub pairs: usize,
-    /// Number of forwarders between sender and receiver.
+    /// Number of forwarders between sender and receiver, in a chain or side by side (`fan`).
     pub forwarders: usize,
     /// Load of the user plane function between the roles, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,13 +86,14 @@ fn embedded() -> String {
 
 /// Figures, or why there are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Outcome {
     /// The technique ran.
     Measured(Box<Measured>),
     /// The technique ran, and its purpose is to keep containers apart.
     Isolated {
-        /// The verdict.
+        /// Fate of the frames, and the verdict.
         isolation: Isolation,
     },
     /// The technique could not run.

@@ -11,6 +11,7 @@ use crate::noise::Noise;
 
 /// Conditions under which the trials of a case ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SettingOfRun {
     /// CPU of each role.
     pub role_cores: BTreeMap<String, usize>,
@@ -55,6 +56,7 @@ impl SettingOfRun {
 
 /// A container engine, and what its containers were given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct EngineFacts {
     /// Version, as the engine reports it.
     pub version: String,
@@ -64,6 +66,7 @@ pub struct EngineFacts {
 
 /// Requirements of a user-space switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SwitchFacts {
     /// Huge pages reserved for the switch, in MiB.
     pub hugepages_mib: u32,
@@ -74,16 +77,18 @@ pub struct SwitchFacts {
     /// Time from the start of the switch's first process until it forwarded, in seconds.
     pub ready_s: f64,
     /// Share of the frames from the containers, from the start of the switch to the end of the last
-    /// trial, that the kernel forwarded instead of the switch; `None` if the ports have no bypass.
+    /// trial, that the kernel forwarded instead of the switch; absent if the ports have no bypass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bypassed_ratio: Option<f64>,
 }
 
 /// Third-party programs that were started, so that others can reproduce a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Programs {
     /// Names and versions of the programs, as they print them.
     pub versions: Vec<String>,
-    /// Command lines of the programs, for a shell, in the order of their start.
+    /// Command lines of the programs, for a shell, in the order of their start. Each program ran in a
+    /// directory and a network namespace that belong to the run.
     pub commands: Vec<String>,
 }

@@ -10,8 +10,9 @@ use crate::setting::SettingOfRun;
 
 /// Result of byte streams by one technique between a number of pairs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StreamRow {
-    /// Link and endpoint.
+    /// `LINK/ENDPOINT`.
     pub technique: String,
     /// Link between the containers.
     pub link: String,
@@ -32,6 +33,7 @@ pub struct StreamRow {
 
 /// Outcome of a row: figures, or why there are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum StreamOutcome {
     /// The technique ran.
@@ -46,6 +48,7 @@ pub enum StreamOutcome {
 /// Figures of a row, over all pairs. Counts are sums over all trials; rates and CPU time cover the
 /// measured part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct MeasuredStreams {
     /// Setting of the trials; its keys are part of this object.
     #[serde(flatten)]
@@ -62,13 +65,13 @@ pub struct MeasuredStreams {
     pub by_tcp_bytes: u64,
     /// Number of reads that returned wrong bytes.
     pub corrupt_reads: u64,
-    /// True if every stream was received to its end, and the kernel counted the same; `None` if the
+    /// True if every stream was received to its end, and the kernel counted the same; null if the
     /// kernel does not count the bytes.
     #[serde(default)]
     pub counters_agree: Option<bool>,
     /// Number of retransmitted segments.
     pub retransmits: u64,
-    /// Maximum segment size, in bytes.
+    /// Maximum segment size, in bytes; 0 if the kernel does not report it.
     pub segment_max: u32,
     /// Congestion control algorithm.
     pub congestion: String,

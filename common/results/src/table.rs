@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Presentation of an experiment's results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Table {
     /// Question that the experiment answers, in one line; empty if unknown.
     pub title: String,
@@ -17,6 +18,7 @@ pub struct Table {
 
 /// Arrangement of an experiment's results in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
     /// A row for each result, with all its figures.
@@ -26,7 +28,7 @@ pub enum Layout {
     EndpointsByLink,
     /// A row for each number of forwarders, a column for each technique.
     ForwardersByTechnique,
-    /// Like `ForwardersByTechnique`, with the rates at which frames were sent.
+    /// Like `forwarders_by_technique`, with the rates at which frames were sent.
     SentByForwarders,
     /// A row for each offered rate, a column for each technique.
     RatesByTechnique,

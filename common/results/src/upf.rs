@@ -10,9 +10,11 @@ pub const UPF: &str = "upf";
 
 /// Load of a user plane function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UpfLoad {
     /// Direction of packets.
     #[serde(rename = "way")]
+    #[cfg_attr(test, schemars(with = "crate::schema::Way"))]
     pub direction: Direction,
     /// Number of sessions, one per user; packets rotate through them.
     pub sessions: u32,

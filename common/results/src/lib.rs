@@ -1,6 +1,6 @@
 //! Results of `dray bench`, as `--json` writes them and as reports read them: rows, figures and
-//! their uncertainty, facts about the host and the settings. `docs/result.schema.json`, derived from the types, describes
-//! the format for other programs.
+//! their uncertainty, facts about the host and the settings. `docs/result.schema.json`, which is
+//! derived from the types here, describes the format for other programs.
 #![forbid(unsafe_code)]
 
 mod agreement;

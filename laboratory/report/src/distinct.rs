@@ -1,4 +1,4 @@
-//! Values without duplicates.
+//! Values without duplicates, and groups of values.
 
 /// Returns the value of `of` for each of `items`, without duplicates, in their order.
 pub fn distinct<T: PartialEq, I>(
@@ -13,4 +13,18 @@ pub fn distinct<T: PartialEq, I>(
         }
     }
     found
+}
+
+/// Returns the values of each key, in the order in which the keys first appear.
+pub(crate) fn grouped<K: PartialEq, V>(
+    items: impl IntoIterator<Item = (K, V)>,
+) -> Vec<(K, Vec<V>)> {
+    let mut groups: Vec<(K, Vec<V>)> = Vec::new();
+    for (key, value) in items {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, values)) => values.push(value),
+            None => groups.push((key, vec![value])),
+        }
+    }
+    groups
 }

@@ -1,6 +1,6 @@
 //! Recommends a technique for each of the common questions, or leaves the question open.
 
-use dray_results::{DropRate, Interval, Layout, Measured, Neighbour, ResultRow, StreamRow};
+use dray_results::{DropRate, Interval, Layout, Measured, Neighbour, StreamRow};
 use serde::Serialize;
 
 use crate::chart::{Panel, PanelRow, Shape};
@@ -69,6 +69,13 @@ struct Measure {
     unit: fn(f64) -> Unit,
 }
 
+impl Measure {
+    /// Ranks by the highest figure.
+    fn most(question: &'static str, of: String, unit: fn(f64) -> Unit) -> Self {
+        Self { question, of, less_is_better: false, unit }
+    }
+}
+
 /// A figure, and its interval if there is one.
 type Value = (f64, Option<Interval>);
 
@@ -79,76 +86,13 @@ const SHOWN: usize = 5;
 const SMALL: usize = 128;
 const LARGE: usize = 1024;
 
+/// A row of frames, and its run.
+type RowOfRun<'r> = (&'r Run, MeasuredRow<'r>);
+
 /// Returns the answers for runs on one host, and the questions that the runs leave open.
 pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, Vec<&'static str>) {
-    let trusted: Vec<(&Run, MeasuredRow)> = runs
-        .iter()
-        // The cost of a receiver's checks is another question.
-        .filter(|run| run.results.table.layout != Layout::Checks)
-        .flat_map(|run| self::measured(run).map(move |row| (*run, row)))
-        // Trials beside a noisy neighbour answer another question.
-        .filter(|(_, (row, _))| row.neighbour.is_none_or(|it| it == Neighbour::Quiet))
-        .filter(|(_, (_, measured))| !measured.counters_disagree())
-        .collect();
-    let (full, how) = at_full_rate(&trusted);
-    let has_latency = |(_, (_, measured)): &&(&Run, MeasuredRow)| measured.latency_ns.is_some();
-    let timed: Vec<(&Run, MeasuredRow)> = trusted.iter().filter(has_latency).copied().collect();
-    let sizes = |small: bool| {
-        let sizes = full.iter().map(|(_, (row, _))| row.frame_size);
-        if small {
-            sizes.filter(|size| *size <= SMALL).min()
-        } else {
-            sizes.filter(|size| *size >= LARGE).max()
-        }
-    };
-    let of_size = |size: Option<usize>, wanted: fn(&ResultRow) -> bool| {
-        let is_here =
-            |(_, (row, _)): &&(&Run, MeasuredRow)| Some(row.frame_size) == size && wanted(row);
-        full.iter().filter(is_here).copied().collect::<Vec<_>>()
-    };
-    let any: fn(&ResultRow) -> bool = |_| true;
-    let small_or_any = sizes(true).or(sizes(false));
-    let most = |question, of: &str, unit| Measure {
-        question,
-        of: of.to_owned(),
-        less_is_better: false,
-        unit,
-    };
-    let gigabits: fn(f64) -> Unit = |_| GIGABITS;
-    let asked = [
-        (
-            most("Small frames", &format!("most frames per second{how}"), rate_unit),
-            ranked(&of_size(sizes(true), any), rate_of),
-        ),
-        (
-            most("Large frames", &format!("most bits per second{how}"), gigabits),
-            ranked(&of_size(sizes(false), any), bits_of),
-        ),
-        (
-            Measure {
-                less_is_better: true,
-                ..most("Latency", "lowest 99th percentile of round trips", time_unit)
-            },
-            ranked(&timed, |(_, measured)| Some((measured.latency_ns?.p99 as f64, None))),
-        ),
-        (
-            most(
-                "Unmodified programs",
-                &format!("most frames per second through ordinary sockets{how}"),
-                rate_unit,
-            ),
-            ranked(&of_size(small_or_any, is_unmodified), rate_of),
-        ),
-        (most("Byte streams", "most payload per second, one pair", gigabits), streams(runs)),
-        (
-            most("Fewest cores", "most frames per second per busy core", rate_unit),
-            ranked(&of_size(small_or_any, any), |(_, measured)| {
-                Some((measured.received_pps / cores(measured)?, None))
-            }),
-        ),
-    ];
     let (mut answers, mut open) = (Vec::new(), Vec::new());
-    for (measure, candidates) in asked {
+    for (measure, candidates) in candidates(runs) {
         match answer(&measure, candidates, techniques) {
             Some(answer) => answers.push(answer),
             // Runs without streams leave no question about streams open.
@@ -159,9 +103,76 @@ pub(crate) fn answers(runs: &[&Run], techniques: &Techniques) -> (Vec<Answer>, V
     (answers, open)
 }
 
+/// Returns the questions, each with the figures that it compares.
+fn candidates(runs: &[&Run]) -> [(Measure, Vec<Ranked>); 6] {
+    let trusted = trusted(runs);
+    let (full, how) = at_full_rate(&trusted);
+    let sizes = || full.iter().map(|(_, (row, _))| row.frame_size);
+    let of_size = |size: Option<usize>| -> Vec<RowOfRun> {
+        full.iter().filter(|(_, (row, _))| Some(row.frame_size) == size).copied().collect()
+    };
+    let small = of_size(sizes().filter(|size| *size <= SMALL).min());
+    let large = of_size(sizes().filter(|size| *size >= LARGE).max());
+    let usual = if small.is_empty() { &large } else { &small };
+    let unmodified = usual.iter().filter(|(_, (row, _))| is_unmodified(row)).copied();
+    let unmodified: Vec<RowOfRun> = unmodified.collect();
+    [
+        (
+            Measure::most("Small frames", format!("most frames per second{how}"), rate_unit),
+            ranked(&small, rate_of),
+        ),
+        (
+            Measure::most("Large frames", format!("most bits per second{how}"), |_| GIGABITS),
+            ranked(&large, bits_of),
+        ),
+        (
+            Measure {
+                question: "Latency",
+                of: "lowest 99th percentile of round trips".to_owned(),
+                less_is_better: true,
+                unit: time_unit,
+            },
+            ranked(&trusted, |(_, measured)| Some((measured.latency_ns?.p99 as f64, None))),
+        ),
+        (
+            Measure::most(
+                "Unmodified programs",
+                format!("most frames per second through ordinary sockets{how}"),
+                rate_unit,
+            ),
+            ranked(&unmodified, rate_of),
+        ),
+        (
+            Measure::most("Byte streams", "most payload per second, one pair".to_owned(), |_| {
+                GIGABITS
+            }),
+            streams(runs),
+        ),
+        (
+            Measure::most(
+                "Fewest cores",
+                "most frames per second per busy core".to_owned(),
+                rate_unit,
+            ),
+            ranked(usual, |(_, measured)| Some((measured.received_pps / cores(measured)?, None))),
+        ),
+    ]
+}
+
+/// Returns the rows that may be ranked.
+fn trusted<'r>(runs: &[&'r Run]) -> Vec<RowOfRun<'r>> {
+    // The cost of a receiver's checks is another question.
+    let runs = runs.iter().filter(|run| run.results.table.layout != Layout::Checks);
+    let rows = runs.flat_map(|run| measured(run).map(|row| (*run, row)));
+    // So is a trial beside a noisy neighbour.
+    rows.filter(|(_, (row, _))| row.neighbour.is_none_or(|it| it == Neighbour::Quiet))
+        .filter(|(_, (_, measured))| !measured.counters_disagree())
+        .collect()
+}
+
 /// Returns rows of frames with their `value`.
-fn ranked(rows: &[(&Run, MeasuredRow)], value: fn(&MeasuredRow) -> Option<Value>) -> Vec<Ranked> {
-    let of = |&(run, row): &(&Run, MeasuredRow)| {
+fn ranked(rows: &[RowOfRun], value: fn(&MeasuredRow) -> Option<Value>) -> Vec<Ranked> {
+    let of = |&(run, row): &RowOfRun| {
         let (value, interval) = value(&row)?;
         Some(Ranked {
             technique: row.0.technique.clone(),
@@ -205,10 +216,8 @@ fn care(run: &Run, trials: usize) -> (f64, String) {
 /// Returns the rows that show how much a technique can carry, and a phrase that describes them:
 /// either the loss-free rates, or the rates when sending as fast as possible, whichever cover more
 /// techniques. The two must not be ranked together.
-fn at_full_rate<'a>(
-    rows: &[(&'a Run, MeasuredRow<'a>)],
-) -> (Vec<(&'a Run, MeasuredRow<'a>)>, &'static str) {
-    let is_full = |(_, (row, _)): &&(&Run, MeasuredRow)| {
+fn at_full_rate<'r>(rows: &[RowOfRun<'r>]) -> (Vec<RowOfRun<'r>>, &'static str) {
+    let is_full = |(_, (row, _)): &&RowOfRun| {
         row.topology == "chain" && row.forwarders == 0 && row.offered_pps.is_none()
     };
     let (searched, rest): (Vec<_>, Vec<_>) =
@@ -216,7 +225,7 @@ fn at_full_rate<'a>(
     let without_loss: Vec<_> =
         searched.into_iter().filter(|(_, (_, it))| loss_free(it).is_some()).collect();
     let techniques =
-        |rows: &[(&Run, MeasuredRow)]| distinct(rows, |(_, (row, _))| row.technique.clone()).len();
+        |rows: &[RowOfRun]| distinct(rows, |(_, (row, _))| row.technique.clone()).len();
     if !without_loss.is_empty() && techniques(&without_loss) >= techniques(&rest) {
         (without_loss, " without loss")
     } else {
@@ -288,12 +297,9 @@ fn most_careful(candidates: Vec<Ranked>) -> Vec<Ranked> {
 }
 
 fn panel_row(it: &Ranked, techniques: &Techniques, unit: Unit) -> PanelRow {
-    let mut shapes = vec![Shape::lead(it.value)];
-    shapes.extend(it.interval.map(Shape::whisker));
-    shapes.push(Shape::dot(it.value));
     PanelRow {
         technique: techniques.get(&it.technique).clone(),
-        shapes,
+        shapes: Shape::figure(it.value, it.interval),
         value: (unit.of(it.value), String::new()),
         tip: it.tip.clone(),
     }

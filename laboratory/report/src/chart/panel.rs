@@ -45,6 +45,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Returns the shapes of a main figure with its interval.
+    pub(crate) fn figure(value: f64, interval: Option<Interval>) -> Vec<Self> {
+        let whisker = interval.map(Self::whisker);
+        [Self::lead(value)].into_iter().chain(whisker).chain([Self::dot(value)]).collect()
+    }
+
     /// Line from the axis to a dot.
     pub(crate) const fn lead(to: f64) -> Self {
         Self { kind: "lead", from: 0.0, to }

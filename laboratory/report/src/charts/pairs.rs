@@ -89,18 +89,11 @@ fn of_one_count(count: usize, mut rows: Vec<Pairs>, techniques: &Techniques) -> 
     rows.sort_by(|a, b| b.bps.total_cmp(&a.bps));
     let highs = rows.iter().map(|row| row.interval.map_or(row.bps, Interval::high));
     let scale = Scale::linear(highs.fold(0.0, f64::max));
-    let panel_row = |row: &Pairs| {
-        let whisker = row.interval.map(Shape::whisker);
-        PanelRow {
-            technique: techniques.get(&row.technique).clone(),
-            shapes: [Shape::lead(row.bps)]
-                .into_iter()
-                .chain(whisker)
-                .chain([Shape::dot(row.bps)])
-                .collect(),
-            value: (format!("{}{}", GIGABITS.of(row.bps), row.mark), plus_minus(row.interval)),
-            tip: row.tip.clone(),
-        }
+    let panel_row = |row: &Pairs| PanelRow {
+        technique: techniques.get(&row.technique).clone(),
+        shapes: Shape::figure(row.bps, row.interval),
+        value: (format!("{}{}", GIGABITS.of(row.bps), row.mark), plus_minus(row.interval)),
+        tip: row.tip.clone(),
     };
     let panels = distinct(&rows, |row| row.size).into_iter().map(|size| {
         let mine = rows.iter().filter(|row| row.size == size);

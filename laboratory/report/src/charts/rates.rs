@@ -88,9 +88,7 @@ fn panel(run: &Run, techniques: &Techniques, mut rows: Vec<MeasuredRow>, unit: U
 
 fn panel_row((row, measured): MeasuredRow, techniques: &Techniques, unit: Unit) -> PanelRow {
     let interval = measured.interval();
-    let mut shapes = vec![Shape::lead(measured.received_pps)];
-    shapes.extend(interval.map(Shape::whisker));
-    shapes.push(Shape::dot(measured.received_pps));
+    let mut shapes = Shape::figure(measured.received_pps, interval);
     shapes.extend(row.paper_pps.map(Shape::diamond));
     let mut small = plus_minus(interval);
     if measured.loss_ratio >= 0.0001 {

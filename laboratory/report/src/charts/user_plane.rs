@@ -86,7 +86,7 @@ fn per_core(run: &Run, techniques: &Techniques, rows: &[UpfRow]) -> Figure {
         let row = |it: &UpfRow| {
             let value = bps_per_core(it.1);
             let (_, (row, measured)) = it;
-            let mut shapes = vec![Shape::lead(value), Shape::dot(value)];
+            let mut shapes = Shape::figure(value, None);
             shapes.extend(paper(it).map(Shape::diamond));
             let small = format!(" at {}", rate(measured.received_pps));
             PanelRow {

@@ -1,10 +1,9 @@
 //! A report as one self-contained HTML page: styles, script and charts are inline.
 
 use minijinja::context;
-use serde::Serialize;
 
+use crate::distinct::grouped;
 use crate::report::Report;
-use crate::technique::Technique;
 use crate::template;
 
 const STYLE: &str = include_str!("../../assets/page.css");
@@ -22,13 +21,9 @@ impl Report {
 }
 
 fn render(report: &Report) -> String {
-    let mut families: Vec<Family> = Vec::new();
-    for technique in report.techniques.iter() {
-        match families.iter_mut().find(|family| family.name == technique.family) {
-            Some(family) => family.techniques.push(technique),
-            None => families.push(Family { name: &technique.family, techniques: vec![technique] }),
-        }
-    }
+    // Techniques by kind of link, for the filter.
+    let families =
+        grouped(report.techniques.iter().map(|technique| (&technique.family, technique)));
     let data = context! {
         style => STYLE,
         script => SCRIPT,
@@ -41,11 +36,4 @@ fn render(report: &Report) -> String {
         runs => report.runs.len(),
     };
     template::render("page.html", data)
-}
-
-/// Techniques of one kind of link, for the filter.
-#[derive(Serialize)]
-struct Family<'a> {
-    name: &'a str,
-    techniques: Vec<&'a Technique>,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dray_results::{AnyMeasured, AnySkipped, Check, DropRate, Lines, Measured, ResultRow, Results};
 
 use super::latency;
-use crate::distinct::distinct;
+use crate::distinct::{distinct, grouped};
 
 /// Returns the notes that go below `table`.
 pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
@@ -126,26 +126,16 @@ fn distance(results: &Results) -> Option<String> {
 
 /// Lists the features that the kernel gave AF_XDP ports, which a technique's name does not include.
 fn af_xdp(rows: &[ResultRow]) -> Vec<String> {
-    let mut given: Vec<(String, Vec<&str>)> = Vec::new();
-    for row in rows {
+    let given = rows.iter().flat_map(|row| {
         let agreements = row.measured().map(|measured| &measured.setting.agreements);
         let ports = agreements.into_iter().flat_map(BTreeMap::values).flatten();
-        for port in ports.filter(|port| port.port.starts_with("afxdp:")) {
-            let features = port.features.join(", ");
-            let at = given.iter().position(|(other, _)| *other == features).unwrap_or_else(|| {
-                given.push((features, Vec::new()));
-                given.len() - 1
-            });
-            let techniques = &mut given[at].1;
-            if !techniques.contains(&row.technique.as_str()) {
-                techniques.push(&row.technique);
-            }
-        }
-    }
-    given
-        .into_iter()
-        .map(|(features, techniques)| format!("{}: {features}.", techniques.join(", ")))
-        .collect()
+        let ports = ports.filter(|port| port.port.starts_with("afxdp:"));
+        ports.map(|port| (port.features.join(", "), row.technique.as_str()))
+    });
+    let line = |(features, techniques): (String, Vec<&str>)| {
+        format!("{}: {features}.", distinct(techniques, |name| name).join(", "))
+    };
+    grouped(given).into_iter().map(line).collect()
 }
 
 /// Notes the spread of searches for the same rate, if there were several.
@@ -161,29 +151,19 @@ fn searches_apart<'m>(measured: impl Iterator<Item = &'m Measured>) -> Option<St
 
 /// Lists the cases that could not run, by reason.
 fn skipped(results: &Results) -> Vec<String> {
-    // For each reason: the links, and the cases.
-    let mut reasons: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
-    for AnySkipped { technique, link, frame_size, why } in results.skipped() {
+    let cases = results.skipped().map(|AnySkipped { technique, link, frame_size, why }| {
         let size = frame_size.map_or(String::new(), |size| format!(" {size} B"));
-        let at = reasons.iter().position(|(other, ..)| *other == why).unwrap_or_else(|| {
-            reasons.push((why, Vec::new(), Vec::new()));
-            reasons.len() - 1
-        });
-        let (_, links, cases) = &mut reasons[at];
-        links.push(link);
-        cases.push(format!("{technique}{size}"));
-    }
-    let note = |(why, mut links, cases): (&str, Vec<&str>, Vec<String>)| {
-        links.dedup();
-        match (&cases[..], &links[..]) {
-            ([case], _) => format!("{case} skipped: {why}"),
-            (_, [link]) => format!("{link} skipped ({} cases): {why}", cases.len()),
-            _ => {
-                let families = links.iter().filter_map(|link| link.split('/').next());
-                let families = distinct(&families.collect::<Vec<_>>(), |family| *family);
-                format!("{} skipped ({} cases): {why}", families.join(", "), cases.len())
-            }
+        (why, (link, format!("{technique}{size}")))
+    });
+    let note = |(why, cases): (&str, Vec<(&str, String)>)| {
+        if let [(_, case)] = &cases[..] {
+            return format!("{case} skipped: {why}");
         }
+        let mut links = distinct(&cases, |(link, _)| *link);
+        if links.len() > 1 {
+            links = distinct(links, |link| link.split('/').next().unwrap_or(link));
+        }
+        format!("{} skipped ({} cases): {why}", links.join(", "), cases.len())
     };
-    reasons.into_iter().map(note).collect()
+    grouped(cases).into_iter().map(note).collect()
 }

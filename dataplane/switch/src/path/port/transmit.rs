@@ -10,7 +10,7 @@ use crate::config::Flow;
 use crate::counters::DropReason;
 use crate::path::shaper::{Released, Step};
 
-/// What has become of frames that a port was to transmit.
+/// Fate of frames that a port was to transmit.
 #[derive(Clone, Copy)]
 pub(in crate::path) enum Fate {
     Sent,
@@ -31,7 +31,7 @@ pub(in crate::path) struct Outcome {
 /// Receives the fate of frames. Of a frame that is segmented, these are the segments sent.
 type Account<'a> = dyn FnMut(Fate, &[Frame<'_>]) + 'a;
 
-/// What has to be done to transmit a frame.
+/// Treatment of a frame that is to be transmitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Send,

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use crate::account::{Accounts, Spare};
 use crate::config::{Action, ConfigError, Detector, Gate, Pdr, Qer, SessionConfig, Urr};
 use crate::interface::Interface;
-use crate::ledger::{Ledger, Location};
 use crate::matcher::{self, Matcher};
-use crate::model::SessionState;
 use crate::neighbours::HOPS_MAX;
+use crate::rule_accounts::{Location, RuleAccounts};
 use crate::session::{END, LISTED, Limited, More, Peer, Rule, Session};
+use crate::status::SessionState;
 
 /// Maximum number of rules in each of a session's lists of FARs, QERs and URRs.
 const RULES_MAX: usize = 120;
@@ -33,11 +33,11 @@ pub(crate) struct Compiled {
     pub(crate) keys: [SmallVec<[u64; 2]>; 2],
     pub(crate) uplink: Box<Session>,
     pub(crate) downlink: Box<Session>,
-    pub(crate) ledger: Ledger,
+    pub(crate) rule_accounts: RuleAccounts,
     pub(crate) state: SessionState,
     /// The configuration as JSON.
     pub(crate) config: Box<str>,
-    /// The rules that the ledger's accounts are for.
+    /// The rules that the rule_accounts's accounts are for.
     pub(crate) qers: Vec<Qer>,
     pub(crate) urrs: Vec<Urr>,
 }
@@ -53,11 +53,11 @@ pub(crate) fn address_key(version: ip::Version, address: u128) -> u64 {
 }
 
 /// Checks and compiles `config`. Rules that existed `before` keep counting. Nothing that packets
-/// see changes until [`Ledger::settle`].
+/// see changes until [`RuleAccounts::settle`].
 pub(crate) fn compile(
     config: &SessionConfig,
     context: &Context<'_>,
-    before: &Ledger,
+    before: &RuleAccounts,
 ) -> Result<Compiled, ConfigError> {
     let seid = config.seid;
     Compiler { config, context }.compile(before).map_err(|error| error.in_session(seid))
@@ -91,7 +91,7 @@ fn check_ids<T: Copy + Eq + std::hash::Hash + std::fmt::Display>(
 }
 
 impl Compiler<'_> {
-    fn compile(&self, before: &Ledger) -> Result<Compiled, ConfigError> {
+    fn compile(&self, before: &RuleAccounts) -> Result<Compiled, ConfigError> {
         let SessionConfig { seid: _, ue: _, pdrs, fars, qers, urrs } = self.config;
         check_ids("fars", fars.iter().map(|far| far.id))?;
         check_ids("qers", qers.iter().map(|qer| qer.id))?;
@@ -121,22 +121,22 @@ impl Compiler<'_> {
                 }
             }
         }
-        let ledger = before.next(self.context.accounts, qers, urrs);
+        let rule_accounts = before.next(self.context.accounts, qers, urrs);
         let full = || wrong("", "no room left for the rates and usage rules of all sessions");
         let mut compiled = Compiled {
             keys: Default::default(),
             uplink: Box::default(),
             downlink: Box::default(),
-            ledger: ledger.ok_or_else(full)?,
+            rule_accounts: rule_accounts.ok_or_else(full)?,
             state: SessionState::Forwarding,
             config: serde_json::to_string(self.config).expect("sessions serialise to JSON").into(),
             qers: qers.clone(),
             urrs: urrs.clone(),
         };
         self.addresses(&mut compiled)?;
-        let Compiled { keys, uplink, downlink, ledger, .. } = &mut compiled;
-        let spares = ledger.spares();
-        let accounts = Numbers { ledger, spares: &spares };
+        let Compiled { keys, uplink, downlink, rule_accounts, .. } = &mut compiled;
+        let spares = rule_accounts.spares();
+        let accounts = Numbers { rule_accounts, spares: &spares };
         keys[0] = self.direction(Uplink, uplink, &accounts)?;
         self.direction(Downlink, downlink, &accounts)?;
         bind_to_gnbs(uplink, downlink);
@@ -346,7 +346,7 @@ impl Compiler<'_> {
             open &= gate == Gate::Open;
             qfi = qfi.or(qer.qfi);
             if rate.is_some() {
-                let number = accounts.number(accounts.ledger.rate(*id));
+                let number = accounts.number(accounts.rule_accounts.rate(*id));
                 let many =
                     || wrong(at("qers"), format!("at most {LISTED} QERs with a rate are allowed"));
                 number.and_then(|number| listed.push(number)).ok_or_else(many)?;
@@ -364,7 +364,7 @@ impl Compiler<'_> {
         let mut listed = List::default();
         for id in &pdr.urrs {
             let missing = || wrong(at("urrs"), format!("URR {id}: not defined in the session"));
-            let number = accounts.number(accounts.ledger.usage(*id)).ok_or_else(missing)?;
+            let number = accounts.number(accounts.rule_accounts.usage(*id)).ok_or_else(missing)?;
             listed
                 .push(number)
                 .ok_or_else(|| wrong(at("urrs"), format!("at most {LISTED} are allowed")))?;
@@ -387,7 +387,7 @@ impl Compiler<'_> {
 
 /// Maps accounts to the numbers by which rules refer to them.
 struct Numbers<'l> {
-    ledger: &'l Ledger,
+    rule_accounts: &'l RuleAccounts,
     spares: &'l [Arc<Spare>],
 }
 
@@ -406,7 +406,7 @@ impl Numbers<'_> {
         let limited = |(urr, place, limits): (u32, &Location, &Arc<_>)| {
             Some(Limited { account: self.number(Some(place))?, urr, limits: Arc::clone(limits) })
         };
-        self.ledger.limits().filter_map(limited).collect()
+        self.rule_accounts.limits().filter_map(limited).collect()
     }
 }
 

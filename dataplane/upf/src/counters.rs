@@ -3,9 +3,9 @@
 dray_datapath::counters! {
     /// Why a packet was dropped.
     reasons {
-        /// The kernel had no room for the frame, because the UPF had not received those before it.
+        /// The kernel dropped the frame because its receive queue was full.
         Missed = "missed",
-        /// The peer handed over an invalid frame, or one longer than a port can lend.
+        /// The peer passed an invalid frame, or one longer than a port can receive.
         Malformed = "malformed",
         /// The frame is for another Ethernet address, or on N3 the packet is for another IP
         /// address.
@@ -26,8 +26,8 @@ dray_datapath::counters! {
         MartianDestination = "martian_destination",
         /// Invalid ARP or neighbour discovery message (RFC 4861, section 7.1).
         InvalidMessage = "invalid_message",
-        /// A neighbour's reply without an open question, or with an Ethernet address other than the
-        /// configured one or the known one that still replies.
+        /// A neighbour's reply without a pending solicitation, or with an Ethernet address other
+        /// than the configured one or the known one that still replies.
         NeighbourRefused = "neighbour_refused",
         /// N3: a copy of a fragment that has arrived already.
         FragmentCopy = "fragment_copy",
@@ -76,7 +76,7 @@ dray_datapath::counters! {
         Rule = "rule",
         /// A gate is closed.
         GateClosed = "gate_closed",
-        /// The maximum bit rate is exceeded so far that the packet would wait for too long.
+        /// The maximum bit rate is exceeded, and the packet would have to wait for too long.
         Policed = "policed",
         /// A quota is used up.
         Quota = "quota",
@@ -97,14 +97,14 @@ dray_datapath::counters! {
         TooBig = "too_big",
         /// There is no route to the destination.
         NoRoute = "no_route",
-        /// The packet waited for the Ethernet address of the next hop for too long, or made room for
-        /// newer ones.
+        /// The Ethernet address of the next hop stayed unknown for too long, or the packet made
+        /// room for a newer one.
         NoNeighbour = "no_neighbour",
-        /// The egress port did not take the packet.
+        /// The egress port had no room for the packet.
         PortFull = "port_full",
         /// The kernel refused this one packet at the egress interface.
         Undeliverable = "undeliverable",
-        /// The packet was buffered, or on its way, when the process before ended.
+        /// The packet was buffered or being processed when the previous process ended.
         Restart = "restart",
     }
 
@@ -132,8 +132,8 @@ dray_datapath::counters! {
         buffered,
         /// Packets that had to wait for their session or their next hop so far.
         buffering,
-        /// Packets that this program itself has made and transmitted: replies, errors, questions for
-        /// neighbours, advertisements, end markers. They are in no other number.
+        /// Packets that this program itself has made and transmitted: replies, errors, neighbour
+        /// solicitations, advertisements, end markers. They are in no other number.
         generated,
         /// Such packets that could not be transmitted.
         generated_dropped,
@@ -147,9 +147,10 @@ dray_datapath::counters! {
         end_markers,
         /// Error indications received.
         error_indications,
-        /// Messages sent to the senders of packets that could not be forwarded: ICMP errors, error
-        /// indications, lists of supported extension headers.
-        complaints,
+        /// Errors sent to the senders of packets that could not be forwarded: ICMP errors, and on N3
+        /// error indications and lists of supported extension headers.
+        #[serde(default)]
+        icmp_errors_sent,
     }
 }
 

@@ -99,21 +99,21 @@ type Lost = Arc<[AtomicU64; KINDS]>;
 
 /// The data path's end. Sending takes no lock and makes no system call.
 #[derive(Clone)]
-pub(crate) struct Teller {
+pub(crate) struct EventSender {
     senders: [SyncSender<Event>; KINDS],
     lost: Lost,
 }
 
-impl Teller {
+impl EventSender {
     /// Sends an event; returns true if there was room for it.
-    pub(crate) fn tell(&self, event: Event) -> bool {
+    pub(crate) fn send(&self, event: Event) -> bool {
         let kind = event.kind();
         // The receiver never blocks, so `try_send` never has to wake it.
-        let told = self.senders[kind].try_send(event).is_ok();
-        if !told {
+        let is_sent = self.senders[kind].try_send(event).is_ok();
+        if !is_sent {
             self.lost[kind].fetch_add(1, Relaxed);
         }
-        told
+        is_sent
     }
 }
 
@@ -147,14 +147,14 @@ impl Events {
 }
 
 /// Creates both ends of the event queues.
-pub(crate) fn events() -> (Teller, Events) {
+pub(crate) fn events() -> (EventSender, Events) {
     let (senders, receivers): (Vec<_>, Vec<_>) =
         (0..KINDS).map(|_| sync_channel(WAITING_MAX)).unzip();
     let senders = senders.try_into().unwrap_or_else(|_| unreachable!("one for each kind"));
     let receivers = receivers.try_into().unwrap_or_else(|_| unreachable!("one for each kind"));
     let lost = Lost::default();
-    let teller = Teller { senders, lost: Arc::clone(&lost) };
-    (teller, Events { receivers: Mutex::new(receivers), lost, first: Mutex::default() })
+    let sender = EventSender { senders, lost: Arc::clone(&lost) };
+    (sender, Events { receivers: Mutex::new(receivers), lost, first: Mutex::default() })
 }
 
 #[cfg(test)]
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn event_kinds_have_separate_queues() {
-        let (teller, events) = events();
+        let (sender, events) = events();
         let gone = || Event::TunnelGone { gnb: [10, 0, 0, 1].into(), teid: 1 };
-        let told = (0..2 * WAITING_MAX).filter(|_| teller.tell(gone())).count();
+        let told = (0..2 * WAITING_MAX).filter(|_| sender.send(gone())).count();
         assert_eq!(told, WAITING_MAX);
-        assert!(teller.tell(Event::DownlinkData { seid: 1, pdr: 2 }));
+        assert!(sender.send(Event::DownlinkData { seid: 1, pdr: 2 }));
         let counted = Counted::default();
-        assert!(teller.tell(Event::Usage { seid: 1, urr: 2, quota: true, counted }));
+        assert!(sender.send(Event::Usage { seid: 1, urr: 2, quota: true, counted }));
         let lost = EventsLost { tunnel_gone: WAITING_MAX as u64, ..EventsLost::default() };
         assert_eq!((events.lost(), events.lost().total()), (lost, WAITING_MAX as u64));
         assert_eq!(events.take().len(), WAITING_MAX + 2);
-        assert!(events.take().is_empty() && teller.tell(gone()));
+        assert!(events.take().is_empty() && sender.send(gone()));
     }
 }

@@ -13,7 +13,7 @@ use dray_wire::{MacAddr, ip};
 
 use crate::config::{ConfigError, InterfaceConfig, Prefix};
 use crate::counters::{Counters, DropReason, Sent};
-use crate::neighbours::{HOPS_MAX, Neighbours, Question};
+use crate::neighbours::{HOPS_MAX, Neighbours, Solicitation};
 
 /// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
 pub(crate) struct Interface {
@@ -235,21 +235,21 @@ impl Interface {
         self.neighbours.mac_of(hop)
     }
 
-    /// Returns true if a hop has not replied to repeated questions.
+    /// Returns true if a hop has not replied to repeated solicitations.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
         self.neighbours.is_silent(hop)
     }
 
-    /// Asks a question on the queue of a worker.
+    /// Sends a solicitation on the queue of a worker.
     #[cold]
-    pub(crate) fn ask(
+    pub(crate) fn solicit(
         &self,
-        (address, mac): Question,
+        (address, mac): Solicitation,
         (worker, tap): (usize, &Tap),
         counters: &mut Counters,
     ) {
-        let Some(question) = self.question(address, mac) else { return };
-        let sent = self.transmit(tap, worker, &[Frame::from(&question[..])]);
+        let Some(solicitation) = self.solicitation(address, mac) else { return };
+        let sent = self.transmit(tap, worker, &[Frame::from(&solicitation[..])]);
         counters.made(1, sent);
         // Without a peer, a neighbour may well count as silent.
         if sent.taken == 0 && self.is_ready(worker) {
@@ -301,7 +301,7 @@ impl Interface {
     /// Returns the announcements of the interface's own addresses: an ARP announcement (RFC 5227,
     /// section 2.3) and an unsolicited neighbour advertisement (RFC 4861, section 7.2.6).
     fn announcements(&self) -> Vec<Vec<u8>> {
-        let v4 = self.v4.and_then(|own| self.question(own.into(), None));
+        let v4 = self.v4.and_then(|own| self.solicitation(own.into(), None));
         let v6 = self.v6.map(|target| {
             let (group, mac) = icmp::ALL_NODES;
             let packet =
@@ -313,7 +313,7 @@ impl Interface {
 
     /// Returns a frame that asks for `address`, sent to the whole link or to the station that is
     /// known to have it.
-    fn question(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
+    fn solicitation(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
         match address {
             IpAddr::V4(address) => {
                 let arp = Arp {
@@ -336,7 +336,7 @@ impl Interface {
 
     /// Processes an ARP message; returns the reply, if one is due, or the reason to refuse the
     /// message.
-    pub(crate) fn hear_arp(&self, message: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+    pub(crate) fn process_arp(&self, message: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
         let arp = Arp::parse(message).ok_or(DropReason::InvalidMessage)?;
         let ((mac, address), target) = (arp.sender, arp.target.1);
         // A host that probes whether an address is free has none yet (RFC 5227, section 2.1.1).
@@ -360,7 +360,7 @@ impl Interface {
 
     /// Processes a packet to one of our own addresses or to a group; returns the reply, if one is
     /// due, or the reason to refuse the packet.
-    pub(crate) fn hear_ip(
+    pub(crate) fn process_ip(
         &self,
         ethernet: &Ethernet,
         packet: &ip::Packet,
@@ -387,14 +387,14 @@ impl Interface {
         }
         if is_discovery {
             let message = Discovery::parse(packet, bytes).ok_or(DropReason::InvalidMessage)?;
-            return self.hear_discovery(ethernet.src, packet, message);
+            return self.process_discovery(ethernet.src, packet, message);
         }
         let reply = icmp::echo_reply(packet, bytes).ok_or(DropReason::NotForUs)?;
         Ok(Some(self.frame(ethernet.src, ethernet.ethertype, &reply)))
     }
 
     /// Processes a neighbour discovery message that `from` sent.
-    fn hear_discovery(
+    fn process_discovery(
         &self,
         from: MacAddr,
         packet: &ip::Packet,
@@ -415,7 +415,7 @@ impl Interface {
             Discovery::Advertisement { .. } if self.is_own(packet.dst) => {
                 return self.neighbours.answer(target.into(), mac).map(|()| None);
             }
-            // Sent to the whole link, so it does not answer a question of ours.
+            // Sent to the whole link, so it replies to no solicitation of ours.
             Discovery::Advertisement { .. } => {
                 self.neighbours.heard_of(target.into());
                 return Ok(None);

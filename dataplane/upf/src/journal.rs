@@ -25,7 +25,7 @@ use serde::Deserialize;
 
 use crate::config::SessionConfig;
 use crate::leaving::{Leaving, Recorder};
-use crate::ledger::Numbers;
+use crate::rule_accounts::Numbers;
 
 /// Length of the numbers before the records, and of those before the text of a record.
 const HEAD: usize = 8 + 8;

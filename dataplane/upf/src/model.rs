@@ -10,19 +10,18 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
-use crate::config::{ConfigError, SessionConfig, Tunnel, teid};
+use crate::config::{ConfigError, SessionConfig, Tunnel};
 use crate::interface::Interface;
 use crate::journal::{Recorded, SessionRecorder, write_journal};
-use crate::ledger::{Ledger, Numbers};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
+use crate::rule_accounts::{Numbers, RuleAccounts};
 use crate::session::{Peer, Report, Session};
+use crate::status::{SessionState, SessionStatus, UsageStatus};
 use crate::tunnels::Tunnels;
-use crate::usage::Counted;
 
 /// Average number of table keys per session that there is room for: two addresses, or two tunnels.
 pub(crate) const KEYS_PER_SESSION: usize = 2;
@@ -58,51 +57,6 @@ impl Operation {
     }
 }
 
-/// Treatment of packets by a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SessionState {
-    /// At least one rule forwards packets, and none buffers any.
-    Forwarding,
-    /// At least one rule buffers packets for the user.
-    Buffering,
-    /// All rules drop packets, or their gates are closed.
-    Blocked,
-}
-
-/// Status of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct SessionStatus {
-    /// Session endpoint identifier.
-    pub seid: u64,
-    /// Treatment of its packets.
-    pub state: SessionState,
-    /// The user's addresses: IPv4 addresses, and IPv6 prefixes of 64 bits.
-    pub ue: Vec<String>,
-    /// TEIDs of its tunnels at our end.
-    #[serde(with = "teid::list")]
-    pub teids: Vec<u32>,
-    /// Tunnels of the session at the gNBs' end.
-    pub tunnels: Vec<Tunnel>,
-    /// Number of buffered packets.
-    pub waiting: u16,
-    /// Counts of its usage reporting rules.
-    pub usage: Vec<UsageStatus>,
-    /// Configuration of the session; `None` in lists of sessions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<SessionConfig>,
-}
-
-/// Counts of a usage reporting rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct UsageStatus {
-    /// Number of the rule in the session.
-    pub urr: u32,
-    /// Volume and packets counted so far.
-    #[serde(flatten)]
-    pub counted: Counted,
-}
-
 /// All sessions.
 pub(crate) struct Model {
     sessions: HashMap<u64, Known>,
@@ -136,7 +90,7 @@ struct Known {
     slot: u32,
     /// Tunnels at our end, and users' addresses.
     keys: [SmallVec<[u64; 2]>; 2],
-    ledger: Ledger,
+    rule_accounts: RuleAccounts,
     tunnels: SmallVec<[Peer; 1]>,
     state: SessionState,
     /// The configuration as JSON, which takes a third of the memory of the structure.
@@ -149,7 +103,7 @@ impl Known {
             0xff00_0000 => Ipv4Addr::from(*key as u32).to_string(),
             _ => format!("{}/64", Ipv6Addr::from(u128::from(*key) << 64)),
         };
-        let usages = self.ledger.counted(accounts, self.slot);
+        let usages = self.rule_accounts.counted(accounts, self.slot);
         let tunnel = |peer: &Peer| {
             let Peer { address, teid, hop: _, tos } = *peer;
             Tunnel { gnb: address, teid, dscp: tos >> 2 }
@@ -237,7 +191,7 @@ impl Model {
 
     fn recorded(&self, seid: u64) -> Recorded<'_> {
         let known = self.sessions.get(&seid);
-        (seid, known.map(|known| (&*known.config, known.ledger.numbers(known.slot))))
+        (seid, known.map(|known| (&*known.config, known.rule_accounts.numbers(known.slot))))
     }
 
     /// Returns a journal of all sessions.
@@ -249,8 +203,8 @@ impl Model {
     /// Continues what `past` has counted for a session's rules. Returns the reports that are due.
     pub(crate) fn resume(&self, seid: u64, past: (&Accounts, &Numbers)) -> Vec<Report> {
         let known = self.sessions.get(&seid);
-        known.map_or(Vec::new(), |Known { ledger, slot, .. }| {
-            ledger.resume((&self.accounts, *slot), past)
+        known.map_or(Vec::new(), |Known { rule_accounts, slot, .. }| {
+            rule_accounts.resume((&self.accounts, *slot), past)
         })
     }
 
@@ -301,9 +255,9 @@ impl Model {
             (Operation::Modify { session, end_marker }, Some(_)) => (Some(session), *end_marker),
             (Operation::Remove(_), Some(_)) => (None, false),
         };
-        let none = Ledger::default();
-        let ledger = known.map_or(&none, |known| &known.ledger);
-        let compiled = config.map(|config| compile(config, context, ledger)).transpose()?;
+        let none = RuleAccounts::default();
+        let rule_accounts = known.map_or(&none, |known| &known.rule_accounts);
+        let compiled = config.map(|config| compile(config, context, rule_accounts)).transpose()?;
         if let (Some(config), Some(compiled)) = (config, &compiled) {
             for (sort, keys) in compiled.keys.iter().enumerate() {
                 for (number, key) in keys.iter().enumerate() {
@@ -400,10 +354,10 @@ impl Model {
         let mut rates_change = false;
         match compiled {
             None => self.leaving.push_back((slot, self.sent)),
-            Some(Compiled { keys, uplink, downlink, ledger, state, config, qers, urrs }) => {
+            Some(Compiled { keys, uplink, downlink, rule_accounts, state, config, qers, urrs }) => {
                 let place = (&*self.accounts, slot);
-                rates_change = ledger.set_rates(place, &qers);
-                let reports = ledger.settle(place, &urrs, config == old_config);
+                rates_change = rule_accounts.set_rates(place, &qers);
+                let reports = rule_accounts.settle(place, &urrs, config == old_config);
                 reports.iter().for_each(|report| tell(seid, report));
                 for (owners, keys) in self.owners.iter_mut().zip(&keys) {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
@@ -418,7 +372,7 @@ impl Model {
                     farewell.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
                 }
                 taken = keys.clone();
-                let known = Known { slot, keys, ledger, tunnels, state, config };
+                let known = Known { slot, keys, rule_accounts, tunnels, state, config };
                 self.sessions.insert(seid, known);
                 sessions = [uplink, downlink];
             }

@@ -4,12 +4,12 @@
 //! Claims from the network are trusted as little as possible:
 //!
 //! * A configured neighbour keeps its configured Ethernet address.
-//! * Another neighbour is learned only from a reply to an open question.
+//! * Another neighbour is learned only from a reply to an open solicitation.
 //! * A known neighbour is asked now and then, at its own Ethernet address, and keeps that address
 //!   for as long as it replies. When another station claims the IP address, the claim is counted as
 //!   refused, and the known station is asked soon: another one is believed only if the known one is
 //!   silent.
-//! * A question without a reply is repeated soon. A silent neighbour is asked less and less often, but
+//! * A solicitation without a reply is repeated soon. A silent neighbour is asked less and less often, but
 //!   at once when it is heard of or a packet has to wait for it, and twice a second while packets wait.
 //! * A message or packet only makes it be asked; its Ethernet address is taken from replies alone.
 //! * A neighbour that no route and no tunnel leads to is forgotten, once no packet waits for it.
@@ -39,23 +39,23 @@ use dray_datapath::lock;
 
 /// Maximum number of neighbours of an interface.
 pub(crate) const HOPS_MAX: usize = 16_384;
-/// Interval between rounds of questions, and from a neighbour's first question to the next one.
+/// Interval between rounds of solicitations, and from a neighbour's first solicitation to the next one.
 pub(crate) const ROUND: Duration = Duration::from_millis(50);
-/// Rounds in half a second, the interval between questions after the first few. Messages from the
-/// network, and packets that wait, cause no more questions than one in this time for each neighbour.
+/// Rounds in half a second, the interval between solicitations after the first few. Messages from the
+/// network, and packets that wait, cause no more solicitations than one in this time for each neighbour.
 const HALF_SECOND: u64 = 10;
-/// Number of unanswered questions after which a neighbour counts as absent: 3.25 seconds (at least
+/// Number of unanswered solicitations after which a neighbour counts as absent: 3.25 seconds (at least
 /// three, as in RFC 4861, section 10).
-const QUESTIONS: u32 = 9;
-/// Rounds from a reply to the next question: 30 seconds.
+const SOLICITATIONS: u32 = 9;
+/// Rounds from a reply to the next solicitation: 30 seconds.
 const CONFIRM: u64 = 60 * HALF_SECOND;
-/// Maximum interval between questions to a silent neighbour, in half seconds, as a power of two.
+/// Maximum interval between solicitations to a silent neighbour, in half seconds, as a power of two.
 const PAUSE_BITS: u32 = 6;
-/// Maximum number of questions in a round for silent neighbours of an interface: packets to many
+/// Maximum number of solicitations in a round for silent neighbours of an interface: packets to many
 /// absent ones must not flood the link.
 const SILENT_PER_ROUND: usize = 32;
 
-/// In place of the Ethernet address of a neighbour that has not replied to repeated questions.
+/// In place of the Ethernet address of a neighbour that has not replied to repeated solicitations.
 const SILENT: u64 = 1 << 48;
 /// Words of the filter of silent neighbours, a bit for each hash of an address.
 const FILTER: usize = 64;
@@ -86,7 +86,7 @@ struct State {
     /// Numbers of forgotten neighbours.
     free: Vec<u16>,
     round: u64,
-    /// Number of questions for silent neighbours since the round began.
+    /// Number of solicitations for silent neighbours since the round began.
     silent_asked: usize,
 }
 
@@ -99,16 +99,16 @@ struct Neighbour {
     /// Number of session changes that have to be made until no data thread uses it any more, if it
     /// has no users.
     left: u64,
-    /// Number of questions since its last reply.
+    /// Number of solicitations since its last reply.
     asked: u32,
-    /// Round of the last question, if there was one.
+    /// Round of the last solicitation, if there was one.
     last: Option<u64>,
-    /// Round of the next question.
+    /// Round of the next solicitation.
     next: u64,
 }
 
 impl Neighbour {
-    /// Returns the first round in which a packet or message may cause a question.
+    /// Returns the first round in which a packet or message may cause a solicitation.
     fn soonest(&self) -> u64 {
         self.last.map_or(0, |last| last + HALF_SECOND)
     }
@@ -119,23 +119,23 @@ impl Neighbour {
     }
 }
 
-/// Returns the number of rounds from a question to the next one, if `asked` questions (at least one)
+/// Returns the number of rounds from a solicitation to the next one, if `asked` solicitations (at least one)
 /// have no reply: 50 ms, then twice as long each time, up to half a second; once the neighbour is
 /// silent, again twice as long each time.
 ///
-/// Hosts usually repeat a question after a second: that is the default of RetransTimer (RFC 4861,
+/// Hosts usually repeat a solicitation after a second: that is the default of RetransTimer (RFC 4861,
 /// section 7.2.2), Linux has the same for ARP, RFC 1122 (section 2.3.2.1) recommends no higher rate,
 /// and RFC 826 leaves it open. Our links are shared memory or a single wire, where a reply takes much
-/// less than a millisecond: after 50 ms, it or the question is lost, and until the question is
+/// less than a millisecond: after 50 ms, it or the solicitation is lost, and until the solicitation is
 /// repeated, so are all packets to the neighbour. An absent neighbour is asked three times more than
 /// if it were asked every half second from the start.
 fn pause(asked: u32) -> u64 {
     let early = (1 << (asked - 1).min(4)).min(HALF_SECOND);
-    early << asked.saturating_sub(QUESTIONS + 1).min(PAUSE_BITS)
+    early << asked.saturating_sub(SOLICITATIONS + 1).min(PAUSE_BITS)
 }
 
-/// A question: the address that is asked for, and the Ethernet address to ask, if known.
-pub(crate) type Question = (IpAddr, Option<MacAddr>);
+/// A solicitation: the address that is asked for, and the Ethernet address to ask, if known.
+pub(crate) type Solicitation = (IpAddr, Option<MacAddr>);
 
 impl Neighbours {
     pub(crate) fn new() -> io::Result<Self> {
@@ -248,7 +248,7 @@ impl Neighbours {
         mac(&self.words, hop.into())
     }
 
-    /// Returns true if a hop has not replied to repeated questions.
+    /// Returns true if a hop has not replied to repeated solicitations.
     pub(crate) fn is_silent(&self, hop: u16) -> bool {
         self.words.words()[usize::from(hop)].load(Relaxed) == SILENT
     }
@@ -294,7 +294,7 @@ impl Neighbours {
     /// Processes a reply in which a station claims `address`: accepts or refuses it.
     pub(crate) fn answer(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
         // A data thread does not wait for the lock: a lost reply is repeated after the next
-        // question.
+        // solicitation.
         let mut state = self.state.try_lock().map_err(|_| DropReason::Limited)?;
         let round = state.round;
         let Some(number) = state.numbers.get(&address).copied() else { return Ok(()) };
@@ -313,7 +313,7 @@ impl Neighbours {
     }
 
     /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet is from the
-    /// address or mentions it, but is not a reply to a question.
+    /// address or mentions it, but is not a reply to a solicitation.
     pub(crate) fn heard_of(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
@@ -321,8 +321,8 @@ impl Neighbours {
             let round = state.round;
             let neighbour = &mut state.neighbours[usize::from(number)];
             neighbour.ask_soon(round);
-            // If that reply is lost, the next question comes half a second later.
-            neighbour.asked = neighbour.asked.min(QUESTIONS);
+            // If that reply is lost, the next solicitation comes half a second later.
+            neighbour.asked = neighbour.asked.min(SOLICITATIONS);
         }
     }
 
@@ -338,10 +338,10 @@ impl Neighbours {
         self.filter[word].load(Relaxed) & bit != 0
     }
 
-    /// Returns the question to ask at once, if there is one, when a packet has to wait for a hop. Later
-    /// ones come in [rounds](Self::questions).
-    pub(crate) fn question_for(&self, hop: u16) -> Option<Question> {
-        // A data thread does not wait for the lock: the question comes in the next round.
+    /// Returns the solicitation to ask at once, if there is one, when a packet has to wait for a hop. Later
+    /// ones come in [rounds](Self::solicitations).
+    pub(crate) fn solicitation_for(&self, hop: u16) -> Option<Solicitation> {
+        // A data thread does not wait for the lock: the solicitation comes in the next round.
         let mut state = self.state.try_lock().ok()?;
         let State { neighbours, round, silent_asked, .. } = &mut *state;
         let neighbour = &mut neighbours[usize::from(hop)];
@@ -355,9 +355,9 @@ impl Neighbours {
         Some(self.ask(hop, neighbour, *round))
     }
 
-    /// Counts a question and returns it.
-    fn ask(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Question {
-        if neighbour.asked >= QUESTIONS {
+    /// Counts a solicitation and returns it.
+    fn ask(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Solicitation {
+        if neighbour.asked >= SOLICITATIONS {
             self.words.words()[usize::from(number)].store(SILENT, Relaxed);
         }
         neighbour.asked = neighbour.asked.saturating_add(1);
@@ -366,7 +366,7 @@ impl Neighbours {
         (neighbour.address, self.mac_of(number))
     }
 
-    /// Takes back a question for which the port had no room: the next round has it again, and the
+    /// Takes back a solicitation for which the port had no room: the next round has it again, and the
     /// neighbour has no reply to give.
     pub(crate) fn take_back(&self, address: IpAddr) {
         let mut state = lock(&self.state);
@@ -388,13 +388,13 @@ impl Neighbours {
         });
     }
 
-    /// Starts a round and returns its questions. Of the silent neighbours, those are asked first whose
-    /// last question is longest ago.
-    pub(crate) fn questions(&self) -> Vec<Question> {
+    /// Starts a round and returns its solicitations. Of the silent neighbours, those are asked first whose
+    /// last solicitation is longest ago.
+    pub(crate) fn solicitations(&self) -> Vec<Solicitation> {
         let mut state = lock(&self.state);
         state.round += 1;
         let State { numbers, neighbours, round, silent_asked, .. } = &mut *state;
-        let (mut questions, mut silent, mut silent_due) = (Vec::new(), 0, Vec::new());
+        let (mut solicitations, mut silent, mut silent_due) = (Vec::new(), 0, Vec::new());
         let mut filter = [0; FILTER];
         for number in numbers.values().copied() {
             let neighbour = &mut neighbours[usize::from(number)];
@@ -412,20 +412,20 @@ impl Neighbours {
             }
             match is_silent {
                 true => silent_due.push((neighbour.last, number)),
-                false => questions.push(self.ask(number, neighbour, *round)),
+                false => solicitations.push(self.ask(number, neighbour, *round)),
             }
         }
         silent_due.sort_unstable();
         silent_due.truncate(SILENT_PER_ROUND);
         *silent_asked = silent_due.len();
-        questions.extend(
+        solicitations.extend(
             silent_due
                 .into_iter()
                 .map(|(_, number)| self.ask(number, &mut neighbours[usize::from(number)], *round)),
         );
         self.silent.store(silent, Relaxed);
         self.filter.iter().zip(filter).for_each(|(word, bits)| word.store(bits, Relaxed));
-        questions
+        solicitations
     }
 }
 
@@ -474,23 +474,25 @@ mod tests {
         (neighbours, number)
     }
 
-    /// Returns the number of rounds until the next question, that round included.
-    fn rounds_to_question(neighbours: &Neighbours) -> u64 {
+    /// Returns the number of rounds until the next solicitation, that round included.
+    fn rounds_to_solicitation(neighbours: &Neighbours) -> u64 {
         let mut rounds = 1..=10_000;
-        rounds.find(|_| !neighbours.questions().is_empty()).expect("a question within minutes")
+        rounds
+            .find(|_| !neighbours.solicitations().is_empty())
+            .expect("a solicitation within minutes")
     }
 
     #[test]
     fn lost_question_is_repeated_within_tenth_of_second() {
         let address = "10.0.3.2".parse().unwrap();
         let (neighbours, number) = unknown(address);
-        assert_eq!(rounds_to_question(&neighbours), 1);
-        // The question or the reply is lost.
-        let rounds = rounds_to_question(&neighbours);
+        assert_eq!(rounds_to_solicitation(&neighbours), 1);
+        // The solicitation or the reply is lost.
+        let rounds = rounds_to_solicitation(&neighbours);
         assert!(ROUND * (rounds as u32) < Duration::from_millis(100), "{rounds} rounds");
         neighbours.answer(address, MacAddr::local(1)).unwrap();
         assert_eq!(neighbours.mac_of(number), Some(MacAddr::local(1)));
-        assert_eq!(rounds_to_question(&neighbours), CONFIRM);
+        assert_eq!(rounds_to_solicitation(&neighbours), CONFIRM);
     }
 
     #[test]
@@ -498,11 +500,11 @@ mod tests {
         let [open, known] = ["10.0.3.2", "10.0.3.3"].map(|text| text.parse().unwrap());
         let (neighbours, number) = unknown(open);
         let other = neighbours.number(known).unwrap();
-        neighbours.questions();
+        neighbours.solicitations();
         neighbours.answer(known, MacAddr::local(1)).unwrap();
         let mut asked = [0; 2];
         for _ in 0..3 * CONFIRM {
-            for (address, _) in neighbours.questions() {
+            for (address, _) in neighbours.solicitations() {
                 asked[usize::from(address == known)] += 1;
                 neighbours.take_back(address);
             }
@@ -510,11 +512,11 @@ mod tests {
         assert!(asked[0] >= 3 * CONFIRM - 1 && asked[1] >= 2 * CONFIRM - 1, "{asked:?}");
         assert!(!neighbours.is_silent(number));
         assert_eq!(neighbours.mac_of(other), Some(MacAddr::local(1)));
-        (0..7 * HALF_SECOND).for_each(|_| _ = neighbours.questions());
+        (0..7 * HALF_SECOND).for_each(|_| _ = neighbours.solicitations());
         assert!(neighbours.is_silent(number), "asked without a reply");
     }
 
-    /// Bounds the questions, and so the time that a claim of another station has to wait.
+    /// Bounds the solicitations, and so the time that a claim of another station has to wait.
     #[test]
     fn absent_neighbour_is_asked_at_limited_rate() {
         let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
@@ -522,7 +524,7 @@ mod tests {
         let mut asked = Vec::new();
         let mut silent = None;
         while round < 1200 * HALF_SECOND {
-            round += rounds_to_question(&neighbours);
+            round += rounds_to_solicitation(&neighbours);
             asked.push(round);
             silent = silent.or(neighbours.is_silent(number).then_some(round));
         }
@@ -531,7 +533,7 @@ mod tests {
         assert_eq!(*early, [1, 2, 4, 8, 10, 10, 10, 10, 10, 10, 20, 40, 80, 160, 320, 640]);
         assert!(late.iter().all(|pause| *pause == 640), "{late:?}");
         assert_eq!(silent, Some(1 + 65));
-        // With one question every half second for three seconds, there were 31 in ten minutes.
+        // With one solicitation every half second for three seconds, there were 31 in ten minutes.
         assert!(asked.len() <= 31 + 3, "{}", asked.len());
     }
 
@@ -545,7 +547,7 @@ mod tests {
         let check = |provoke: &dyn Fn()| {
             let round = |_| {
                 provoke();
-                neighbours.questions().len() as u64
+                neighbours.solicitations().len() as u64
             };
             let asked = (0..rounds).map(round).sum::<u64>();
             // The first half second has three more.
@@ -564,26 +566,26 @@ mod tests {
     #[test]
     fn waiting_packets_cause_two_questions_each_second_at_most() {
         let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
-        (0..2000).for_each(|_| _ = neighbours.questions());
+        (0..2000).for_each(|_| _ = neighbours.solicitations());
         assert!(neighbours.is_silent(number));
         let mut all = Vec::new();
         for round in 0..6 * HALF_SECOND {
             neighbours.wait(number, false);
-            let at_once = (0..100).filter_map(|_| neighbours.question_for(number)).count();
-            let count = at_once + neighbours.questions().len();
+            let at_once = (0..100).filter_map(|_| neighbours.solicitation_for(number)).count();
+            let count = at_once + neighbours.solicitations().len();
             all.extend(std::iter::repeat_n(round, count));
         }
         assert_eq!(all[0], 0, "asked at once");
         assert!((6..=7).contains(&all.len()), "{all:?}");
         assert!(all.windows(2).all(|pair| pair[1] - pair[0] >= HALF_SECOND - 1), "{all:?}");
-        // Once no packet waits, questions are rare again.
+        // Once no packet waits, solicitations are rare again.
         let waiting = neighbours.waiting() as u16;
         neighbours.leave(number, waiting, false);
-        assert!(rounds_to_question(&neighbours) > 10 * HALF_SECOND);
+        assert!(rounds_to_solicitation(&neighbours) > 10 * HALF_SECOND);
         neighbours.answer("10.0.3.2".parse().unwrap(), MacAddr::local(1)).unwrap();
         neighbours.wait(number, true);
-        assert_eq!((neighbours.question_for(number), neighbours.waiting()), (None, 0));
-        assert_eq!(rounds_to_question(&neighbours), CONFIRM);
+        assert_eq!((neighbours.solicitation_for(number), neighbours.waiting()), (None, 0));
+        assert_eq!(rounds_to_solicitation(&neighbours), CONFIRM);
     }
 
     /// All are asked in turn.
@@ -593,16 +595,16 @@ mod tests {
         let addresses = (0..1000u32).map(|it| IpAddr::from((0x0a00_0000 + it).to_be_bytes()));
         let numbers: Vec<_> = addresses.map(|it| neighbours.number(it).unwrap()).collect();
         numbers.iter().for_each(|number| neighbours.hold(*number));
-        (0..2000).for_each(|_| _ = neighbours.questions());
+        (0..2000).for_each(|_| _ = neighbours.solicitations());
         let mut asked = std::collections::HashSet::new();
         for _ in 0..1000usize.div_ceil(SILENT_PER_ROUND) + 1 {
             let mut round = Vec::new();
             for number in &numbers {
                 neighbours.wait(*number, false);
-                round.extend(neighbours.question_for(*number));
+                round.extend(neighbours.solicitation_for(*number));
             }
             assert!(round.len() <= SILENT_PER_ROUND);
-            let due = neighbours.questions();
+            let due = neighbours.solicitations();
             assert!(due.len() <= SILENT_PER_ROUND);
             asked.extend(round.into_iter().chain(due).map(|(address, _)| address));
         }
@@ -629,13 +631,13 @@ mod tests {
         let neighbours = Neighbours::new().unwrap();
         addresses.iter().for_each(|address| _ = neighbours.number(*address).unwrap());
         assert!(!neighbours.has_silent());
-        (0..200).for_each(|_| _ = neighbours.questions());
+        (0..200).for_each(|_| _ = neighbours.solicitations());
         assert!(neighbours.has_silent());
         assert!(addresses.iter().all(|address| neighbours.may_be_silent(*address)));
         let others = (0..1000u32).map(|it| IpAddr::from((0x0b00_0000 + it).to_be_bytes()));
         assert!(others.filter(|it| neighbours.may_be_silent(*it)).count() < 20);
         addresses.iter().for_each(|it| neighbours.answer(*it, MacAddr::local(1)).unwrap());
-        neighbours.questions();
+        neighbours.solicitations();
         assert!(!neighbours.has_silent() && !neighbours.may_be_silent(addresses[0]));
     }
 
@@ -644,12 +646,12 @@ mod tests {
         let [open, known] = ["10.0.3.2", "10.0.3.3"].map(|text| text.parse().unwrap());
         let (neighbours, _) = unknown(open);
         neighbours.number(known).unwrap();
-        neighbours.questions();
+        neighbours.solicitations();
         neighbours.answer(known, MacAddr::local(1)).unwrap();
-        (0..50 * HALF_SECOND).for_each(|_| _ = neighbours.questions());
+        (0..50 * HALF_SECOND).for_each(|_| _ = neighbours.solicitations());
         neighbours.begin_again();
-        assert_eq!(neighbours.questions(), [(open, None)]);
-        assert_eq!(neighbours.questions(), [(open, None)]);
+        assert_eq!(neighbours.solicitations(), [(open, None)]);
+        assert_eq!(neighbours.solicitations(), [(open, None)]);
     }
 
     #[test]
@@ -660,9 +662,9 @@ mod tests {
         let [own, next] = [(); 2].map(|()| Neighbours::new().unwrap());
         let numbers = addresses.map(|address| own.number(address).unwrap());
         numbers.iter().for_each(|number| own.hold(*number));
-        own.questions();
+        own.solicitations();
         addresses[..3].iter().for_each(|address| own.answer(*address, mac).unwrap());
-        (0..=7 * HALF_SECOND).for_each(|_| _ = own.questions());
+        (0..=7 * HALF_SECOND).for_each(|_| _ = own.solicitations());
         assert!(own.is_silent(numbers[3]));
         let past = Neighbours::past(own.as_fd().try_clone_to_owned().unwrap()).unwrap();
         let hops: Vec<_> =
@@ -671,7 +673,9 @@ mod tests {
         next.resume(&past);
         let known = hops.iter().map(|hop| next.mac_of(*hop)).collect::<Vec<_>>();
         assert_eq!(known, [None, Some(other), Some(mac), Some(mac)]);
-        assert!(!next.is_silent(hops[0]) && next.questions().contains(&(addresses[1], Some(mac))));
+        assert!(
+            !next.is_silent(hops[0]) && next.solicitations().contains(&(addresses[1], Some(mac)))
+        );
         assert!(next.answer(addresses[0], other).is_err());
         assert!(Neighbours::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
     }

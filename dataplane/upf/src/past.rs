@@ -16,9 +16,8 @@ use crate::config::{Generator, SessionConfig, UpfConfig};
 use crate::counters::{Counters, Ledger};
 use crate::journal::{Sessions, read_journal_file};
 use crate::leaving::{DESCRIPTORS, PROGRAM, State};
-use crate::ledger::Numbers;
 use crate::neighbours::Neighbours;
-use crate::upf::Upf;
+use crate::rule_accounts::Numbers;
 
 /// Time within which the control thread of a port gets ready to continue.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -197,12 +196,11 @@ impl Past {
         self.ledgers.each_ref().map(|ledger| count(ledger).unwrap_or_default())
     }
 
-    /// Continues with what has been used and counted, and with the queues of the ports, once a process
-    /// that hands over has stopped. `upf` has been created with this state, and its threads are still
-    /// paused.
-    pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
+    /// Completes the hand-over, lets this process `inherit` what has been used and counted, and continues
+    /// the queues of the ports.
+    pub(crate) fn continue_by(self, inherit: impl FnOnce(&Self)) -> Result<(), TakeoverError> {
         self.snapshot.complete()?;
-        upf.inherit(&self);
+        inherit(&self);
         self.resumptions.iter().for_each(Resumption::go);
         self.resumptions.into_iter().for_each(|resumption| resumption.wait_started(STARTING));
         Ok(())

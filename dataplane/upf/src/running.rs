@@ -11,7 +11,7 @@ use crate::upf::Upf;
 use crate::worker::{self, Worker};
 use dray_datapath::{Activity, Idle, lock};
 
-/// Interval between looks for a peer that has connected; every second one is a round of questions to
+/// Interval between looks for a peer that has connected; every second one is a round of solicitations to
 /// neighbours.
 const LOOK: Duration = Duration::from_millis(25);
 const _: () = assert!(2 * LOOK.as_millis() == ROUND.as_millis());

@@ -16,17 +16,18 @@ use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
 use crate::counters::{self, Counters, Ledger};
-use crate::event::{Event, Events, EventsLost, Teller};
+use crate::event::{Event, EventSender, Events, EventsLost};
 use crate::interface::Interface;
 use crate::leaving::{Leaving, Recorder};
-use crate::model::{Draft, Model, Operation, SessionStatus, Wire};
+use crate::model::{Draft, Model, Operation, Wire};
 use crate::packet;
 use crate::past::Past;
 use crate::path::{Change, Waiting};
 use crate::session::{Peer, Report};
+use crate::status::SessionStatus;
 use crate::worker::Worker;
 use dray_datapath::{Activity, ThreadControl, lock};
-use dray_service::PortEnd;
+use dray_service::{PortEnd, TakeoverError};
 
 /// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
 /// wherever they are polled.
@@ -43,7 +44,7 @@ pub struct Upf {
     pub(crate) counters: [Arc<Ledger>; 2],
     pub(crate) accounts: Arc<Accounts>,
     events: Events,
-    teller: Teller,
+    event_sender: EventSender,
     /// Packets that wait for their session.
     waiting: Arc<Waiting>,
     /// N3 and N6.
@@ -59,6 +60,15 @@ pub struct Upf {
     /// Tap of control threads.
     tap: Arc<Tap>,
     captures: Arc<Captures>,
+}
+
+impl Past {
+    /// Continues with what has been used and counted, and with the queues of the ports, once a process
+    /// that hands over has stopped. `upf` has been created with this state, and its threads are still
+    /// paused.
+    pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
+        self.continue_by(|past| upf.inherit(past))
+    }
 }
 
 impl Upf {
@@ -106,7 +116,7 @@ impl Upf {
     }
 
     /// Continues with what `past` has used and counted, and its neighbours.
-    pub(crate) fn inherit(&self, past: &Past) {
+    fn inherit(&self, past: &Past) {
         let model = lock(&self.model);
         for (seid, numbers) in past.continued() {
             let reports = model.resume(seid, (&past.accounts, numbers)).into_iter();
@@ -191,7 +201,7 @@ impl Upf {
         for operation in operations {
             model.check(&mut draft, operation, &context)?;
         }
-        let tell = |seid, report: &Report| _ = self.teller.tell(report.of(seid));
+        let tell = |seid, report: &Report| _ = self.event_sender.send(report.of(seid));
         model.commit(draft, |peer| self.end_marker(peer), made, send, tell);
         Ok(())
     }
@@ -268,15 +278,15 @@ impl Upf {
         self.senders().map(announces).contains(&true)
     }
 
-    /// Starts a round of questions: sends those for neighbours whose Ethernet address is unknown, and
+    /// Starts a round of solicitations: sends those for neighbours whose Ethernet address is unknown, and
     /// at longer intervals for all others; forgets neighbours that no session needs any more. Must be
     /// called every 50 ms, and when a peer has connected.
-    pub fn ask_for_neighbours(&self) {
+    pub fn solicit_neighbours(&self) {
         self.forget_neighbours();
         for (interface, direction) in self.senders() {
             let mut counters = Counters::default();
-            for question in interface.neighbours.questions() {
-                interface.ask(question, (0, &self.tap), &mut counters);
+            for solicitation in interface.neighbours.solicitations() {
+                interface.solicit(solicitation, (0, &self.tap), &mut counters);
             }
             self.counters[direction as usize].add(counters::CONTROL, &counters);
         }
@@ -294,7 +304,7 @@ impl Upf {
         if !self.control.runs() || !(self.announce() || is_due) {
             return false;
         }
-        self.ask_for_neighbours();
+        self.solicit_neighbours();
         true
     }
 

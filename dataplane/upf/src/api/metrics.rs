@@ -4,7 +4,7 @@ use dray_daemon::Metrics;
 use dray_port::{LinkState, LinkStatus, PortUri};
 use dray_service::{LoggedPort, Service, total};
 
-use super::Stats;
+use super::stats::Stats;
 use crate::{Counters, DropReason, EventsLost, Upf};
 
 /// Name and description of a counter, and its number.
@@ -78,7 +78,7 @@ fn of_threads(metrics: &mut Metrics, upf: &Upf) {
 
 fn of_directions(metrics: &mut Metrics, stats: &Stats) {
     let directions = || [("uplink", &stats.uplink), ("downlink", &stats.downlink)].into_iter();
-    let counters: [Counter; 16] = [
+    let counters: [Counter; 17] = [
         ("dray_upf_receive_packets", "Frames that arrived, including those dropped.", |c| {
             c.rx_packets
         }),
@@ -117,10 +117,11 @@ fn of_directions(metrics: &mut Metrics, stats: &Stats) {
         ("dray_upf_end_markers", "End markers received.", |c| c.end_markers),
         ("dray_upf_error_indications", "Error indications received.", |c| c.error_indications),
         (
-            "dray_upf_complaints",
-            "Messages sent to the senders of packets that could not be forwarded.",
-            |c| c.complaints,
+            "dray_upf_icmp_errors_sent",
+            "Errors sent to the senders of packets that could not be forwarded.",
+            |c| c.icmp_errors_sent,
         ),
+        ("dray_upf_complaints", "Deprecated: dray_upf_icmp_errors_sent.", |c| c.icmp_errors_sent),
     ];
     let waiting = directions().map(|(name, of)| ([("direction", name)], of.buffered));
     let help = "Packets that wait: for their session, next hop, egress port, or other fragments.";

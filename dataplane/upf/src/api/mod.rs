@@ -18,6 +18,7 @@
 //! program was given one: there, nothing can be changed, and nothing else be seen.
 
 mod metrics;
+mod stats;
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -28,12 +29,13 @@ use dray_daemon::{ClientError, ControlSocket, Limits, Refusal, Request, Response
 use dray_datapath::Activity;
 use dray_port::LinkStatus;
 use dray_service::{Outgoing, answer_monitor, no_such_resource, observe};
-use dray_wire::gtpu::Direction;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{self, ConfigError, SessionConfig};
 use crate::leaving::PROGRAM;
-use crate::{Counters, EventsLost, Operation, SessionStatus, Upf};
+use crate::{Operation, SessionStatus, Upf};
+
+pub use self::stats::Stats;
 
 /// Default path of the control socket, outside of labs.
 pub const CONTROL: &str = "/run/dray/upf.sock";
@@ -101,34 +103,6 @@ impl Status {
             sessions_max: upf.sessions_max(),
             workers: upf.threads().map(worker).collect(),
             ports: names.zip(upf.links()).map(|(name, link)| PortStatus { name, link }).collect(),
-        }
-    }
-}
-
-/// Counters of a user plane function.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// Counters from access to core.
-    pub uplink: Counters,
-    /// Counters from core to access.
-    pub downlink: Counters,
-    /// Frames received by each uplink worker.
-    pub uplink_workers: Vec<u64>,
-    /// Frames received by each downlink worker.
-    pub downlink_workers: Vec<u64>,
-    /// Events lost because the control plane did not read them in time.
-    pub events_lost: EventsLost,
-}
-
-impl From<&Upf> for Stats {
-    fn from(upf: &Upf) -> Self {
-        let received = |direction| upf.workers(direction).map(|worker| worker.rx_packets).collect();
-        Self {
-            uplink: upf.uplink(),
-            downlink: upf.downlink(),
-            uplink_workers: received(Direction::Uplink),
-            downlink_workers: received(Direction::Downlink),
-            events_lost: upf.events_lost(),
         }
     }
 }

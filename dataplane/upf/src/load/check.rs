@@ -7,7 +7,7 @@ use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
 use dray_wire::ip::{self, Packet, protocol};
 use dray_wire::udp::UDP_LEN;
 
-use super::Outcome;
+use super::outcome::Outcome;
 use super::packet::{LABEL, Label, PORTS, TTL, filling, server, user};
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 

@@ -3,6 +3,7 @@
 
 mod check;
 mod notice;
+mod outcome;
 mod packet;
 mod stations;
 
@@ -12,7 +13,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_datapath::{ArrivalClock, Arrivals};
+use dray_datapath::ArrivalClock;
 use dray_port::{Batch, Frame, Port, Receive, Transmit, Wait, clock, scratch};
 use dray_wire::MacAddr;
 use dray_wire::gtpu::Direction::{self, Downlink, Uplink};
@@ -22,23 +23,22 @@ use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 
 use check::{Checked, Checker};
 use notice::Notice;
-use packet::Packets;
+use packet::{BURST, Packets};
 use stations::{Heard, Stations};
 
+pub use outcome::Outcome;
 pub use packet::{LEN_MAX, LEN_MIN};
 
-/// Maximum number of packets sent at a time.
-const BURST: usize = 32;
 /// Time without an arrival after which packets in flight count as lost.
 const DRAIN: Duration = Duration::from_millis(500);
 /// Maximum time to wait until the user plane function has replied, and resolved all its neighbours.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the load prints what it waits for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time without a question after which the user plane function has received all replies. It repeats
-/// its first question after 50 ms, and the second after 100 ms.
+/// Time without a solicitation after which the user plane function has received all replies. It repeats
+/// its first solicitation after 50 ms, and the second after 100 ms.
 const ANSWER: Duration = Duration::from_millis(150);
-/// Time after a reply of the user plane function without a question: it knows its neighbours. It asks for
+/// Time after a reply of the user plane function without a solicitation: it knows its neighbours. It solicits
 /// one that it has heard of within half a second.
 const KNOWN: Duration = Duration::from_secs(1);
 /// Interval between announcements.
@@ -58,48 +58,6 @@ pub struct Settings {
     pub uplink: bool,
     /// True if packets are sent from the data network to the users.
     pub downlink: bool,
-}
-
-/// Counts of one direction's packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Outcome {
-    /// Packets sent.
-    pub sent: u64,
-    /// Packets that arrived and were correct in every field.
-    pub received: u64,
-    /// Packets that did not arrive.
-    pub lost: u64,
-    /// Packets that arrived after a later one of the same session, or twice.
-    pub reordered: u64,
-    /// Packets with a wrong outer address, user address, or port.
-    pub wrong_address: u64,
-    /// Packets with a wrong TEID.
-    pub wrong_teid: u64,
-    /// Packets with a wrong QFI.
-    pub wrong_qfi: u64,
-    /// Packets with a wrong payload, length, time to live, or checksum.
-    pub wrong_packet: u64,
-    /// Frames that do not belong to this load.
-    pub foreign: u64,
-    /// Frames, of any kind, lost at the load's own port because they were not read in time.
-    pub dropped: u64,
-    /// Error indications from the user plane function: it has no tunnel with a packet's TEID.
-    pub error_indications: u64,
-    /// ICMP errors from the user plane function: it could not forward a packet.
-    pub icmp_errors: u64,
-    /// Rate of the sent packets.
-    #[serde(skip)]
-    pub sending: Arrivals,
-    /// Rate of the received packets.
-    #[serde(skip)]
-    pub receiving: Arrivals,
-}
-
-impl Outcome {
-    /// Returns the number of packets that arrived with a wrong field, or out of order.
-    pub fn wrong(&self) -> u64 {
-        self.wrong_address + self.wrong_teid + self.wrong_qfi + self.wrong_packet + self.reordered
-    }
 }
 
 /// Outcomes of both directions.
@@ -286,7 +244,7 @@ impl Side {
                         Checked::Foreign => {}
                     }
                     match stations.hear(bytes) {
-                        Some(Heard::Question(address, reply)) => {
+                        Some(Heard::Solicitation(address, reply)) => {
                             replies.insert(address, reply);
                             continue;
                         }

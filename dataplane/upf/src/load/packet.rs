@@ -11,9 +11,11 @@ use dray_wire::ip::{IPV4_LEN, IPV6_LEN};
 use dray_wire::udp::UDP_LEN;
 use dray_wire::{FRAME_MAX, MacAddr, ip};
 
-use super::BURST;
 use crate::config::{ConfigError, Generator, InterfaceConfig, UpfConfig};
 use crate::packet::{self, udp_packet};
+
+/// Maximum number of packets sent at a time.
+pub(super) const BURST: usize = 32;
 
 /// Ports of the server and of the users.
 pub(super) const PORTS: (u16, u16) = (7000, 7001);

@@ -19,7 +19,7 @@ const UNKNOWN: MacAddr = MacAddr([0; 6]);
 /// Meaning of a frame of the user plane function to the stations.
 pub(super) enum Heard {
     /// It asks for the address of a station, to which this frame is the reply.
-    Question(IpAddr, Vec<u8>),
+    Solicitation(IpAddr, Vec<u8>),
     /// It replies to a station.
     Reply,
 }
@@ -34,7 +34,7 @@ pub(super) struct Stations {
     upf: Vec<IpAddr>,
     /// Addresses of the UPF that have not replied yet.
     silent: HashSet<IpAddr>,
-    /// Tick of the last question that was answered, or of the last reply of the user plane function.
+    /// Tick of the last solicitation that was answered, or of the last reply of the user plane function.
     pub(super) heard: u64,
 }
 
@@ -64,7 +64,7 @@ impl Stations {
     /// addresses of the user plane function that have not replied.
     pub(super) fn announcements(&self) -> Vec<Vec<u8>> {
         let announcements = self.addresses.iter().map(|address| match *address {
-            IpAddr::V4(_) => self.question(*address, *address),
+            IpAddr::V4(_) => self.solicitation(*address, *address),
             IpAddr::V6(target) => {
                 let (group, mac) = icmp::ALL_NODES;
                 let packet =
@@ -72,15 +72,16 @@ impl Stations {
                 self.frame(mac, ethertype::IPV6, &packet)
             }
         });
-        let questions = self.upf.iter().filter(|own| self.silent.contains(own)).filter_map(|own| {
-            let station = self.addresses.iter().find(|it| it.is_ipv4() == own.is_ipv4())?;
-            Some(self.question(*station, *own))
-        });
-        announcements.chain(questions).collect()
+        let solicitations =
+            self.upf.iter().filter(|own| self.silent.contains(own)).filter_map(|own| {
+                let station = self.addresses.iter().find(|it| it.is_ipv4() == own.is_ipv4())?;
+                Some(self.solicitation(*station, *own))
+            });
+        announcements.chain(solicitations).collect()
     }
 
     /// Returns a frame in which the station `own` asks for `target`, of the same version.
-    fn question(&self, own: IpAddr, target: IpAddr) -> Vec<u8> {
+    fn solicitation(&self, own: IpAddr, target: IpAddr) -> Vec<u8> {
         match (own, target) {
             (IpAddr::V6(own), IpAddr::V6(target)) => {
                 let (group, mac) = icmp::solicited_node(target);
@@ -134,7 +135,7 @@ impl Stations {
             _ => return None,
         };
         self.addresses.contains(&asked).then_some(())?;
-        Some(Heard::Question(asked, self.frame(from.src, from.ethertype, &packet)))
+        Some(Heard::Solicitation(asked, self.frame(from.src, from.ethertype, &packet)))
     }
 
     /// Notes a reply of the user plane function about its own address.

@@ -16,10 +16,10 @@ use dray_wire::router;
 use self::tunnel::{Flow, Tunnel};
 use super::head::{CHUNK, LOOK, PACKET, ROOM};
 use super::lane::{DIVIDED_MAX, Lane, Leaving};
+use super::packet_buffer::{PacketBuffer, Waiting};
 use super::passes::{self, Passes, Stop};
 use super::reading::{self, Unread};
 use super::sessions::Change;
-use super::store::{Store, Waiting};
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
 use crate::counters::DropReason;
@@ -31,7 +31,7 @@ use crate::session::{Rule, Session};
 mod tunnel;
 
 pub(crate) struct Downlink {
-    pub(crate) store: Store,
+    pub(crate) store: PacketBuffer,
     pub(crate) waiting: Arc<Waiting>,
     pub(crate) of_uplink: Receiver<ForUser>,
 }
@@ -117,7 +117,7 @@ impl Passes for Downlink {
             Ok(packet) if ip::is_group(packet.destination()) => self.other(lane, frame),
             Ok(_) | Err(Unread::MayChange) => {
                 lane.dropped(DropReason::NoSession, frame);
-                self.tell(lane, frame, Problem::Unreachable);
+                self.report(lane, frame, Problem::Unreachable);
             }
         }
     }
@@ -144,7 +144,7 @@ impl Passes for Downlink {
             Action::Buffer => return Err(self.keep(lane, frame, item.slot, &rule, packet.len, now)),
         }
         if packet.ttl <= 1 {
-            return Err(Stop::Tell(DropReason::TtlExpired, Problem::TimeExceeded));
+            return Err(Stop::Report(DropReason::TtlExpired, Problem::TimeExceeded));
         }
         let peer = session.tunnels[usize::from(rule.tunnel)];
         let to = &lane.to;
@@ -222,7 +222,7 @@ impl Passes for Downlink {
         let hop = mac.is_none().then_some(peer.hop);
         match lane.divide(whole, &copy[..checked], mtu, hop, front) {
             true => Ok(()),
-            false => Err(Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu as u16))),
+            false => Err(Stop::Report(DropReason::TooBig, Problem::TooBig(mtu as u16))),
         }
     }
 
@@ -231,17 +231,17 @@ impl Passes for Downlink {
         match stop {
             Stop::Drop(reason) => lane.dropped(reason, frame),
             Stop::Kept => lane.counters.buffering += 1,
-            Stop::Tell(reason, problem) => {
+            Stop::Report(reason, problem) => {
                 lane.dropped(reason, frame);
-                self.tell(lane, frame, problem);
+                self.report(lane, frame, problem);
             }
             Stop::Divide | Stop::Copy | Stop::Wait(..) => {}
         }
     }
 
-    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
+    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
         let from = lane.from.clone();
-        lane.tell(Problem::Unreachable, || {
+        lane.report(Problem::Unreachable, || {
             let packet = tunnel::user_packet(frame).unwrap_or_default();
             let (version, asker) = (packet.first().map_or(0, |byte| byte >> 4), &frame[..6]);
             let kind = if version == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
@@ -253,7 +253,7 @@ impl Passes for Downlink {
     fn change(&mut self, lane: &mut Lane, change: &mut Change) {
         // Buffered packets are forwarded below, so the end markers have to be sent first.
         for (hop, frame) in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
-            lane.part(change.slot, *hop, frame);
+            lane.send_end_marker(change.slot, *hop, frame);
         }
         lane.sessions.apply(change);
         let session = &mut lane.sessions.slots[change.slot as usize];
@@ -332,7 +332,7 @@ impl Downlink {
         let head = ((ROOM - outer_len) as u16, PACKET as u16);
         if mac.is_none() {
             let message = [&heads[0].0[ROOM - outer_len..PACKET], &packet].concat();
-            lane.post(peer.hop, &message);
+            lane.send_own(peer.hop, &message);
             lane.counters.router_advertisements += 1;
             return Some(());
         }
@@ -408,7 +408,7 @@ impl Downlink {
     ) -> Stop {
         let session = &mut lane.sessions.slots[slot as usize];
         if self.waiting.must_report(slot, now)
-            && !lane.teller.tell(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
+            && !lane.events.send(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
         {
             self.waiting.forget_report(slot);
         }
@@ -456,14 +456,14 @@ impl Downlink {
 
     /// Reports the fate of a packet to its sender.
     #[cold]
-    fn tell(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
-        lane.tell(problem, || reading::copy_of(frame));
+    fn report(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
+        lane.report(problem, || reading::copy_of(frame));
     }
 
     /// Processes a frame that is for us or for a group.
     #[cold]
     fn other(&mut self, lane: &mut Lane, frame: &Frame<'_>) {
-        lane.hear(&reading::copy_of(frame));
+        lane.process_local(&reading::copy_of(frame));
     }
 }
 
@@ -472,7 +472,7 @@ impl Downlink {
 fn too_long(packet: &Packet, mtu: usize) -> Stop {
     match packet.dont_fragment {
         false => Stop::Divide,
-        true => Stop::Tell(DropReason::TooBig, Problem::TooBig(mtu as u16)),
+        true => Stop::Report(DropReason::TooBig, Problem::TooBig(mtu as u16)),
     }
 }
 

@@ -16,14 +16,14 @@ use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu::Direction;
 use dray_wire::ip::IPV6_LEN;
 
+use super::egress_queue::{EgressQueue, Sort};
 use super::head::{CHUNK, Head, LOOK, ROOM};
-use super::held::{Held, Sort};
 use super::later::Later;
 use super::sessions::{Changes, Sessions};
 use super::toll::Toll;
 use super::unresolved::Unresolved;
 use crate::counters::{Counters, DropReason, Ledger, account};
-use crate::event::Teller;
+use crate::event::EventSender;
 use crate::interface::Interface;
 use crate::meter::{self, Patience};
 use crate::session::{Counting, END, LISTED, Report, Rule};
@@ -51,13 +51,13 @@ pub(crate) struct Lane {
     pub(crate) counters: Counters,
     /// Ledger of the direction, in which this worker has an account.
     published: Arc<Ledger>,
-    pub(super) teller: Teller,
+    pub(super) events: EventSender,
     pub(crate) tap: Arc<Tap>,
     pub(super) heads: Box<[Head]>,
     /// Heads for the fragments of a packet.
     pieces: Box<[Head]>,
     pub(super) scratch: Scratch,
-    held: Held,
+    held: EgressQueue,
     /// Packets that wait for the Ethernet address of their next hop.
     pub(super) unresolved: Unresolved,
     later: Later,
@@ -86,7 +86,7 @@ impl Lane {
         (from, to): (Arc<Interface>, Arc<Interface>),
         (sessions, changes): (Sessions, Changes),
         published: Arc<Ledger>,
-        teller: Teller,
+        events: EventSender,
         unresolved: Unresolved,
     ) -> Self {
         let later = Later::new(to.mtu);
@@ -100,12 +100,12 @@ impl Lane {
             changes,
             counters: Counters::default(),
             published,
-            teller,
+            events,
             tap: Arc::default(),
             heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             pieces: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
             scratch: scratch(),
-            held: Held::new(),
+            held: EgressQueue::new(),
             unresolved,
             later,
             waits: ArrayVec::new(),
@@ -205,12 +205,12 @@ impl Lane {
         if !is_resolved {
             return self.admit_unresolved(slot, rule, len, now);
         }
-        let Self { direction, sharing, teller, sessions, lag, .. } = self;
+        let Self { direction, sharing, events, sessions, lag, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let now = now - *lag;
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
-        match session.admit(rule, packet, |report| tell(teller, session.seid, &report)) {
+        match session.admit(rule, packet, |report| send_report(events, session.seid, &report)) {
             Err(DropReason::Policed) => self.admit_later((slot, frame), rule, len, now),
             result => result,
         }
@@ -225,14 +225,14 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, later, waits, patience, .. } = self;
+        let Self { direction, sharing, events, sessions, later, waits, patience, .. } = self;
         if !later.may_wait(slot) {
             return Err(DropReason::Policed);
         }
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = Counting { accounts, slot, direction, len, now, sharing };
-        let tell = |report: Report| tell(teller, session.seid, &report);
+        let tell = |report: Report| send_report(events, session.seid, &report);
         let from = session.admit_later(rule, &packet, *patience, tell)?;
         if from > now {
             waits.push((frame, (slot, from)));
@@ -249,12 +249,12 @@ impl Lane {
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, teller, sessions, .. } = self;
+        let Self { direction, sharing, events, sessions, .. } = self;
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
         let without_rates = Rule { meters: [END; LISTED], ..*rule };
-        let tell = |report: Report| tell(teller, session.seid, &report);
+        let tell = |report: Report| send_report(events, session.seid, &report);
         session.admit(&without_rates, packet, tell)?;
         let has_rates = rule.meters[0] != END;
         self.toll = has_rates.then(|| Toll::new((session.seid, slot), rule.meters, len));
@@ -263,6 +263,6 @@ impl Lane {
 }
 
 #[cold]
-fn tell(teller: &Teller, seid: u64, report: &Report) {
-    teller.tell(report.of(seid));
+fn send_report(events: &EventSender, seid: u64, report: &Report) {
+    events.send(report.of(seid));
 }

@@ -10,8 +10,8 @@ use arrayvec::ArrayVec;
 use dray_port::Frame;
 use dray_wire::ethernet::ETHERNET_LEN;
 
+use super::egress_queue::Sort;
 use super::head::CHUNK;
-use super::held::Sort;
 
 /// Memory of the packets that wait at a worker, in bytes: 30 ms of 4 Gb/s.
 const MEMORY: usize = 16 << 20;

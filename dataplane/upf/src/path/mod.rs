@@ -2,15 +2,15 @@
 //! to itself; the accounts that packets use up are shared.
 
 mod downlink;
+mod egress_queue;
 mod head;
-mod held;
 mod lane;
 mod later;
+mod packet_buffer;
 mod passes;
 mod reading;
 mod reassembly;
 mod sessions;
-mod store;
 mod toll;
 mod unresolved;
 mod uplink;
@@ -21,8 +21,8 @@ use dray_port::Frame;
 
 pub(crate) use downlink::Downlink;
 pub(crate) use lane::Lane;
+pub(crate) use packet_buffer::{PacketBuffer, Waiting};
 pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
-pub(crate) use store::{Store, Waiting};
 pub(crate) use unresolved::Unresolved;
 pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 

@@ -31,7 +31,7 @@ pub(crate) enum Stop {
     /// It is forwarded in fragments.
     Divide,
     /// The packet is dropped, and its sender gets an ICMP error.
-    Tell(DropReason, Problem),
+    Report(DropReason, Problem),
     /// A copy of it has to be parsed.
     Copy,
 }
@@ -95,7 +95,7 @@ pub(crate) trait Passes {
     /// Notifies the sender of a packet that was dropped because its next hop has not replied.
     /// `frame` is what was to be transmitted, with the address of the station that the packet came
     /// from as its destination.
-    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]);
+    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]);
 
     /// Processes what a chunk has completed.
     #[inline(always)]
@@ -120,7 +120,7 @@ pub(crate) trait Passes {
         // Limited, so that expiring takes no longer than a batch.
         for _ in 0..CHUNK {
             let Some(lost) = lane.expire(now) else { break };
-            lost.iter().for_each(|frame| self.tell_lost(lane, frame));
+            lost.iter().for_each(|frame| self.report_lost(lane, frame));
         }
         any
     }
@@ -129,7 +129,7 @@ pub(crate) trait Passes {
     #[cold]
     fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
         let lost = lane.wait(frame, leaving, hop);
-        lost.iter().for_each(|frame| self.tell_lost(lane, frame));
+        lost.iter().for_each(|frame| self.report_lost(lane, frame));
     }
 
     /// Takes `frames` while the egress port has room, and returns how many it took.

@@ -12,9 +12,9 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
+use super::egress_queue::Sort;
 use super::head::CHUNK;
-use super::held::Sort;
-use super::store::Store;
+use super::packet_buffer::PacketBuffer;
 use super::toll::Toll;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;
@@ -30,7 +30,7 @@ const MAC_LEN: usize = 6;
 
 /// Packets of one worker that wait for the Ethernet addresses of next hops.
 pub(crate) struct Unresolved {
-    store: Store<Option<Toll>>,
+    store: PacketBuffer<Option<Toll>>,
     /// Number of the first place of each next hop.
     firsts: Box<[u32]>,
     /// Number of packets that were received.
@@ -53,7 +53,7 @@ impl Unresolved {
     /// all sessions, since these may leave at once, and for all next hops twice as many.
     pub(crate) fn new(buffered: usize, frame_max: usize) -> Self {
         let most = buffered.clamp(LEAST, u16::MAX.into());
-        let store = Store::new(2 * most, frame_max, clock::to_ticks(LIFETIME));
+        let store = PacketBuffer::new(2 * most, frame_max, clock::to_ticks(LIFETIME));
         Self { store, firsts: vec![0; HOPS_MAX].into(), packets: 0, most: most as u16, learned: 0 }
     }
 

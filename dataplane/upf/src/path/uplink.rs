@@ -14,7 +14,7 @@ use dray_wire::ip::{self, Packet, Version, ecn};
 use dray_wire::router;
 
 use self::headers::{Item, Odd, Outer, outer, user_packet, usual_packet};
-use self::strangers::Strangers;
+use self::wrong_gnb::WrongGnbReports;
 use super::downlink::ForUser;
 use super::head::{CHUNK, LOOK, PACKET, ROOM};
 use super::lane::{DIVIDED_MAX, Lane, Leaving};
@@ -32,9 +32,9 @@ use crate::session::{Rule, Session};
 use crate::tunnels::Tunnels;
 
 mod headers;
-mod strangers;
 #[cfg(test)]
 mod tests;
+mod wrong_gnb;
 
 /// Number of the user's packet's first bytes that must be in the head for parsing: the longest IPv4
 /// header, and ports.
@@ -56,7 +56,7 @@ pub(crate) struct Uplink {
     /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
     indications: Bucket,
-    strangers: Strangers,
+    wrong_gnb: WrongGnbReports,
 }
 
 impl passes::Item for Item {
@@ -224,7 +224,7 @@ impl Passes for Uplink {
     fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item) {
         lane.dropped(DropReason::UnknownTeid, frame);
         let from = lane.from.clone();
-        lane.complain(|| {
+        lane.send_error(|| {
             let whole = reading::copy_of(frame);
             let outer = outer(&whole, whole.len(), &from).ok()?;
             let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
@@ -241,9 +241,9 @@ impl Passes for Uplink {
         }
     }
 
-    fn tell_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
+    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
         let to = lane.to.clone();
-        let message = lane.complaint(|| {
+        let message = lane.error_message(|| {
             let bytes = frame.get(ETHERNET_LEN..)?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             let own = to.address_for(packet.source())?;
@@ -265,8 +265,8 @@ impl Uplink {
     pub(crate) fn new(to_downlink: SyncSender<ForUser>, tunnels: Arc<Tunnels>) -> Self {
         let indications = meter::own(INDICATIONS_KBPS);
         let fragments = Reassembly::new();
-        let (sources, strangers) = ([0; CHUNK], Strangers::new());
-        Self { to_downlink, fragments, sources, tunnels, indications, strangers }
+        let (sources, wrong_gnb) = ([0; CHUNK], WrongGnbReports::new());
+        Self { to_downlink, fragments, sources, tunnels, indications, wrong_gnb }
     }
 
     /// Returns the number of fragments that wait for others.
@@ -300,11 +300,11 @@ impl Uplink {
             DropReason::TtlExpired => Problem::TimeExceeded,
             DropReason::TooBig => Problem::TooBig(to.mtu as u16),
             DropReason::NoRoute => Problem::NoRoute,
-            DropReason::WrongGnb => return self.report_stranger(lane, &item),
+            DropReason::WrongGnb => return self.report_wrong_gnb(lane, &item),
             _ => return,
         };
         let user = lane.sessions.slots[item.slot as usize].user();
-        let message = lane.complaint(|| {
+        let message = lane.error_message(|| {
             let whole = reading::copy_of(frame);
             let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
@@ -328,15 +328,15 @@ impl Uplink {
 
     /// Reports a packet from an address that its session does not send to.
     #[cold]
-    fn report_stranger(&mut self, lane: &mut Lane, item: &Item) {
+    fn report_wrong_gnb(&mut self, lane: &mut Lane, item: &Item) {
         let session = &lane.sessions.slots[item.slot as usize];
         let (seid, teid, source) = (session.seid, item.teid, source(item, &self.sources));
-        if self.strangers.must_report((seid, teid, source), clock::ticks()) {
+        if self.wrong_gnb.must_report((seid, teid, source), clock::ticks()) {
             let mut expected: Vec<_> = session.tunnels.iter().map(|peer| peer.address).collect();
             expected.sort_unstable();
             expected.dedup();
             let from = ip::address(source);
-            lane.teller.tell(Event::WrongGnb { seid, teid, from, expected });
+            lane.events.send(Event::WrongGnb { seid, teid, from, expected });
         }
     }
 
@@ -409,7 +409,7 @@ impl Uplink {
             Err(Odd::Drop(reason)) => lane.dropped(reason, frame),
             Err(Odd::Fragment(part)) => return self.keep_fragment(lane, &part, frame),
             Err(Odd::Other) => match outer(&whole, whole.len(), &lane.from) {
-                Err(_) => lane.hear(&whole),
+                Err(_) => lane.process_local(&whole),
                 Ok(outer) => match self.message(lane, &whole, &outer) {
                     Ok(()) => lane.consumed(),
                     Err(reason) => lane.dropped(reason, frame),
@@ -432,7 +432,7 @@ impl Uplink {
             Ok(header) => header,
             Err(GtpuError::UnknownExtension(_)) => {
                 let from = lane.from.clone();
-                lane.complain(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
+                lane.send_error(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
                 return Err(DropReason::GtpuUnknownExtension);
             }
             Err(GtpuError::ExtensionLength(_) | GtpuError::Container(_)) => {
@@ -463,7 +463,7 @@ impl Uplink {
                 }
                 self.tunnels.check(gnb, teid)?;
                 lane.counters.error_indications += 1;
-                lane.teller.tell(Event::TunnelGone { gnb, teid });
+                lane.events.send(Event::TunnelGone { gnb, teid });
             }
             message::ECHO_RESPONSE | message::SUPPORTED_EXTENSIONS => {}
             _ => return Err(DropReason::Gtpu),

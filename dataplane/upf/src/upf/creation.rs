@@ -18,12 +18,12 @@ use super::{Upf, each};
 use crate::account::Accounts;
 use crate::config::{ConfigError, Detector, Generator, SessionConfig, UpfConfig};
 use crate::counters::{self, DropReason, Ledger};
-use crate::event::{Teller, events};
+use crate::event::{EventSender, events};
 use crate::interface::Interface;
 use crate::model::{KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, Wire};
 use crate::past::Past;
 use crate::path::{
-    Downlink, Lane, MESSAGES_MAX, Sessions, State, Store, Unresolved, Uplink, Waiting,
+    Downlink, Lane, MESSAGES_MAX, PacketBuffer, Sessions, State, Unresolved, Uplink, Waiting,
 };
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
@@ -48,7 +48,7 @@ struct Common<'c> {
     counters: [Arc<Ledger>; 2],
     tunnels: Arc<Tunnels>,
     waiting: Arc<Waiting>,
-    teller: Teller,
+    event_sender: EventSender,
     /// One tap for each worker of both directions, and one for control threads.
     taps: Vec<Arc<Tap>>,
 }
@@ -72,7 +72,7 @@ impl Upf {
         let taps: Vec<Arc<Tap>> = (0..=2 * count).map(|_| Arc::default()).collect();
         let reasons = DropReason::ALL.iter().map(|reason| reason.name());
         let captures = Arc::new(Captures::new(taps.clone(), reasons));
-        let (teller, events) = events();
+        let (event_sender, events) = events();
         let interface = |name: &str, config: &_, ours, tx| {
             Interface::new((name, captures.add_port(name)), config, ours, tx).map(Arc::new)
         };
@@ -92,12 +92,12 @@ impl Upf {
                 lifetime,
                 numbers(config),
             ),
-            teller,
+            event_sender,
             taps,
         };
         let model = common.model();
         let (mut directions, wires) = common.workers([n3.rx, n6.rx]);
-        let Common { n3, n6, accounts, counters, waiting, teller, taps, .. } = common;
+        let Common { n3, n6, accounts, counters, waiting, event_sender, taps, .. } = common;
         let upf = Self {
             n3,
             n6,
@@ -109,7 +109,7 @@ impl Upf {
             counters,
             accounts,
             events,
-            teller,
+            event_sender,
             waiting,
             ends,
             control: ThreadControl::default(),
@@ -187,7 +187,7 @@ impl Common<'_> {
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let downlink = deal(n6, self.count).into_iter().zip(of_uplink).enumerate();
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
-            let store = Store::new(config.buffer_packets, frame_max, lifetime(config));
+            let store = PacketBuffer::new(config.buffer_packets, frame_max, lifetime(config));
             let downlink = Downlink { store, waiting: self.waiting.clone(), of_uplink };
             let (lane, wire) = self.lane(Direction::Downlink, worker);
             (Worker::new(rx, lane, State::Downlink(Box::new(downlink))), wire)
@@ -208,10 +208,10 @@ impl Common<'_> {
         let published = self.counters[direction as usize].clone();
         let sharing = if self.count == 1 { Sharing::Alone } else { Sharing::Shared };
         let of = (worker, sharing);
-        let (sessions, teller) = ((sessions, changes), self.teller.clone());
+        let (sessions, events) = ((sessions, changes), self.event_sender.clone());
         let frame_max = ETHERNET_LEN + ends.1.mtu;
         let unresolved = Unresolved::new(self.config.buffer_packets, frame_max);
-        let mut lane = Lane::new(direction, of, ends, sessions, published, teller, unresolved);
+        let mut lane = Lane::new(direction, of, ends, sessions, published, events, unresolved);
         lane.tap = self.taps[direction as usize * self.count + worker].clone();
         (lane, wire)
     }

@@ -224,7 +224,7 @@ impl Model {
         let Batch { n6, asks, frames } = batch;
         let (side, other) = (usize::from(n6), usize::from(!n6));
         if asks {
-            self.upf.ask_for_neighbours();
+            self.upf.solicit_neighbours();
             for (side, far) in self.far.iter().enumerate() {
                 far.out.received().iter().for_each(|frame| check_ours(side, frame, false));
             }

@@ -112,14 +112,14 @@ fn packet_asks_a_silent_neighbour_at_once() {
     for gnb in ["10.0.3.7", "fd00:3::7"] {
         let mut ends =
             Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
-        (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+        (0..1200).for_each(|_| ends.upf.solicit_neighbours());
         ends.n3.received();
         let frames = ends.down((0..100).map(|number| from_dn(&numbered(number))));
         assert_eq!(frames.iter().filter_map(|frame| asked(frame)).count(), 1, "{gnb}");
         assert_eq!(frames.len(), 1);
         // If the reply is lost, the next question comes half a second later, not half a minute.
         let rounds = || {
-            let round = |_| ends.upf.ask_for_neighbours();
+            let round = |_| ends.upf.solicit_neighbours();
             (0..20).for_each(round);
             ends.n3.received().len()
         };
@@ -152,7 +152,7 @@ fn silent_neighbour_that_sends_anything_is_asked() {
     for (gnb, sent) in cases {
         let mut ends =
             Ends::new(&plain_session(1).replace("gnb = \"10.0.3.2\"", &format!("gnb = \"{gnb}\"")));
-        (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+        (0..1200).for_each(|_| ends.upf.solicit_neighbours());
         ends.n3.received();
         let questions = |ends: &mut Ends| {
             let all = ends.n3.received();
@@ -161,11 +161,11 @@ fn silent_neighbour_that_sends_anything_is_asked() {
         // Another host's packet, in a batch with the neighbour's.
         let others = (0..40).map(|_| from_gnb(1, None, &up_packet(b"other")));
         ends.up(others.clone());
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         assert!(questions(&mut ends).is_empty(), "{gnb}");
         ends.up(others.chain([sent.clone()]));
         ends.n3.received();
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         assert_eq!(questions(&mut ends), [gnb.parse::<IpAddr>().unwrap()]);
         // It proves nothing: the Ethernet address is that of the reply.
         let lie = [&sent[..6], &ATTACKER.0, &sent[12..]].concat();
@@ -218,14 +218,14 @@ fn scan_of_absent_neighbours_causes_few_questions() {
         .map(|seid: u8| plain_session(seid).replace("10.0.3.2", &format!("10.0.3.{}", 100 + seid)))
         .collect();
     let mut ends = Ends::new(&sessions);
-    (0..1200).for_each(|_| ends.upf.ask_for_neighbours());
+    (0..1200).for_each(|_| ends.upf.solicit_neighbours());
     ends.n3.received();
     let to = |seid: u8| from_dn(&udp(SERVER, &format!("10.45.0.{seid}"), (80, 5000), b"x"));
     let mut all = Vec::new();
     for round in 0..20 {
         let frames = ends.down((1..=60).map(to));
         assert!(frames.len() <= 32, "{} at once in round {round}", frames.len());
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         all.extend(frames.into_iter().chain(ends.n3.received()));
     }
     let mut counts = std::collections::HashMap::new();
@@ -252,7 +252,7 @@ fn handover_to_and_from_unknown_neighbours_keeps_order() {
     modify_with(&mut ends, &to(8), true);
     ends.down((70..80).map(|number| from_dn(&numbered(number))));
     assert_eq!(ends.upf.buffered(), 80);
-    (0..40).for_each(|_| ends.upf.ask_for_neighbours());
+    (0..40).for_each(|_| ends.upf.solicit_neighbours());
     ends.n3.received();
     ends.up([arp_reply(ends::GNB_MAC, "10.0.3.7")]);
     let out = ends.down([]);
@@ -300,7 +300,7 @@ fn waiting_packets_do_not_go_to_another_neighbour() {
     let remove = dray_upf::Operation::Remove(1);
     ends.upf.apply(&[remove]).unwrap();
     ends.run();
-    ends.upf.ask_for_neighbours();
+    ends.upf.solicit_neighbours();
     ends.upf.apply(&[dray_upf::Operation::Add(ends::session_of(&to(8)))]).unwrap();
     ends.run();
     ends.down([from_dn(&numbered(1))]);
@@ -379,7 +379,7 @@ fn configured_neighbours_are_never_replaced() {
         let lie = if gnb.contains(':') { advertisement } else { arp_reply };
         for _ in 0..20 {
             ends.up((0..100).map(|_| lie(ATTACKER, gnb)));
-            ends.upf.ask_for_neighbours();
+            ends.upf.solicit_neighbours();
             assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC), "{gnb}");
         }
         assert_eq!(dropped(&ends.upf.uplink(), "neighbour_refused"), 2000);
@@ -396,12 +396,12 @@ fn learned_neighbours_are_kept_while_they_answer() {
         let says = if gnb.contains(':') { advertisement } else { arp_reply };
         ends.up((0..100).map(|_| says(ATTACKER, gnb)));
         assert_eq!(sent_to(&mut ends), None, "{gnb}: unsolicited reply accepted");
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         ends.n3.received();
         ends.up([says(ends::GNB_MAC, gnb)]);
         assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));
         for _ in 0..200 {
-            ends.upf.ask_for_neighbours();
+            ends.upf.solicit_neighbours();
             let asked = ends.n3.received();
             // The attacker replies first each time.
             ends.up((0..10).map(|_| says(ATTACKER, gnb)));
@@ -419,11 +419,11 @@ fn learned_neighbours_are_kept_while_they_answer() {
             rounds += 1;
             assert!(rounds < 1000, "{gnb}");
             ends.up([says(ATTACKER, gnb)]);
-            ends.upf.ask_for_neighbours();
+            ends.upf.solicit_neighbours();
         }
         assert!(rounds >= 60, "{gnb}: silent for {rounds} rounds of 50 ms only");
         let other = MacAddr([2, 0, 0, 0, 3, 7]);
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         ends.up([says(other, gnb)]);
         assert_eq!(sent_to(&mut ends), Some(other));
     }
@@ -434,7 +434,7 @@ fn learned_neighbours_are_kept_while_they_answer() {
 fn silent_neighbours_are_asked_less_often() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));
     let round = |ends: &mut Ends| {
-        ends.upf.ask_for_neighbours();
+        ends.upf.solicit_neighbours();
         ends.n3.received().len()
     };
     let asked: usize = (0..66).map(|_| round(&mut ends)).sum();
@@ -468,12 +468,12 @@ fn neighbours_without_sessions_are_forgotten() {
         ends.upf.apply(&[modify]).unwrap_or_else(|error| panic!("{number}: {error}"));
         ends.run();
         if number % 1000 == 0 {
-            ends.upf.ask_for_neighbours();
+            ends.upf.solicit_neighbours();
             let asked = ends.n3.received().len();
             assert!(asked <= 1001, "{asked} neighbours are asked for");
         }
     }
-    ends.upf.ask_for_neighbours();
+    ends.upf.solicit_neighbours();
     ends.n3.received();
     ends.up([arp_reply(ends::GNB_MAC, "10.0.94.31")]);
     assert_eq!(sent_to(&mut ends), Some(ends::GNB_MAC));

@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
+use super::super::egress_queue::Sort;
 use super::super::head::CHUNK;
-use super::super::held::Sort;
 use super::super::toll::Toll;
 use super::super::unresolved::Lost;
 use super::Lane;
@@ -45,7 +45,7 @@ impl Lane {
     /// Transmits a message of our own to a next hop, or keeps it until the next hop is known. The
     /// destination in its Ethernet header is 0.
     #[cold]
-    pub(crate) fn post(&mut self, hop: u16, message: &[u8]) {
+    pub(crate) fn send_own(&mut self, hop: u16, message: &[u8]) {
         let mac = self.mac_of(hop);
         self.make_room(1);
         let Self { to, worker, tap, held, unresolved, counters, moved, .. } = self;

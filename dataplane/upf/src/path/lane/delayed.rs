@@ -5,8 +5,8 @@ use std::time::Duration;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
+use super::super::egress_queue::Sort;
 use super::super::head::CHUNK;
-use super::super::held::Sort;
 use super::super::sessions::Change;
 use super::Lane;
 use super::fates::{keep, send};
@@ -71,9 +71,11 @@ impl Lane {
 
     /// Transmits an end marker of a session to a next hop, after the packets of the session that wait for
     /// their rate.
-    pub(crate) fn part(&mut self, slot: u32, hop: u16, marker: &[u8]) {
+    pub(crate) fn send_end_marker(&mut self, slot: u32, hop: u16, marker: &[u8]) {
         let (last, mac) = (self.later.last(slot), self.mac_of(hop));
-        let (Some(from), Some(MacAddr(mac))) = (last, mac) else { return self.post(hop, marker) };
+        let (Some(from), Some(MacAddr(mac))) = (last, mac) else {
+            return self.send_own(hop, marker);
+        };
         let Self { later, counters, .. } = self;
         let marker = Frame::from(marker);
         let marker = marker.with_head(&mac, mac.len()..marker.len());

@@ -7,8 +7,8 @@ use dray_port::{Frame, clock};
 use dray_wire::fragment::{Fragments, IPV4_HEADER_MAX};
 use dray_wire::ip::{PORTS_LEN, Packet};
 
+use super::super::egress_queue::Sort;
 use super::super::head::{CHUNK, Head, PACKET};
-use super::super::held::Sort;
 use super::super::toll::Toll;
 use super::Lane;
 use super::fates::{Batch, count, keep, send, wait};

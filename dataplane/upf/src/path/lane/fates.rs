@@ -4,8 +4,8 @@ use arrayvec::ArrayVec;
 use dray_capture::{Side, Tap};
 use dray_port::{Frame, clock};
 
+use super::super::egress_queue::{EgressQueue, Sort};
 use super::super::head::CHUNK;
-use super::super::held::{Held, Sort};
 use super::super::later::Later;
 use super::super::toll::Toll;
 use super::super::unresolved::{self, Lost, Unresolved};
@@ -21,7 +21,7 @@ pub(super) fn send(
     batch: &[Frame<'_>],
     sort: impl Fn(usize) -> Sort,
     (to, worker, tap): (&Interface, usize, &Tap),
-    held: &mut Held,
+    held: &mut EgressQueue,
     counters: &mut Counters,
     moved: &mut u64,
 ) {
@@ -91,9 +91,9 @@ pub(super) fn wait(
     counters: &mut Counters,
 ) -> Option<Vec<u8>> {
     if !unresolved.is_awaited(hop)
-        && let Some(question) = to.neighbours.question_for(hop)
+        && let Some(solicitation) = to.neighbours.solicitation_for(hop)
     {
-        to.ask(question, (worker, tap), counters);
+        to.solicit(solicitation, (worker, tap), counters);
     }
     counters.buffering += u64::from(sort == Sort::Packet);
     let mut told = None;

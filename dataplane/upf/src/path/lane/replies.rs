@@ -18,18 +18,21 @@ impl Lane {
     }
 
     /// Returns an error message, if there is one and the rate limit is not exceeded.
-    pub(crate) fn complaint(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    pub(crate) fn error_message(
+        &mut self,
+        frame: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
         let now = clock::ticks();
         self.answers.reserve(0, now, 0)?;
         let frame = frame()?;
         self.answers.reserve(frame.len() as u64, now, 0)?;
-        self.counters.complaints += 1;
+        self.counters.icmp_errors_sent += 1;
         Some(frame)
     }
 
-    /// Sends a [`complaint`](Self::complaint), if there is one, as an [`answer`](Self::answer).
-    pub(crate) fn complain(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
-        if let Some(frame) = self.complaint(frame) {
+    /// Sends a [`error_message`](Self::error_message), if there is one, as an [`answer`](Self::answer).
+    pub(crate) fn send_error(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
+        if let Some(frame) = self.error_message(frame) {
             self.answer(&frame);
         }
     }
@@ -37,9 +40,9 @@ impl Lane {
     /// Reports the fate of a packet to the sender of the frame. `frame` copies the frame, and is
     /// called only if the message is sent.
     #[cold]
-    pub(crate) fn tell(&mut self, problem: Problem, frame: impl FnOnce() -> Vec<u8>) {
+    pub(crate) fn report(&mut self, problem: Problem, frame: impl FnOnce() -> Vec<u8>) {
         let from = self.from.clone();
-        self.complain(|| {
+        self.send_error(|| {
             let frame = frame();
             let bytes = frame.get(ETHERNET_LEN..)?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
@@ -56,8 +59,8 @@ impl Lane {
     /// port that is not open is answered with an error (RFC 1122, section 3.2.2.1; RFC 4443,
     /// section 3.1).
     #[cold]
-    pub(crate) fn hear(&mut self, frame: &[u8]) {
-        match heard(&self.from, frame) {
+    pub(crate) fn process_local(&mut self, frame: &[u8]) {
+        match reply_to(&self.from, frame) {
             Ok(reply) => {
                 self.consumed();
                 if let Some(reply) = reply {
@@ -66,8 +69,8 @@ impl Lane {
             }
             Err(reason) => {
                 self.dropped(reason, &Frame::from(frame));
-                if reason == DropReason::NotForUs && asks_a_port(frame) {
-                    self.tell(Problem::NoPort, || frame.to_vec());
+                if reason == DropReason::NotForUs && is_for_port(frame) {
+                    self.report(Problem::NoPort, || frame.to_vec());
                 }
             }
         }
@@ -76,7 +79,7 @@ impl Lane {
 
 /// Returns true if a frame contains a UDP packet and was sent to a single station. No error is sent
 /// for a frame to a group (RFC 1122, section 3.2.2).
-fn asks_a_port(frame: &[u8]) -> bool {
+fn is_for_port(frame: &[u8]) -> bool {
     let bytes = frame.get(ETHERNET_LEN..).unwrap_or_default();
     let is_for_one = Ethernet::parse(frame).is_some_and(|header| !header.dst.is_group());
     is_for_one
@@ -84,17 +87,17 @@ fn asks_a_port(frame: &[u8]) -> bool {
 }
 
 /// Returns the reply to a frame that is for us or for a group.
-fn heard(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+fn reply_to(own: &Interface, frame: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
     let ethernet = Ethernet::parse(frame).ok_or(DropReason::NotIp)?;
     let bytes = &frame[ETHERNET_LEN..];
     match ethernet.ethertype {
         // No reply may go to a group, or to ourselves.
         _ if !own.is_other_station(ethernet.src) => Err(DropReason::MartianSource),
-        ethertype::ARP => own.hear_arp(bytes),
+        ethertype::ARP => own.process_arp(bytes),
         ethertype::IPV4 | ethertype::IPV6 => {
             let packet = Packet::parse(bytes, bytes.len()).map_err(|_| DropReason::OuterIp)?;
             match ethernet.ethertype == reading::ethertype(packet.version) {
-                true => own.hear_ip(&ethernet, &packet, bytes),
+                true => own.process_ip(&ethernet, &packet, bytes),
                 false => Err(DropReason::OuterIp),
             }
         }

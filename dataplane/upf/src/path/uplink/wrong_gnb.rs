@@ -16,14 +16,14 @@ const PER_SECOND: u32 = 10;
 
 /// Decides which packets are reported: the first of each case, and one more every [`REPEAT`]; at
 /// most [`PER_SECOND`] of all cases.
-pub(super) struct Strangers {
+pub(super) struct WrongGnbReports {
     /// Cases and the ticks of their reports, each at a place that its session and source determine.
     reported: [Option<(Case, u64)>; PLACES],
     /// The current second, and the number of reports in it.
     second: (u64, u32),
 }
 
-impl Strangers {
+impl WrongGnbReports {
     pub(super) fn new() -> Self {
         Self { reported: [None; PLACES], second: (0, 0) }
     }
@@ -59,22 +59,22 @@ mod tests {
     fn each_case_is_reported_at_once_and_seldom_again() {
         let second = clock::ticks_per_second();
         let start = 1000 * second;
-        let mut strangers = Strangers::new();
-        assert!(strangers.must_report((1, 2, 3), start));
-        assert!(!strangers.must_report((1, 2, 3), start + 1));
-        assert!(strangers.must_report((2, 2, 3), start + 2), "another session");
-        assert!(strangers.must_report((1, 2, 4), start + 3), "another source");
-        assert!(!strangers.must_report((1, 2, 3), start + 9 * second));
-        assert!(strangers.must_report((1, 2, 3), start + 11 * second));
+        let mut wrong_gnb = WrongGnbReports::new();
+        assert!(wrong_gnb.must_report((1, 2, 3), start));
+        assert!(!wrong_gnb.must_report((1, 2, 3), start + 1));
+        assert!(wrong_gnb.must_report((2, 2, 3), start + 2), "another session");
+        assert!(wrong_gnb.must_report((1, 2, 4), start + 3), "another source");
+        assert!(!wrong_gnb.must_report((1, 2, 3), start + 9 * second));
+        assert!(wrong_gnb.must_report((1, 2, 3), start + 11 * second));
     }
 
     #[test]
     fn reports_about_many_sources_are_limited() {
         let second = clock::ticks_per_second();
-        let mut strangers = Strangers::new();
+        let mut wrong_gnb = WrongGnbReports::new();
         let mut reports = |from: u64| {
             let cases = (0..1000u64).map(|seid| (seid, 1, 1u128));
-            cases.filter(|case| strangers.must_report(*case, from * second)).count()
+            cases.filter(|case| wrong_gnb.must_report(*case, from * second)).count()
         };
         assert_eq!((reports(100), reports(200)), (10, 10));
     }

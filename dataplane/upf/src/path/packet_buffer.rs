@@ -114,7 +114,7 @@ impl Waiting {
 /// Storage for a fixed number of frames, each with a note. Each owner has a chain of places and keeps the number of the
 /// first; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
-pub(crate) struct Store<T = ()> {
+pub(crate) struct PacketBuffer<T = ()> {
     places: Box<[Entry<T>]>,
     frames: Box<[u8]>,
     frame_max: usize,
@@ -126,7 +126,7 @@ pub(crate) struct Store<T = ()> {
     len: u64,
 }
 
-impl<T: Copy + Default> Store<T> {
+impl<T: Copy + Default> PacketBuffer<T> {
     /// Creates a store for `count` frames of up to `frame_max` bytes, which expire after `lifetime`
     /// ticks.
     pub(crate) fn new(count: usize, frame_max: usize, lifetime: u64) -> Self {
@@ -349,7 +349,7 @@ mod tests {
         fn store_agrees_with_queues(steps in prop::collection::vec((0..SESSIONS, step(), 0u64..4), 0..150)) {
             let (count, per_session, frame_max) = (40, 4, 10);
             let waiting = Waiting::new(count, per_session, LIFETIME, SESSIONS);
-            let mut store = Store::<()>::new(count, frame_max, LIFETIME);
+            let mut store = PacketBuffer::<()>::new(count, frame_max, LIFETIME);
             let mut firsts = [0; SESSIONS];
             let mut oracle = [const { VecDeque::<(u64, Vec<u8>)>::new() }; SESSIONS];
             let mut now = 1;

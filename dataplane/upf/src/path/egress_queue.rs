@@ -25,14 +25,14 @@ pub(super) enum Sort {
 }
 
 /// Copies of packets that wait for the egress port.
-pub(super) struct Held {
+pub(super) struct EgressQueue {
     bytes: Box<[u8]>,
     lens: ArrayVec<(usize, Sort), HELD_MAX>,
     /// How many of these, from the front, have been transmitted.
     sent: usize,
 }
 
-impl Held {
+impl EgressQueue {
     pub(super) fn new() -> Self {
         // Memory that is never touched is not allocated.
         Self { bytes: vec![0; HELD_MAX * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }

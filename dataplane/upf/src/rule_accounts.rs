@@ -40,7 +40,7 @@ impl Numbers {
 /// The accounts of a session's rules. A rule that stays keeps its account; a new rule never gets an
 /// account of another rule, since data threads may still count in it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct RuleAccounts {
     rates: SmallVec<[(u32, Location); 1]>,
     usages: SmallVec<[Entry; 1]>,
     /// True if the session's own account has ever been given to a rate, and to a usage rule.
@@ -79,8 +79,8 @@ impl Fresh {
     }
 }
 
-impl Ledger {
-    /// Returns the ledger for the same session with these rules, if there are enough accounts. Nothing
+impl RuleAccounts {
+    /// Returns the rule_accounts for the same session with these rules, if there are enough accounts. Nothing
     /// that packets see changes.
     pub(crate) fn next(
         &self,

@@ -12,7 +12,7 @@ use dray_wire::router;
 use dray_wire::udp::{UDP_LEN, Udp};
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../dataplane/upf/tests/any_bytes/valid.rs"]
+#[path = "../../dataplane/upf/tests/any_bytes/model/valid.rs"]
 mod valid;
 
 const PROBLEMS: [Problem; 5] = [

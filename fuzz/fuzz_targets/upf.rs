@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../dataplane/upf/tests/any_bytes/model.rs"]
+#[path = "../../dataplane/upf/tests/any_bytes/model/mod.rs"]
 mod model;
 
 fuzz_target!(|bytes: &[u8]| {

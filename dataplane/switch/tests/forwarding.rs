@@ -1,10 +1,6 @@
 //! The switch against a model.
 
-mod bench;
-#[path = "forwarding/checksums.rs"]
 mod checksums;
-mod inline;
-#[path = "forwarding/model.rs"]
 mod model;
 
 use proptest::prelude::*;

@@ -1,13 +1,12 @@
 //! Learning mode over shared memory, end to end: VLANs, isolation, flooding, ageing, limits.
 
-mod ends;
-
 use std::path::PathBuf;
 
 use dray_port::Port;
 use dray_switch::{DropReason, Engine, Switch};
-use ends::{Frames, add, arrived, counters, drops, eventually, plug, send_one, switch};
 use tempfile::TempDir;
+
+use crate::ends::{Frames, add, arrived, counters, drops, eventually, plug, send_one, switch};
 
 /// A switch, and a test port at each of its ports.
 struct Bench {

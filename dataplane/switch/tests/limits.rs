@@ -1,13 +1,12 @@
 //! Limits of a port: pinned addresses, storms, rates.
 
-mod inline;
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use dray_switch::DropReason;
 use dray_wire::MacAddr;
-use inline::{Inline, Sent};
+
+use crate::inline::{Inline, Sent};
 
 const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 

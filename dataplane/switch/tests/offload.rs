@@ -1,14 +1,12 @@
 //! Frames with offloads: whole to ports that take them over, finished for others.
 
-mod bench;
-
 use std::num::NonZeroU16;
 
 use dray_switch::DropReason;
 use dray_wire::ip::upper_checksum;
 use dray_wire::offload::{Layout, Offload, Offloads};
 
-use bench::Bench;
+use crate::bench::Bench;
 
 /// Headers of a TCP packet over IPv4 without options, with tags in front.
 fn tcp(tags: &[u16], payload: usize) -> Vec<u8> {

@@ -1,7 +1,5 @@
 //! Ports that are added and removed while others exchange frames.
 
-mod ends;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,7 +9,8 @@ use dray_switch::apply::Configuration;
 use dray_switch::config::Pairs;
 use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
 use dray_wire::MacAddr;
-use ends::{
+
+use crate::ends::{
     Frames, LIMIT, add, arrived, counters, cpus, drops, eventually, open, pass, plug, reach,
     send_one, status, switch,
 };

@@ -1,9 +1,8 @@
 //! A frame leaves in the VLAN that it came in, whatever its bytes are and whenever they change.
 
-mod inline;
-
 use dray_switch::DropReason;
-use inline::{Inline, Sent};
+
+use crate::inline::{Inline, Sent};
 
 const BROADCAST: [u8; 6] = [0xff; 6];
 const A: [u8; 6] = [2, 0, 0, 0, 0, 1];

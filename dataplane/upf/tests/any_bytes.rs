@@ -1,6 +1,5 @@
 //! Frames of any bytes at both interfaces, as in the fuzz target `upf`.
 
-#[path = "any_bytes/model.rs"]
 mod model;
 
 use proptest::prelude::*;

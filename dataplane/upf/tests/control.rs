@@ -1,7 +1,5 @@
 //! Sessions that change while packets pass: through the library, and over the control socket.
 
-mod ends;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -9,7 +7,8 @@ use dray_daemon::{ClientError, ControlSocket, Request};
 use dray_upf::api::{self, Client, Transaction};
 use dray_upf::config::{Generator, SessionConfig, SessionsFile, Tunnel};
 use dray_upf::{Operation, SessionState};
-use ends::{Ends, from_dn, from_gnb, plain_session, session, session_of, to_gnb, udp};
+
+use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, session, session_of, to_gnb, udp};
 
 const SERVER: &str = "203.0.113.9";
 

@@ -1,7 +1,5 @@
 //! A thread that ends unexpectedly is detected, with the reason. (A panic ends the process.)
 
-mod ends;
-
 use dray_datapath::Idle;
 use std::io;
 use std::thread;
@@ -10,7 +8,8 @@ use std::time::{Duration, Instant};
 use dray_port::memory::Peer;
 use dray_port::{Receive, Take};
 use dray_upf::{RunningUpf, Upf, UpfConfig};
-use ends::{INTERFACES, plain_session};
+
+use crate::ends::{INTERFACES, plain_session};
 
 /// A port that fails.
 struct Failing;

@@ -1,7 +1,5 @@
 //! An output port without room: packets that it does not accept stay at their source.
 
-mod ends;
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +8,10 @@ use std::time::{Duration, Instant};
 use dray_port::memory::Peer;
 use dray_port::{Frame, Port, Transmit};
 use dray_upf::{DropReason, Operation, Upf, UpfConfig, Worker};
-use ends::{INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_gnb, udp};
+
+use crate::ends::{
+    self, INTERFACES, from_dn, from_gnb, plain_session, session_of, to_dn, to_gnb, udp,
+};
 
 const SERVER: &str = "203.0.113.9";
 const USER: &str = "10.45.0.1";

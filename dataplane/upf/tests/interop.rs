@@ -1,14 +1,13 @@
 //! Interoperation with independent implementations: scapy builds what we receive, and scapy and
 //! tshark read what we send.
 
-mod ends;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use dray_upf::Operation;
-use ends::{Ends, from_dn, from_gnb, plain_session, routed, to_dn, udp};
 use serde_json::{Value, json};
+
+use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, routed, to_dn, udp};
 
 /// Another implementation: a process that replies to requests.
 struct Other {

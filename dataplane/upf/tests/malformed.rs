@@ -1,12 +1,11 @@
 //! A million malformed packets from both sides: nothing panics, each is counted once with a reason,
 //! and valid packets among them pass.
 
-mod ends;
-
 use dray_upf::{Counters, DropReason};
 use dray_wire::gtpu;
-use ends::{Ends, from_dn, from_gnb, message_from_gnb, plain_session, to_dn, udp};
 use etherparse::PacketBuilder;
+
+use crate::ends::{self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, to_dn, udp};
 
 const PACKETS: usize = 1_000_000;
 const BATCH: usize = 500;

@@ -1,7 +1,5 @@
 //! Two workers for each direction, and packets of one session at both.
 
-mod ends;
-
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +7,8 @@ use std::time::{Duration, Instant};
 use dray_port::Port;
 use dray_port::memory::Peer;
 use dray_upf::{Event, Operation, Upf, UpfConfig, Worker};
-use ends::{
+
+use crate::ends::{
     INTERFACES, Threads, from_dn, from_gnb, plain_session, session, session_of, to_dn, to_gnb, udp,
 };
 

@@ -9,8 +9,8 @@ use dray_port::memory::Peer;
 use dray_port::{Batch, Frame, Port, Receive, Take, Transmit};
 use dray_upf::{DropReason, Upf, UpfConfig, Worker};
 
+use super::{down_packet, up_packet};
 use crate::ends::{self, from_dn, from_gnb, plain_session, to_dn, to_gnb, udp};
-use crate::{down_packet, up_packet};
 
 type Memory = Arc<[AtomicU8]>;
 

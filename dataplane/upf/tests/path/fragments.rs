@@ -5,11 +5,11 @@ use dray_wire::ip::Packet;
 use etherparse::SlicedPacket;
 use etherparse::defrag::IpDefragPool;
 
+use super::{NOTHING, changed, down_packet, up_packet};
 use crate::ends::{
     self, DN_MAC, Ends, GNB_MAC, N3_MAC, N6_MAC, frame, from_dn, from_gnb, plain_session, routed,
     to_dn, to_gnb, udp,
 };
-use crate::{NOTHING, changed, down_packet, up_packet};
 
 /// Divides the IP packet in `frame_bytes` into fragments of `unit` bytes of payload.
 fn divided(frame_bytes: &[u8], ident: u16, unit: usize) -> Vec<Vec<u8>> {

@@ -10,9 +10,9 @@ use dray_wire::ethernet::Ethernet;
 use dray_wire::ip::{self, Packet};
 use proptest::prelude::*;
 
+use super::{down_packet, up_packet};
 use crate::ends::craft::{self, ICMP, ICMPV6, UDP};
 use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, to_dn, to_gnb};
-use crate::{down_packet, up_packet};
 
 /// Mapped, unspecified, loopback, multicast and limited broadcast addresses, and addresses of the
 /// two networks.
@@ -183,7 +183,7 @@ fn discovery_over_ipv4_is_refused() {
         let (src, dst) = ("10.0.3.2".parse().unwrap(), "10.0.3.1".parse().unwrap());
         let packet = craft::packet(src, dst, ICMPV6, 255, &message);
         give(&mut ends, false, craft::frame(ends::GNB_MAC, ends::N3_MAC, &packet));
-        assert_eq!(ends.n3.received(), crate::NOTHING);
+        assert_eq!(ends.n3.received(), super::NOTHING);
     }
     ends.assert_drops(&ends.upf.uplink(), &[(dray_upf::DropReason::NotForUs, 2)]);
 }

@@ -3,8 +3,8 @@
 use dray_upf::{Counters, Event};
 use dray_wire::gtpu;
 
+use super::{SERVER, down_packet, dropped, up_packet};
 use crate::ends::{self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, udp};
-use crate::{SERVER, down_packet, dropped, up_packet};
 
 /// Builds an error indication from `source`: `gnb` has no tunnel `teid`.
 fn indication(source: &str, teid: u32, gnb: &str) -> Vec<u8> {

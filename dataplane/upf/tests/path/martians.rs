@@ -3,8 +3,8 @@
 use dray_upf::Operation;
 use dray_wire::gtpu;
 
+use super::{NOTHING, SERVER, changed, down_packet, dropped, up_packet};
 use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, to_dn, udp};
-use crate::{NOTHING, SERVER, changed, down_packet, dropped, up_packet};
 
 const USER: &str = "10.45.0.1";
 const USER_V6: &str = "2001:db8:1::77";

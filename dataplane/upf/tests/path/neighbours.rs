@@ -11,11 +11,11 @@ use dray_wire::icmp::Discovery;
 use dray_wire::ip::{self, Packet};
 use etherparse::PacketBuilder;
 
+use super::{NOTHING, SERVER, down_packet, dropped, up_packet};
 use crate::ends::{
     self, Ends, craft, frame, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_gnb,
     udp,
 };
-use crate::{NOTHING, SERVER, down_packet, dropped, up_packet};
 
 #[test]
 fn echo_arp_and_discovery_get_replies() {
@@ -239,7 +239,7 @@ fn scan_of_absent_neighbours_causes_few_questions() {
 /// advertisement.
 #[test]
 fn handover_to_and_from_unknown_neighbours_keeps_order() {
-    use crate::waiting::{buffering, modify_with};
+    use super::waiting::{buffering, modify_with};
     let mut ends = Ends::new(&buffering(1));
     ends.down((0..64).map(|number| from_dn(&numbered(number))));
     let to = |last: u8| plain_session(1).replace("10.0.3.2", &format!("10.0.3.{last}"));
@@ -293,7 +293,7 @@ fn packets_wait_for_a_router() {
 /// A neighbour's number is not given to another while packets wait for it.
 #[test]
 fn waiting_packets_do_not_go_to_another_neighbour() {
-    use crate::waiting::modify_with;
+    use super::waiting::modify_with;
     let to = |last: u8| plain_session(1).replace("10.0.3.2", &format!("10.0.3.{last}"));
     let mut ends = Ends::new(&to(7));
     ends.down([from_dn(&numbered(0))]);

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use dray_upf::DropReason;
 use dray_wire::ip::{self, Packet};
 
+use super::{NOTHING, SERVER, changed, down_packet, up_packet};
 use crate::ends::{Ends, from_dn, from_gnb, plain_session, to_gnb, udp};
-use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 /// Returns the outer header's type of service and source port.
 fn outer(ends: &mut Ends, packet: &[u8]) -> (u8, u16) {

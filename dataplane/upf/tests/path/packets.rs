@@ -4,10 +4,10 @@ use dray_upf::DropReason;
 use dray_wire::gtpu::{self, Direction};
 use dray_wire::ip;
 
+use super::{NOTHING, SERVER, changed, down_packet, up_packet};
 use crate::ends::{
     self, Ends, from_dn, from_gnb, message_from_gnb, plain_session, routed, to_dn, to_gnb, udp,
 };
-use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
 fn uplink_packets_are_decapsulated() {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use dray_upf::Operation;
 
+use super::neighbours::reply;
+use super::{down_packet, waiting};
 use crate::ends::{Ends, from_dn, plain_session, routed, session_of, to_gnb};
-use crate::neighbours::reply;
-use crate::{down_packet, waiting};
 
 /// Length of the packets in bytes, as the rate counts them.
 const LEN: usize = 28 + 972;

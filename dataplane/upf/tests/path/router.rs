@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use dray_upf::DropReason;
 use dray_wire::ip::{self, Packet};
 
+use super::{NOTHING, up_packet};
 use crate::ends::{Ends, craft, from_gnb, plain_session, to_gnb};
-use crate::{NOTHING, up_packet};
 
 const ROUTERS: &str = "ff02::2";
 

@@ -8,11 +8,11 @@ use dray_upf::config::SessionConfig;
 use dray_upf::{DropReason, Event, Operation};
 use dray_wire::gtpu;
 
+use super::{NOTHING, SERVER, changed, down_packet, up_packet};
 use crate::ends::{
     Ends, Threads, from_dn, from_gnb, plain_session, routed, session, session_of, to_dn, to_gnb,
     udp,
 };
-use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
 fn matching_rule_of_lowest_precedence_wins() {

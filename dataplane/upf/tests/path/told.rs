@@ -4,8 +4,8 @@ use dray_upf::DropReason;
 use dray_wire::gtpu::{self, Direction};
 use dray_wire::ip::{self, Packet};
 
+use super::{NOTHING, SERVER, changed, down_packet, up_packet};
 use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, routed, to_gnb, udp};
-use crate::{NOTHING, SERVER, changed, down_packet, up_packet};
 
 #[test]
 fn senders_get_error_messages() {

@@ -2,8 +2,8 @@
 
 use dray_upf::{DropReason, Event, Operation};
 
+use super::{down_packet, up_packet};
 use crate::ends::{Ends, from_dn, from_gnb, plain_session, session_of};
-use crate::{down_packet, up_packet};
 
 /// Returns a session whose rules count in two usage rules, the first with these keys.
 fn counting(first: &str) -> String {

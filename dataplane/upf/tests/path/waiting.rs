@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dray_upf::{DropReason, Event, Operation};
 
-use crate::NOTHING;
+use super::NOTHING;
 use crate::ends::{Ends, from_dn, plain_session, routed, session_of, to_gnb, udp};
 
 const FORWARD: &str = "action = \"forward\", tunnel";

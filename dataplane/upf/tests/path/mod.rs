@@ -1,8 +1,6 @@
 //! The data path between two ports in memory: packets in, packets out.
 
 mod changing;
-#[path = "../ends/mod.rs"]
-mod ends;
 mod fragments;
 mod hostile;
 mod indications;
@@ -18,7 +16,8 @@ mod usage;
 mod waiting;
 
 use dray_upf::Counters;
-use ends::udp;
+
+use crate::ends::udp;
 
 const SERVER: &str = "203.0.113.9";
 const NOTHING: [Vec<u8>; 0] = [];

@@ -8,8 +8,6 @@ use dray_results::{
     StreamRow, stats,
 };
 
-use crate::pick::Pick;
-
 /// A figure of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
@@ -160,21 +158,26 @@ pub(crate) struct Figure<'r> {
 }
 
 impl<'r> Figure<'r> {
-    /// Returns the figure of a row of frames, if it has this one.
-    pub(crate) fn of_frames(pick: &Pick, run: &'r Run, row: &'r ResultRow) -> Option<Self> {
+    /// Returns the figure of a row of frames, if it has this one. `label` describes the row.
+    pub(crate) fn of_frames(
+        of: Quantity,
+        label: String,
+        run: &'r Run,
+        row: &'r ResultRow,
+    ) -> Option<Self> {
         let measured = row.measured()?;
         // A search has trials of its own length.
-        let search = measured.drop_rates.first().filter(|_| pick.of == Quantity::LossFree);
+        let search = measured.drop_rates.first().filter(|_| of == Quantity::LossFree);
         let trials = search.map_or(measured.trials, |search| search.searches.len());
         Some(Self {
-            label: pick.label(),
-            of: pick.of,
-            value: pick.of.of_frames(row, measured)?,
+            label,
+            of,
+            value: of.of_frames(row, measured)?,
             mark: measured.mark(),
-            disturbed: match pick.is_of_share() {
+            disturbed: match row.load_share {
                 // The rate of which this is a share was found at the distance of the run, if at any.
-                true => measured.disturbed(),
-                false => measured.noise.and_then(|noise| noise.in_words()),
+                Some(_) => measured.disturbed(),
+                None => measured.noise.and_then(|noise| noise.in_words()),
             },
             run,
             setting: &measured.setting,
@@ -186,13 +189,18 @@ impl<'r> Figure<'r> {
         })
     }
 
-    /// Returns the figure of a row of byte streams, if it has this one.
-    pub(crate) fn of_streams(pick: &Pick, run: &'r Run, row: &'r StreamRow) -> Option<Self> {
+    /// Returns the figure of a row of byte streams, if it has this one. `label` describes the row.
+    pub(crate) fn of_streams(
+        of: Quantity,
+        label: String,
+        run: &'r Run,
+        row: &'r StreamRow,
+    ) -> Option<Self> {
         let measured = row.measured()?;
         Some(Self {
-            label: pick.label(),
-            of: pick.of,
-            value: pick.of.of_streams(measured)?,
+            label,
+            of,
+            value: of.of_streams(measured)?,
             mark: measured.mark(),
             disturbed: measured.noise.and_then(|noise| noise.in_words()),
             run,

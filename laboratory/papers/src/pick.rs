@@ -12,7 +12,7 @@ use crate::figure::{Figure, Quantity};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
     pub(crate) experiment: &'static str,
-    pub(crate) technique: &'static str,
+    technique: &'static str,
     pub(crate) of: Quantity,
     /// Conditions that a row must meet, in the order in which they are described.
     conditions: [Option<Condition>; 3],
@@ -122,11 +122,6 @@ impl Pick {
         [technique].into_iter().chain(words).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns true if the rate offered is a share of the loss-free rate.
-    pub(crate) fn is_of_share(&self) -> bool {
-        self.conditions().any(|condition| matches!(condition, Condition::Share(_)))
-    }
-
     fn runs<'r>(&self, runs: &'r [Run]) -> impl Iterator<Item = &'r Run> {
         let experiment = self.experiment;
         runs.iter().filter(move |run| run.results.experiment == experiment)
@@ -149,9 +144,10 @@ impl Pick {
     /// Returns all figures that fit.
     pub(crate) fn find_all<'r>(&self, runs: &'r [Run]) -> Vec<Figure<'r>> {
         let of_run = |run| {
-            let frames = self.frames(run).filter_map(move |row| Figure::of_frames(self, run, row));
-            let streams = self.streams(run);
-            frames.chain(streams.filter_map(move |row| Figure::of_streams(self, run, row)))
+            let of_frames = move |row| Figure::of_frames(self.of, self.label(), run, row);
+            let of_streams = move |row| Figure::of_streams(self.of, self.label(), run, row);
+            let frames = self.frames(run).filter_map(of_frames);
+            frames.chain(self.streams(run).filter_map(of_streams))
         };
         self.runs(runs).flat_map(of_run).collect()
     }

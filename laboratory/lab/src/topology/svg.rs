@@ -2,6 +2,7 @@
 //! container.
 
 use std::collections::VecDeque;
+use std::sync::LazyLock;
 
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
@@ -19,6 +20,18 @@ const COLUMN_GAP: usize = 44;
 const LIVE_COLUMN_GAP: usize = 96;
 const ROW_GAP: usize = 18;
 const MARGIN: usize = 20;
+
+const PICTURE: &str = "picture.svg";
+
+static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_trim_blocks(true);
+    environment.set_lstrip_blocks(true);
+    environment.set_keep_trailing_newline(true);
+    environment.add_template(PICTURE, include_str!("picture.svg")).expect("valid template");
+    environment
+});
 
 /// A box, or a label on a wire.
 struct Node {
@@ -102,9 +115,8 @@ fn render(topology: &Topology, column_gap: usize, end: Option<PortName<'_>>) -> 
         })
     });
     let boxes = nodes.iter().map(|node| {
-        let lines: Vec<_> = (0..).map(|line| node.y + PADDING + FONT - 2 + line * LINE).zip(&node.lines).collect();
-        let (class, width, height) = (node.class, node.width(), node.height());
-        context! { class, x => node.x, y => node.y, width, height, text_x => node.x + PADDING, lines }
+        let Node { class, x, y, lines, .. } = node;
+        context! { class, x, y, lines, width => node.width(), height => node.height() }
     });
     let data = context! {
         name => topology.name,
@@ -113,14 +125,12 @@ fn render(topology: &Topology, column_gap: usize, end: Option<PortName<'_>>) -> 
         height,
         edges => edges.collect::<Vec<_>>(),
         boxes => boxes.collect::<Vec<_>>(),
+        padding => PADDING,
+        first_line => PADDING + FONT - 2,
+        line_height => LINE,
     };
-    let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    environment.set_trim_blocks(true);
-    environment.set_lstrip_blocks(true);
-    environment.set_keep_trailing_newline(true);
-    let svg = environment.render_str(include_str!("picture.svg"), data);
-    svg.expect("data has every variable of the template")
+    let picture = TEMPLATES.get_template(PICTURE).expect("its only template");
+    picture.render(data).expect("data has every variable of the template")
 }
 
 /// Returns the containers, with the host if a link ends there, followed by the links.

@@ -16,24 +16,20 @@ const SCRIPT_SHA256: &str = "PYXGXGTbYrbPh2YV8dPZuWFoK8ddCLXPMdkQj49f1XE=";
 impl Report {
     /// Renders one self-contained HTML page.
     pub fn html(&self) -> String {
-        render(self)
+        // Techniques by kind of link, for the filter.
+        let families =
+            grouped(self.techniques.iter().map(|technique| (&technique.family, technique)));
+        let data = context! {
+            style => STYLE,
+            script => SCRIPT,
+            script_hash => SCRIPT_SHA256,
+            families,
+            technique_count => self.techniques.iter().count(),
+            sizes => self.sizes,
+            hosts => self.hosts,
+            results => self.runs.iter().map(|run| run.results.results.len()).sum::<usize>(),
+            runs => self.runs.len(),
+        };
+        template::render("page.html", data)
     }
-}
-
-fn render(report: &Report) -> String {
-    // Techniques by kind of link, for the filter.
-    let families =
-        grouped(report.techniques.iter().map(|technique| (&technique.family, technique)));
-    let data = context! {
-        style => STYLE,
-        script => SCRIPT,
-        script_hash => SCRIPT_SHA256,
-        families,
-        technique_count => report.techniques.iter().count(),
-        sizes => report.sizes,
-        hosts => report.hosts,
-        results => report.runs.iter().map(|run| run.results.results.len()).sum::<usize>(),
-        runs => report.runs.len(),
-    };
-    template::render("page.html", data)
 }

@@ -9,30 +9,26 @@ use crate::report::{Host, Report};
 impl Report {
     /// Renders a summary for a terminal, as wide as it, at least 80 columns.
     pub fn text(&self) -> String {
-        render(self)
+        let mut text = String::new();
+        for host in &self.hosts {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text += &format!("{}\n", host.name);
+            answers(&mut text, host);
+            if let Some(overview) = &host.overview {
+                links(&mut text, overview);
+            }
+            for caveat in &host.caveats {
+                text.push_str(&wrapped(caveat));
+            }
+        }
+        text
     }
 }
 
 /// Largest number of links that are listed; the others are counted.
 const LISTED: usize = 20;
-
-fn render(report: &Report) -> String {
-    let mut text = String::new();
-    for host in &report.hosts {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text += &format!("{}\n", host.name);
-        answers(&mut text, host);
-        if let Some(overview) = &host.overview {
-            links(&mut text, overview);
-        }
-        for caveat in &host.caveats {
-            text.push_str(&wrapped(caveat));
-        }
-    }
-    text
-}
 
 /// Writes the best technique for each question, and below it the one next to it.
 fn answers(text: &mut String, host: &Host) {

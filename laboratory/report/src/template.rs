@@ -3,12 +3,23 @@
 
 use std::sync::LazyLock;
 
-use minijinja::{AutoEscape, Environment};
+use minijinja::{AutoEscape, Environment, escape_formatter};
 use serde::Serialize;
+
+use crate::escape::markdown;
+
+const MARKDOWN: AutoEscape = AutoEscape::Custom("markdown");
 
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
-    environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_auto_escape_callback(|name| match name.ends_with(".md") {
+        true => MARKDOWN,
+        false => AutoEscape::Html,
+    });
+    environment.set_formatter(|out, state, value| match state.auto_escape() {
+        MARKDOWN => Ok(out.write_str(&markdown(&value.to_string()))?),
+        _ => escape_formatter(out, state, value),
+    });
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);
@@ -17,6 +28,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         ("charts.html", include_str!("../assets/charts.html")),
         ("links.svg", include_str!("../assets/links.svg")),
         ("page.html", include_str!("../assets/page.html")),
+        ("report.md", include_str!("../assets/report.md")),
     ] {
         environment.add_template(name, source).expect("valid template");
     }
@@ -26,5 +38,5 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 /// Renders the template `name` with the fields of `data`.
 pub(crate) fn render(name: &str, data: impl Serialize) -> String {
     let template = TEMPLATES.get_template(name).expect("listed template");
-    template.render(data).expect("data has every template variable")
+    template.render(data).expect("data has every variable of the template")
 }

@@ -3,6 +3,7 @@
 use dray_results::{Isolation, Measured, Outcome, ResultRow, Verdict};
 
 use super::cell::{head, kilo, loss, mega, or_dash};
+use crate::charts::rows::bits;
 use crate::distinct::distinct;
 use crate::number::spread;
 use dray_text::{fit, list_of};
@@ -38,7 +39,6 @@ fn isolated(isolation: &Isolation) -> String {
 }
 
 fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
-    let bits = measured.received_pps * row.frame_size as f64 * 8.0;
     let cpu = &measured.cpu;
     let part = |seconds: f64| format!("{:.0}", 100.0 * seconds / cpu.elapsed_s);
     [
@@ -46,7 +46,7 @@ fn figures(row: &ResultRow, measured: &Measured) -> [String; 10] {
         kilo(measured.received_pps),
         spread(measured.interval()),
         loss(measured),
-        format!("{:.2}", bits / 1e9),
+        format!("{:.2}", bits(row, measured.received_pps) / 1e9),
         format!("{:.2}", cpu.cores()),
         cpu.total.polling_s.map_or("-".to_owned(), part),
         part(cpu.total.system_s),

@@ -1,17 +1,19 @@
 //! Switches side by side, and the limit of the machine.
 
-use dray_results::{Interval, LimitRow, ResultRow, Results};
+use dray_results::{Interval, LimitRow, Measured, ResultRow, Results, SwitchFacts};
 
 use super::cell::{head, mega, or_dash};
-use crate::distinct::distinct;
+use crate::distinct::{distinct, grouped};
 use crate::number::spread;
 use dray_text::{align, fit, wrapped};
+
+/// Figures of a switch at one frame size, below each other in the heading.
+const FIGURES: [(&str, &str); 5] =
+    [("", "Mpps"), ("", "± %"), ("ours", "/ it"), ("cycles", "/frame"), ("of", "limit")];
 
 /// Formats a row for each switch with each endpoint and number of stations, and below them the
 /// requirements of each switch.
 pub(super) fn table(results: &Results) -> String {
-    const FIGURES: [(&str, &str); 5] =
-        [("", "Mpps"), ("", "± %"), ("ours", "/ it"), ("cycles", "/frame"), ("of", "limit")];
     let rows = &results.results;
     let sizes = distinct(rows, |row| row.frame_size);
     // A column only if there is something to tell apart: the table is wide.
@@ -22,79 +24,82 @@ pub(super) fn table(results: &Results) -> String {
     let mut header = front(["switch", "endpoints", "stations"]);
     let mut units = front(["", "", ""]);
     for size in &sizes {
-        for (index, (above, below)) in FIGURES.iter().enumerate() {
-            header.push(if index == 0 { format!("{size} B") } else { (*above).to_owned() });
-            units.push((*below).to_owned());
-        }
+        header.push(format!("{size} B"));
+        header.extend(FIGURES[1..].iter().map(|(above, _)| (*above).to_owned()));
+        units.extend(FIGURES.map(|(_, below)| below.to_owned()));
     }
-    let find = |link: &str, endpoint: &str, stations: u16, size: usize| {
-        let is_it = |row: &&ResultRow| {
-            let ResultRow { link: its, endpoint: of_it, stations: among, frame_size, .. } = row;
-            (&its[..], &of_it[..], *among, *frame_size) == (link, endpoint, stations, size)
-        };
-        rows.iter().find(is_it).and_then(ResultRow::measured)
-    };
     let mut cells = vec![header, units];
     if !results.limits.is_empty() {
         let mut line = front(["machine's limit", "", ""]);
-        for size in &sizes {
-            let limit = results.limits.iter().find(|limit| limit.frame_size == *size);
-            line.extend(match limit {
-                Some(limit) => {
-                    let spread = spread(Interval::of(&limit.samples_pps));
-                    [mega(limit.pps), spread, "".into(), "".into(), "1".into()]
-                }
-                None => std::array::from_fn(|_| String::new()),
-            });
-        }
+        line.extend(sizes.iter().flat_map(|size| limit_at(&results.limits, *size)));
         cells.push(line);
     }
     let key = |row: &ResultRow| (row.link.clone(), row.endpoint.clone(), row.stations);
     for (link, endpoint, stations) in distinct(rows, key) {
-        if sizes.iter().all(|size| find(&link, &endpoint, stations, *size).is_none()) {
+        let of_link = |link: &str, size: usize| {
+            let is_it = |row: &&ResultRow| {
+                (&*row.link, &row.endpoint, row.stations, row.frame_size)
+                    == (link, &endpoint, stations, size)
+            };
+            rows.iter().find(is_it).and_then(ResultRow::measured)
+        };
+        if sizes.iter().all(|size| of_link(&link, *size).is_none()) {
             continue;
         }
-        // dray's switch of the same kind; dray's learning switch is compared with its patch.
-        let ours = match link.as_str() {
-            "switch/learning" => "switch/patch",
-            link if link.ends_with("/learning") => "switch/learning",
-            _ => "switch/patch",
-        };
+        let ours = own_switch_like(&link);
         let mut line = front([&link, &endpoint, &stations.to_string()]);
-        for size in &sizes {
-            let Some(it) = find(&link, &endpoint, stations, *size) else {
-                line.push("skipped".to_owned());
-                line.extend(std::iter::repeat_n(String::new(), FIGURES.len() - 1));
-                continue;
-            };
-            let ratio = find(ours, &endpoint, stations, *size)
-                .filter(|_| it.received_pps > 0.0)
-                .map(|ours| ours.received_pps / it.received_pps);
-            line.extend([
-                format!("{}{}", mega(it.received_pps), it.mark()),
-                spread(it.interval()),
-                or_dash(ratio, 2),
-                or_dash(it.switch_cycles_per_frame, 0),
-                or_dash(it.limit_share, 2),
-            ]);
-        }
+        line.extend(
+            sizes.iter().flat_map(|size| figures(of_link(&link, *size), of_link(ours, *size))),
+        );
         cells.push(line);
     }
-    let mut text = fit(&cells, 2, front([""; 3]).len(), &[FIGURES.len()]);
-    for link in distinct(rows, |row| row.link.clone()) {
-        let mine = || rows.iter().filter(|row| row.link == link).filter_map(ResultRow::measured);
-        let Some(switch) = mine().find_map(|measured| measured.setting.switch.as_ref()) else {
-            continue;
-        };
+    fit(&cells, 2, front([""; 3]).len(), &[FIGURES.len()]) + &requirements(rows)
+}
+
+/// Returns dray's switch of the same kind as `link`. Its learning switch is compared with its patch.
+fn own_switch_like(link: &str) -> &'static str {
+    let is_other = link != "switch/learning";
+    if is_other && link.ends_with("/learning") { "switch/learning" } else { "switch/patch" }
+}
+
+/// Formats the figures of a switch, beside those of dray's.
+fn figures(it: Option<&Measured>, ours: Option<&Measured>) -> [String; FIGURES.len()] {
+    let Some(it) = it else { return ["skipped", "", "", "", ""].map(str::to_owned) };
+    let ratio =
+        ours.filter(|_| it.received_pps > 0.0).map(|ours| ours.received_pps / it.received_pps);
+    [
+        format!("{}{}", mega(it.received_pps), it.mark()),
+        spread(it.interval()),
+        or_dash(ratio, 2),
+        or_dash(it.switch_cycles_per_frame, 0),
+        or_dash(it.limit_share, 2),
+    ]
+}
+
+/// Formats the limit of the machine at a frame size, if it was measured.
+fn limit_at(limits: &[LimitRow], size: usize) -> [String; FIGURES.len()] {
+    let limit = limits.iter().find(|limit| limit.frame_size == size);
+    limit.map_or_else(Default::default, |limit| {
+        let spread = spread(Interval::of(&limit.samples_pps));
+        [mega(limit.pps), spread, String::new(), String::new(), "1".to_owned()]
+    })
+}
+
+/// Describes what each switch requires.
+fn requirements(rows: &[ResultRow]) -> String {
+    let measured = rows.iter().filter_map(|row| Some((&row.link, row.measured()?)));
+    let switches = measured.filter_map(|(link, it)| Some((link, it.setting.switch.as_ref()?)));
+    let describe = |(link, switches): (&String, Vec<&SwitchFacts>)| {
+        let switch = switches[0];
         let others: String = switch.others.iter().map(|other| format!("; {other}")).collect();
-        text.push_str(&wrapped(&format!(
+        wrapped(&format!(
             "{link}: ready in {:.0} ms; huge pages: {} MiB; privileges: {}{others}.",
             switch.ready_s * 1e3,
             switch.hugepages_mib,
             switch.privileges
-        )));
-    }
-    text
+        ))
+    };
+    grouped(switches).into_iter().map(describe).collect()
 }
 
 /// Formats the limit of the machine, with a row for each size.

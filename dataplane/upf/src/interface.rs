@@ -42,6 +42,29 @@ pub(crate) struct Interface {
     announced: AtomicBool,
 }
 
+/// Checks addresses and MTU; the port transmits frames of up to `frame_max` bytes.
+fn check(name: &str, config: &InterfaceConfig, frame_max: usize) -> Result<(), ConfigError> {
+    let is_host = |address: &IpAddr| !address.is_unspecified() && !address.is_multicast();
+    if let Some(address) = config.addresses.iter().find(|address| !is_host(address)) {
+        return Err(wrong(name, "addresses", format!("{address}: give a host's address")));
+    }
+    if !matches!(config.addresses[..], [_])
+        && !matches!(config.addresses[..], [a, b] if a.is_ipv4() != b.is_ipv4())
+    {
+        let what = "give one IPv4 address, one IPv6 address, or one of each";
+        return Err(wrong(name, "addresses", what));
+    }
+    if !config.mac.is_station() {
+        return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
+    }
+    let most = frame_max - ETHERNET_LEN;
+    if !(576..=most).contains(&config.mtu.into()) {
+        let what = format!("{}: give 576 to {most}, as the port allows", config.mtu);
+        return Err(wrong(name, "mtu", what));
+    }
+    Ok(())
+}
+
 /// Returns an error about the configuration of interface `name`.
 fn wrong(name: &str, field: &str, what: impl Into<String>) -> ConfigError {
     ConfigError::new(what).in_field(format!("{name}.{field}"))
@@ -56,31 +79,8 @@ impl Interface {
         ours: Vec<IpAddr>,
         tx: Vec<Box<dyn Transmit>>,
     ) -> Result<Self, ConfigError> {
-        let mut of_version = [Vec::new(), Vec::new()];
-        for address in &config.addresses {
-            if address.is_unspecified() || address.is_multicast() {
-                return Err(wrong(name, "addresses", format!("{address}: give a host's address")));
-            }
-            of_version[usize::from(address.is_ipv6())].push(*address);
-        }
-        if config.addresses.is_empty() || of_version.iter().any(|all| all.len() > 1) {
-            let what = "give one IPv4 address, one IPv6 address, or one of each";
-            return Err(wrong(name, "addresses", what));
-        }
-        if !config.mac.is_station() {
-            return Err(wrong(name, "mac", format!("{}: give a station's address", config.mac)));
-        }
         let tx = TransmitQueues::new(tx);
-        let frame_max = tx.frame_max();
-        let mtu = usize::from(config.mtu);
-        if mtu < 576 || mtu + ETHERNET_LEN > frame_max {
-            let most = frame_max - ETHERNET_LEN;
-            return Err(wrong(
-                name,
-                "mtu",
-                format!("{mtu}: give 576 to {most}, as the port allows"),
-            ));
-        }
+        check(name, config, tx.frame_max())?;
         let numbers = |v6: bool| {
             let of_version = ours.iter().filter(move |address| address.is_ipv6() == v6);
             let mut numbers = of_version.map(|address| ip::number(*address));
@@ -109,7 +109,7 @@ impl Interface {
             all_v4,
             all_v6,
             suspects_v4,
-            mtu,
+            mtu: config.mtu.into(),
             routes: Vec::new(),
             gateways: config.routes.iter().map(|route| (route.to, route.via)).collect(),
             neighbours: Neighbours::new()

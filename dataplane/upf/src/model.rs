@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::account::Accounts;
 use crate::compile::{Compiled, Context, compile};
-use crate::config::{ConfigError, SessionConfig, Tunnel};
+use crate::config::{ConfigError, Pdr, SessionConfig, Tunnel};
 use crate::interface::Interface;
 use crate::journal::{Recorded, SessionRecorder, write_journal};
 use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
@@ -259,29 +259,7 @@ impl Model {
         let rule_accounts = known.map_or(&none, |known| &known.rule_accounts);
         let compiled = config.map(|config| compile(config, context, rule_accounts)).transpose()?;
         if let (Some(config), Some(compiled)) = (config, &compiled) {
-            for (sort, keys) in compiled.keys.iter().enumerate() {
-                for (number, key) in keys.iter().enumerate() {
-                    let owner = match draft.owners[sort].get(key) {
-                        Some(owner) => *owner,
-                        None => self.owners[sort].get(key).copied(),
-                    };
-                    let Some(owner) = owner.filter(|owner| *owner != seid) else { continue };
-                    return Err(match sort {
-                        ADDRESSES => {
-                            let what =
-                                format!("{}: already in use by session {owner}", config.ue[number]);
-                            wrong(&format!("ue[{number}]"), what)
-                        }
-                        _ => {
-                            let same =
-                                |pdr: &crate::config::Pdr| pdr.teid.map(u64::from) == Some(*key);
-                            let pdr = config.pdrs.iter().position(same).unwrap_or(0);
-                            let what = format!("{key:#x}: already in use by session {owner}");
-                            wrong(&format!("pdrs[{pdr}].teid"), what)
-                        }
-                    });
-                }
-            }
+            self.check_keys(draft, config, compiled)?;
         }
         draft.add(seid, known, compiled, end_marker);
         let there = |now: usize, more: isize| now.saturating_add_signed(more);
@@ -289,6 +267,37 @@ impl Model {
         let keys = keys(TEIDS).max(keys(ADDRESSES));
         if there(self.len(), draft.sessions) > self.room || keys > KEYS_PER_SESSION * self.room {
             return Err(wrong("seid", format!("no room left: sessions_max is {}", self.room)));
+        }
+        Ok(())
+    }
+
+    /// Checks that no other session has a tunnel or an address of the session.
+    fn check_keys(
+        &self,
+        draft: &Draft,
+        config: &SessionConfig,
+        compiled: &Compiled,
+    ) -> Result<(), ConfigError> {
+        let owner = |kind: usize, key: &u64| {
+            let owner = draft.owners[kind].get(key).copied();
+            let owner = owner.unwrap_or_else(|| self.owners[kind].get(key).copied());
+            owner.filter(|owner| *owner != config.seid)
+        };
+        let wrong = |field: String, what: &str, owner: u64| {
+            let what = format!("{what}: already in use by session {owner}");
+            Err(ConfigError::new(what).in_field(&field).in_session(config.seid))
+        };
+        for key in &compiled.keys[TEIDS] {
+            if let Some(owner) = owner(TEIDS, key) {
+                let is_same = |pdr: &Pdr| pdr.teid.map(u64::from) == Some(*key);
+                let pdr = config.pdrs.iter().position(is_same).unwrap_or(0);
+                return wrong(format!("pdrs[{pdr}].teid"), &format!("{key:#x}"), owner);
+            }
+        }
+        for (number, key) in compiled.keys[ADDRESSES].iter().enumerate() {
+            if let Some(owner) = owner(ADDRESSES, key) {
+                return wrong(format!("ue[{number}]"), &config.ue[number].to_string(), owner);
+            }
         }
         Ok(())
     }

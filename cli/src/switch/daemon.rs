@@ -110,7 +110,7 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    let store = supervisor.store();
+    let store = Store::of(&supervisor);
     if let (None, Some(store)) = (&past, &store) {
         past = Past::of_store(store).unwrap_or_else(|error| {
             warn!(%error, "the state before is not used, and peers connect anew");

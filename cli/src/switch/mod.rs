@@ -3,6 +3,7 @@
 mod daemon;
 mod keys;
 mod show;
+mod talk;
 mod watch;
 
 use std::os::fd::AsFd;
@@ -12,11 +13,13 @@ use anyhow::Context;
 use clap::Subcommand;
 use dray_port::PortUri;
 use dray_switch::client::{Client, ClientError};
-use dray_switch::config::{CONTROL, Name, read_file};
+use dray_switch::config::{Name, read_file};
 use dray_switch::{PortStatus, SwitchConfig};
 
 use crate::common::{Failure, print, usage};
 use crate::control::{Ask, Control, Health, refused};
+
+use self::talk::client;
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
@@ -147,11 +150,6 @@ struct Fdb {
     flush: bool,
     #[command(flatten)]
     ask: Ask,
-}
-
-/// Returns a client of the switch that the options select.
-fn client(control: &Control) -> Result<Client, Failure> {
-    Ok(Client::new(&control.socket(CONTROL, "dray switch")?))
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {

@@ -8,7 +8,8 @@ use dray_datapath::Cancel;
 use dray_switch::PortStats;
 use dray_switch::config::Name;
 
-use super::{client, show};
+use super::show;
+use super::talk::client;
 use crate::common::{Failure, cancel_on_signals};
 use crate::control::{Ask, refused};
 use crate::parse;

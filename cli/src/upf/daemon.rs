@@ -49,7 +49,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let cancel = cancel_on_signals()?;
     dray_service::begin()?;
     let mut supervisor = Supervisor::from_environment();
-    let store = supervisor.store();
+    let store = Store::of(&supervisor);
     let is_kept = store.is_some();
     let past = past.or_else(|| left(store.as_ref()?));
     let Started { mut running, socket, monitors, mut log } = plan.start(&confined, past, store)?;
@@ -84,7 +84,7 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     say_end(&upf, started, json)
 }
 
-/// What is to be started: the options, completed by those of a process that hands over.
+/// Options of a start, completed by those of a process that hands over.
 struct Plan {
     control: ControlAddress,
     ports: Ports,

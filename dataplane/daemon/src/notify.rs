@@ -22,7 +22,6 @@ use rustix::process::getpid;
 use tracing::warn;
 
 use crate::http::DESCRIPTORS_MAX;
-use crate::store::Store;
 
 /// Time in milliseconds that a supervisor may be behind with reading.
 const PATIENCE_MS: u32 = 100;
@@ -30,7 +29,7 @@ const PATIENCE_MS: u32 = 100;
 /// Supervisor of the process, if there is one.
 #[derive(Debug, Default)]
 pub struct Supervisor {
-    socket: Option<Arc<NotifySocket>>,
+    pub(crate) socket: Option<Arc<NotifySocket>>,
     /// Interval in which it wants a sign of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
     /// Message that the program is ready, if it was behind with reading and has not taken it yet.
@@ -98,11 +97,6 @@ impl Supervisor {
     /// Reports that the program ends.
     pub fn stopping(&self) {
         let _ = self.send("STOPPING=1", &[]);
-    }
-
-    /// Returns the store of the supervisor, if there is one.
-    pub fn store(&self) -> Option<Store> {
-        self.socket.clone().map(Store::new)
     }
 
     /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors. Does

@@ -18,7 +18,7 @@ use rustix::io::ioctl_fionread;
 
 use crate::Channel;
 use crate::calls::inherited;
-use crate::notify::NotifySocket;
+use crate::notify::{NotifySocket, Supervisor};
 
 /// Names of pages in the store begin with this; their number follows.
 const NAME: &str = "dray-";
@@ -54,7 +54,13 @@ pub struct Page {
 }
 
 impl Store {
-    pub(crate) fn new(socket: Arc<NotifySocket>) -> Self {
+    /// Returns the store of `supervisor`, if there is one.
+    pub fn of(supervisor: &Supervisor) -> Option<Self> {
+        let socket = supervisor.socket.clone()?;
+        Some(Self::new(socket))
+    }
+
+    fn new(socket: Arc<NotifySocket>) -> Self {
         Self { socket, count: AtomicU64::new(0) }
     }
 

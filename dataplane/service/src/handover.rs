@@ -5,7 +5,7 @@
 //!
 //! | from | message |
 //! |---|---|
-//! | old | the pages of its state ([`Page`]); from now on the state does not change |
+//! | old | the pages of its state ([`Page`](crate::Page)); from now on the state does not change |
 //! | new | it is ready: all that can fail has been done |
 //! | old | it uses no port any more: packets wait in the peers' rings until the last message |
 //! | new | it goes on; the old process ends without closing anything |
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dray_daemon::{Channel, Client, ClientError, Refusal, Request, Response};
-use serde::{Deserialize, Serialize};
 
-use crate::snapshot::{OwnedPage, Page};
+use crate::page::{OwnedPage, Page};
+use crate::program::{Hello, Program, TakeoverError};
 
 /// Time within which the new process gets ready, while control threads stand still.
 const PREPARING: Duration = Duration::from_secs(10);
@@ -36,60 +36,6 @@ const STOPPING: Duration = Duration::from_secs(1);
 const READY: &[u8] = b"ready";
 const STOPPED: &[u8] = b"stopped";
 const GO: &[u8] = b"go";
-
-/// A program that can be taken over.
-#[derive(Clone, Copy, Debug)]
-pub struct Program {
-    /// Name of the program in messages, such as `switch`.
-    pub name: &'static str,
-    /// Command line of the program, such as `dray switch`.
-    pub command: &'static str,
-    /// Version of the messages. Two processes must have the same.
-    pub format: u32,
-}
-
-/// A take-over cannot be started or completed; the running program, if there is one, goes on.
-#[derive(Debug, thiserror::Error)]
-#[error("take-over: {0}")]
-pub struct TakeoverError(pub String);
-
-/// Version of a process, which begins every page and every take-over.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    /// Version of dray.
-    version: String,
-    /// [Format](Program::format) of its messages.
-    format: u32,
-}
-
-impl Program {
-    pub(crate) fn hello(&self) -> Hello {
-        Hello { version: env!("CARGO_PKG_VERSION").to_owned(), format: self.format }
-    }
-
-    /// Checks that this process can read the pages of the process `before`.
-    pub(crate) fn check_readable(&self, before: &Hello) -> Result<(), TakeoverError> {
-        let own = self.hello();
-        if own.format == before.format {
-            return Ok(());
-        }
-        Err(TakeoverError(format!(
-            "the {} before was dray {} and this is dray {}, whose states differ (formats {} and {})",
-            self.name, before.version, own.version, before.format, own.format
-        )))
-    }
-
-    /// Returns why the process `new` cannot take over from `running`, if it cannot.
-    fn differ(&self, running: &Hello, new: &Hello) -> Option<String> {
-        (running.format != new.format).then(|| {
-            format!(
-                "the running {} is dray {} and the new one dray {}, which exchange other messages \
-                 (formats {} and {}): stop the one, then start the other",
-                self.name, running.version, new.version, running.format, new.format
-            )
-        })
-    }
-}
 
 /// The resource of a control socket by which another process takes over.
 pub(crate) struct TakeoverRoute {

@@ -8,35 +8,24 @@
 
 mod end;
 mod handover;
+mod page;
 mod port_log;
+mod program;
 mod recorder;
 mod routes;
 mod run;
+mod service;
 mod snapshot;
 mod sockets;
 
-use dray_daemon::Metrics;
-
 pub use end::{PortEnd, hold_all};
-pub use handover::{Outgoing, Program, TakeoverError};
+pub use handover::Outgoing;
+pub use page::Page;
 pub use port_log::{LoggedPort, PortLog, total};
+pub use program::{Program, TakeoverError};
 pub use recorder::{Recorded, Recorder, Recording, Unrecorded};
 pub use routes::{answer_monitor, no_such_resource, observe, serve, serve_monitors};
 pub use run::{begin, run};
-pub use snapshot::{Page, PortPage, Snapshot, monotonic_s};
+pub use service::Service;
+pub use snapshot::{PortPage, Snapshot, monotonic_s};
 pub use sockets::Sockets;
-
-/// A data plane that runs.
-pub trait Service {
-    /// Checks that all data threads publish; the error names those that do not (`/livez`).
-    fn check_alive(&self) -> Result<(), String>;
-
-    /// Checks that the data plane can do its work (`/readyz`).
-    fn check_ready(&self) -> Result<(), String>;
-
-    /// Returns the metrics of this moment (`/metrics`).
-    fn metrics(&self) -> Metrics;
-
-    /// Returns the ports as the log shows them.
-    fn logged_ports(&self) -> Vec<LoggedPort>;
-}

@@ -22,8 +22,8 @@ use serde::Serialize;
 use tracing::warn;
 
 use crate::end::{BRIEFLY, PortEnd};
-use crate::handover::Program;
-use crate::snapshot::Page;
+use crate::page::Page;
+use crate::program::Program;
 
 /// Pause after changes were recorded: a peer must not keep the recorder busy.
 const PAUSE: Duration = Duration::from_millis(2);

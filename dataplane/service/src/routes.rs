@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use dray_daemon::{ControlSocket, Limits, Recent, Refusal, Request, Response, Server};
 
-use crate::Service;
-use crate::handover::{Outgoing, Program, TakeoverRoute};
+use crate::handover::{Outgoing, TakeoverRoute};
+use crate::program::Program;
+use crate::service::Service;
 
 /// Resources that monitoring systems may read.
 const MONITORED: &str = "/metrics, /livez, /readyz";

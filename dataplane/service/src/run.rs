@@ -7,8 +7,8 @@ use dray_daemon::{FAREWELL, Supervisor};
 use dray_datapath::Cancel;
 use tracing::error;
 
-use crate::Service;
 use crate::port_log::PortLog;
+use crate::service::Service;
 
 /// Prepares the process of a service, before there are ports and threads.
 pub fn begin() -> io::Result<()> {

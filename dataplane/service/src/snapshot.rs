@@ -7,76 +7,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use dray_daemon::Store;
 use dray_port::{PortSnapshot, clock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::handover::{Hello, Incoming, Program, TakeoverError};
+use crate::handover::Incoming;
+use crate::page::{Content, OwnedPage};
+use crate::program::{Hello, Program, TakeoverError};
 use crate::sockets::Sockets;
-
-/// A page to be kept or sent.
-#[derive(Debug)]
-pub struct Page<'a> {
-    pub(crate) text: Vec<u8>,
-    pub(crate) descriptors: Vec<BorrowedFd<'a>>,
-}
-
-/// A page of another process.
-#[derive(Debug)]
-pub(crate) struct OwnedPage {
-    pub(crate) text: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
-}
-
-/// Content of a page; `L` describes a port, `P` is the program's own part of that, and `S` its state.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-enum Content<L, P, S> {
-    /// The number of the port comes first.
-    Port(u64, P, L),
-    State {
-        has_metrics: bool,
-        state: S,
-    },
-}
-
-impl<'a> Page<'a> {
-    /// Creates the page of a port; `own` is the program's own part. The descriptors of `memory` follow
-    /// those of the port.
-    pub fn of_port(
-        program: &Program,
-        number: u64,
-        own: &impl Serialize,
-        live: &'a PortSnapshot,
-        memory: Option<BorrowedFd<'a>>,
-    ) -> Self {
-        let descriptors = live.descriptors().iter().map(AsFd::as_fd).chain(memory).collect();
-        Self::new(program, &Content::<_, _, ()>::Port(number, own, live), descriptors)
-    }
-
-    /// Creates the page of the state. The descriptors of `memory` follow the `sockets`.
-    pub fn of_state(
-        program: &Program,
-        state: &impl Serialize,
-        sockets: &'a Sockets,
-        memory: impl IntoIterator<Item = BorrowedFd<'a>>,
-    ) -> Self {
-        let has_metrics = sockets.metrics.is_some();
-        let descriptors = sockets.descriptors().chain(memory).collect();
-        Self::new(program, &Content::<(), (), _>::State { has_metrics, state }, descriptors)
-    }
-
-    fn new(program: &Program, content: &impl Serialize, descriptors: Vec<BorrowedFd<'a>>) -> Self {
-        let text = serde_json::to_vec(&(program.hello(), content)).expect("plain data");
-        Self { text, descriptors }
-    }
-}
 
 /// Snapshot of a program; `P` is the program's own part of the description of a port, and `S` its state.
 #[derive(Debug)]
@@ -210,6 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::page::Page;
 
     const PROGRAM: Program = Program { name: "switch", command: "dray switch", format: 3 };
 

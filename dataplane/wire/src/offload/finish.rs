@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::kind::{Offload, SEGMENTS_MAX};
 use super::layout::{HEADERS_MAX, Layout, SCTP_CHECKSUM, Transport};
-use super::{Offload, SEGMENTS_MAX};
 use crate::checksum::{self, Sum};
 use crate::ip::IPV4_LEN;
 

@@ -2,8 +2,9 @@
 
 use std::num::NonZeroU16;
 
+use super::finish::start;
+use super::kind::{Offload, Offloads, SEGMENTS_MAX};
 use super::layout::{HEADERS_MAX, Layout, SCTP_CHECKSUM, Transport, sctp_end};
-use super::{Offload, Offloads, SEGMENTS_MAX, finish::start};
 
 /// Length of the header without its number of buffers, in bytes.
 pub const VIRTIO_NET_LEN: usize = 10;

@@ -2,8 +2,9 @@
 //! them: each segment gets the outer headers. The virtio-net header describes the inner packet alone.
 
 use super::finish::{sent, set_v4};
+use super::header::{Accept, VirtioNet};
+use super::kind::{Offload, Offloads};
 use super::layout::Upper;
-use super::{Accept, Offload, Offloads, VirtioNet};
 use crate::checksum::Sum;
 use crate::ip::{IPV6_LEN, protocol};
 

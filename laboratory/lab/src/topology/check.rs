@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 use toml::Spanned;
 
 use super::file::{self, File, Wrong, at};
-use super::{ContainerPlan, EndPlan, HOST, LinkPlan, Network, Topology, card, forwarders};
+use super::network::{Network, NetworkError};
+use super::plan::{ContainerPlan, EndPlan, HOST, LinkPlan, Topology};
+use super::{card, forwarders};
 use crate::LinkKind;
 
 /// Same limits as `dray bench`.
@@ -245,7 +247,7 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
         .get_ref()
         .parse()
         .map(Some)
-        .map_err(|error: super::NetworkError| at(network, format!("network = {error}")))
+        .map_err(|error: NetworkError| at(network, format!("network = {error}")))
 }
 
 /// Returns an address for each end: the given ones, or the network's in order.

@@ -1,6 +1,7 @@
 //! Finds forwarding cycles between containers.
 
-use super::{EndPlan, Topology, dray_call};
+use super::command::dray_call;
+use super::plan::{EndPlan, Topology};
 use crate::link::{Carries, EndKind};
 
 /// A forwarder that passes frames from one link to another.

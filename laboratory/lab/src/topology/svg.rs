@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 
-use super::{HOST, LinkPlan, Topology};
+use super::plan::{HOST, LinkPlan, Topology};
 
 /// Font size, line height and width of a character, in pixels.
 const FONT: usize = 12;

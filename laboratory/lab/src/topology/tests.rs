@@ -1,6 +1,8 @@
 //! Topology files: valid ones are read, invalid ones are rejected with the line.
 
+use super::command::words;
 use super::*;
+use crate::link::Functions;
 
 fn read(text: &str) -> Result<Topology, TopologyError> {
     Topology::read("some/file.toml", text, &[0, 1], &|words| match words.get(1).map(String::as_str)

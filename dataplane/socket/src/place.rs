@@ -9,7 +9,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
@@ -78,6 +78,11 @@ impl Place {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, what))
             }
         }
+    }
+
+    /// Returns the directory.
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
     }
 
     /// Returns the directory.

@@ -36,12 +36,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use dray_ring::QueueSize;
+use dray_socket::BoundSocket;
 use rustix::net::SocketType;
 
 use crate::ends::limits::MemoryLimits;
-use crate::session::passed::{self, PassedFd};
-use crate::session::shared_listener::{Seat, Terms};
-use crate::session::snapshot::{Parts, PortSnapshot, Resumption};
+use crate::session::passed;
+use crate::session::peers::{PeerSource, Peers};
+use crate::session::shared_listener::{Membership, Terms};
+use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::session::unix::{parse_access, parse_name};
 use crate::uri::failed::{Failed, refused};
 use crate::uri::query::{Query, UriError};
@@ -59,12 +61,29 @@ impl MemifUri {
     /// to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
-        let sockets = sockets.into_iter().map(UnixStream::from).collect();
+        let peers = Peers::connected(sockets.into_iter().map(UnixStream::from).collect());
         let port = match &self.role {
-            Role::Client { size } => client::open(self, *size, sockets),
-            Role::Server { memory, .. } => server::open(self, *memory, Err(sockets), None),
+            Role::Client { size } => client::open(self, *size, peers),
+            Role::Server { memory, .. } => server::open(self, *memory, peers, None),
         };
         port.map_err(|(what, error)| OpenError::new(self, what, error))
+    }
+
+    /// Returns the limits that a server with this memory announces.
+    fn terms(&self, memory: &MemoryLimits) -> Terms {
+        Terms { queues: self.queues, regions: memory.regions }
+    }
+
+    /// Joins the ports of this process that listen at a socket that another program has created.
+    fn join_passed(
+        &self,
+        memory: &MemoryLimits,
+        socket: BoundSocket,
+    ) -> Result<PeerSource, Failed> {
+        let (protocol, name) = (&server::PROTOCOL, &self.socket);
+        Membership::join_passed(protocol, name, socket, self.id, self.terms(memory))
+            .map(PeerSource::Shared)
+            .map_err(|error| ("socket", error))
     }
 }
 
@@ -115,10 +134,9 @@ impl Scheme for MemifUri {
         match &self.role {
             Role::Client { .. } => Ok(None),
             Role::Server { memory, access } => {
-                let terms = Terms { queues: self.queues, regions: memory.regions };
-                let seat =
-                    Seat::take(&server::PROTOCOL, &self.socket, access, None, self.id, terms)?;
-                Ok(Some(Socket::Shared(seat)))
+                let (protocol, name, terms) = (&server::PROTOCOL, &self.socket, self.terms(memory));
+                let joined = Membership::join(protocol, name, access, None, self.id, terms)?;
+                Ok(Some(Socket::Shared(joined)))
             }
         }
     }
@@ -127,9 +145,11 @@ impl Scheme for MemifUri {
     /// memory that no other has seen.
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
         match (&self.role, socket) {
-            (Role::Client { size }, _) => client::open(self, *size, Vec::new()),
-            (Role::Server { memory, .. }, Some(Socket::Shared(seat))) => {
-                server::open(self, *memory, Ok(seat), None)
+            (Role::Client { size }, _) => {
+                client::open(self, *size, Peers::at(&self.socket, SocketType::SEQPACKET)?)
+            }
+            (Role::Server { memory, .. }, Some(Socket::Shared(membership))) => {
+                server::open(self, *memory, Peers::of(PeerSource::Shared(membership)), None)
             }
             (Role::Server { .. }, _) => Err(("socket", io::ErrorKind::NotConnected.into())),
         }
@@ -139,16 +159,11 @@ impl Scheme for MemifUri {
         let Role::Server { memory, .. } = &self.role else {
             return Err(refused("a client creates its own socket; give role=server".to_owned()));
         };
-        let clients = match PassedFd::check(descriptors, SocketType::SEQPACKET, false)? {
-            PassedFd::Listener(socket) => {
-                let terms = Terms { queues: self.queues, regions: memory.regions };
-                let seat = Seat::at(&server::PROTOCOL, &self.socket, socket, self.id, terms);
-                Ok(seat.map_err(|error| ("socket", error))?)
-            }
-            PassedFd::Connected(socket) => Err(vec![socket]),
-            PassedFd::Directory(_) => unreachable!("only a socket is taken"),
-        };
-        server::open(self, *memory, clients, None)
+        let mut peers = passed::check(descriptors, SocketType::SEQPACKET, None)?;
+        if let Some(PeerSource::Listener(listener)) = peers.source.take() {
+            peers.source = Some(self.join_passed(memory, listener)?);
+        }
+        server::open(self, *memory, peers, None)
     }
 
     fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
@@ -157,26 +172,22 @@ impl Scheme for MemifUri {
         };
         let mut parts = live.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
-        let Parts { origin, own, peer, past, .. } = parts;
-        let origin = PassedFd::origin(origin, SocketType::SEQPACKET, false)?;
-        let origin = origin.map(|origin| origin.with_file(&self.socket, own));
-        let peer = PassedFd::peer(peer, SocketType::SEQPACKET)?;
-        let terms = Terms { queues: self.queues, regions: memory.regions };
-        let (protocol, socket, id) = (&server::PROTOCOL, &self.socket, self.id);
-        let seat = match origin {
-            Some(PassedFd::Listener(listener)) if own => {
-                Some(Seat::take(protocol, socket, access, Some(listener), id, terms))
-            }
-            Some(PassedFd::Listener(listener)) => {
-                Some(Seat::at(protocol, socket, listener, id, terms))
-            }
-            Some(_) | None => None,
-        };
-        let seat = seat.transpose().map_err(|error| ("socket", error))?;
         let (resumption, resumed) = resumption.unzip();
-        let peer = peer.zip(resumed);
-        let (port, connection) = (seat.ok_or(Vec::new()), server::Past { peer, past });
-        Ok((server::open(self, *memory, port, Some(connection))?, resumption))
+        let own = parts.own;
+        let mut peers = passed::resume(parts, &self.socket, SocketType::SEQPACKET, false)?;
+        if let Some(PeerSource::Listener(listener)) = peers.source.take() {
+            peers.source = Some(match own {
+                true => {
+                    let (protocol, name) = (&server::PROTOCOL, &self.socket);
+                    let (listener, terms) = (Some(listener), self.terms(memory));
+                    let joined = Membership::join(protocol, name, access, listener, self.id, terms);
+                    PeerSource::Shared(joined.map_err(|error| ("socket", error))?)
+                }
+                false => self.join_passed(memory, listener)?,
+            });
+        }
+        let resumed = resumed.filter(|_| !peers.first.is_empty());
+        Ok((server::open(self, *memory, peers, resumed)?, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

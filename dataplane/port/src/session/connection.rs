@@ -1,30 +1,26 @@
 //! A port's Unix socket, and the thread that serves it.
 
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use dray_socket::{BoundSocket, Place, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, SocketType, shutdown};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 use rustix::time::Timespec;
 
-use crate::session::passed::PassedFd;
+use crate::session::peers::{PeerSource, Peers};
 use crate::session::queue_progress::QueueProgress;
-use crate::session::shared_listener::Seat;
 use crate::session::snapshot::{Frozen, Parts, PortSnapshot, SessionMessages};
 use crate::session::status::{LinkState, LinkStatus};
 use crate::session::unix;
 use crate::signal::control_wake::ControlWake;
-use crate::uri::failed::{Failed, refused};
+use crate::uri::failed::Failed;
 
 /// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
 const ENDING: Duration = Duration::from_secs(2);
@@ -37,8 +33,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 pub(crate) struct Connection {
     control: Arc<Control>,
     thread: Option<JoinHandle<()>>,
-    /// Where its peers come from, if that is a socket of several ports.
-    seat: Option<Arc<Seat>>,
     /// Disconnects when the thread ends.
     ended: Mutex<mpsc::Receiver<()>>,
 }
@@ -52,40 +46,17 @@ pub(crate) struct Control {
     /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles
     /// a message, so whoever else holds it knows that nothing changes.
     peer: Mutex<Option<OwnedFd>>,
-    /// Source of peers: a socket that listens, or a directory.
-    origin: Option<OwnedFd>,
-    /// True if this process has bound that socket itself.
-    owns_origin: bool,
+    source: Option<PeerSource>,
+    /// True if this process has bound the socket of the source itself.
+    owns_source: bool,
     /// The control thread's id, once it runs.
     thread: OnceLock<Pid>,
     /// Counts what makes a description of the port invalid.
     progress: OnceLock<Arc<QueueProgress>>,
-    /// Called after each such change.
-    tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called after each change of what a description of the port says.
+    notify: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Called when a peer has left.
     forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-/// Origin of peers.
-#[derive(Clone, Copy)]
-enum Source<'l> {
-    /// They connect to this socket.
-    Listener(&'l BoundSocket),
-    /// They come to this seat.
-    Seat(&'l Seat),
-    /// The port connects to this socket, of this kind.
-    Connects(&'l SocketName, SocketType),
-    /// The port connects to the stream socket of this name in a directory that is the peer's.
-    Within(&'l Place),
-}
-
-/// Descriptor of the origin of peers.
-#[derive(Clone, Copy)]
-enum Origin<'l> {
-    None,
-    Listener(&'l BoundSocket),
-    Directory(BorrowedFd<'l>),
-    Seat(&'l Seat),
 }
 
 /// How the session with a peer ended.
@@ -109,187 +80,26 @@ pub(crate) enum Woken {
 }
 
 impl Connection {
-    /// Accepts peers at `listener`, or without one connects to `name` repeatedly; `session` handles
-    /// the session with each peer. Peers are served one after the other.
-    pub(crate) fn open(
-        name: &SocketName,
-        listener: Option<BoundSocket>,
+    /// Serves `peers`, one after the other; `session` handles the session with each.
+    pub(crate) fn new(
+        peers: Peers,
         wake: Arc<ControlWake>,
         session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
     ) -> Result<Self, Failed> {
-        let Some(listener) = listener else {
-            return Self::to(name, SocketType::STREAM, wake, session);
-        };
-        Self::listening(listener, None, wake, session)
-    }
-
-    /// Continues the session with `peer`, and then accepts others at `listener`.
-    fn listening(
-        listener: BoundSocket,
-        peer: Option<UnixStream>,
-        wake: Arc<ControlWake>,
-        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        // The thread owns the listener, and has its descriptor's duplicate at hand before it runs.
-        let listener = Arc::new(listener);
-        let origin = listener.clone();
-        Self::spawn(wake, Origin::Listener(&origin), move |control| {
-            if let Some(peer) = peer {
-                control.serve_one(control.admit(peer), &mut session);
-            }
-            control.serve(Source::Listener(&listener), session);
-        })
-    }
-
-    /// Continues the session that another process has begun with `peer`, if there is one. Later peers
-    /// come from `origin`, or, if the port connects to them, from the socket `name`.
-    pub(crate) fn resume(
-        name: &SocketName,
-        origin: Option<PassedFd>,
-        peer: Option<UnixStream>,
-        wake: Arc<ControlWake>,
-        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        match origin {
-            Some(PassedFd::Listener(listener)) => Self::listening(listener, peer, wake, session),
-            Some(PassedFd::Directory(directory)) => {
-                let file = name.path().and_then(Path::file_name).unwrap_or_default();
-                Self::within(directory, file, peer, wake, session)
-            }
-            Some(PassedFd::Connected(_)) => Err(refused("it is connected".to_owned())),
-            None => {
-                let name = name.clone();
-                Self::spawn(wake, Origin::None, move |control| {
-                    if let Some(peer) = peer {
-                        control.serve_one(control.admit(peer), &mut session);
-                        control.pause();
-                    }
-                    control.serve(Source::Connects(&name, SocketType::STREAM), session);
-                })
-            }
+        let Peers { source, first, status } = peers;
+        if let Some(PeerSource::Shared(membership)) = &source {
+            membership.open(&wake, !first.is_empty()).map_err(|error| ("thread", error))?;
         }
-    }
-
-    /// Continues the session with `client`, and then serves those that come to `seat`, one after the
-    /// other.
-    pub(crate) fn at(
-        seat: Seat,
-        client: Option<UnixStream>,
-        wake: Arc<ControlWake>,
-        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        if client.is_some() {
-            seat.occupy();
-        }
-        seat.open(&wake).map_err(|error| ("thread", error))?;
-        let seat = Arc::new(seat);
-        let shared = seat.clone();
-        let mut connection = Self::spawn(wake, Origin::Seat(&seat), move |control| {
-            if let Some(client) = client {
-                control.serve_one(control.admit(client), &mut session);
-                shared.done();
-            }
-            control.serve(Source::Seat(&shared), session);
-        })?;
-        connection.seat = Some(seat);
-        Ok(connection)
-    }
-
-    /// Connects to the socket `name` repeatedly. Fails if waiting for it would not help.
-    fn to(
-        name: &SocketName,
-        kind: SocketType,
-        wake: Arc<ControlWake>,
-        session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        let name = name.clone();
-        let (first, why) = match unix::connect(&name, kind) {
-            Ok(stream) => (Some(stream), None),
-            Err(error) => match unix::why_unreachable(&name, error) {
-                Ok(why) => (None, Some(why)),
-                Err(error) => return Err(("connect", error)),
-            },
-        };
-        Self::spawn(wake, Origin::None, move |control| {
-            control.change(|status| status.unreachable = why);
-            let mut session = session;
-            if let Some(stream) = first {
-                control.serve_one(control.admit(stream), &mut session);
-                control.pause();
-            }
-            control.serve(Source::Connects(&name, kind), session);
-        })
-    }
-
-    /// Connects repeatedly to the stream socket `name` in `directory`, once `peer` has gone.
-    pub(crate) fn within(
-        directory: OwnedFd,
-        name: &OsStr,
-        peer: Option<UnixStream>,
-        wake: Arc<ControlWake>,
-        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        let origin = directory.try_clone().map_err(|error| ("directory", error))?;
-        let place = Place::within(directory, name).map_err(|error| ("directory", error))?;
-        Self::spawn(wake, Origin::Directory(origin.as_fd()), move |control| {
-            if let Some(peer) = peer {
-                control.serve_one(control.admit(peer), &mut session);
-                control.pause();
-            }
-            control.serve(Source::Within(&place), session);
-        })
-    }
-
-    /// Connects to the packet socket `name` repeatedly; `session` handles the session with each
-    /// peer.
-    pub(crate) fn by_packets(
-        name: &SocketName,
-        wake: Arc<ControlWake>,
-        session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        Self::to(name, SocketType::SEQPACKET, wake, session)
-    }
-
-    /// Serves the peers at the other ends of `streams`, one after the other.
-    pub(crate) fn over(
-        streams: Vec<UnixStream>,
-        wake: Arc<ControlWake>,
-        mut session: impl FnMut(UnixStream, &Control) -> End + Send + 'static,
-    ) -> Result<Self, Failed> {
-        Self::spawn(wake, Origin::None, move |control| {
-            for stream in streams {
-                if control.is_stopping() {
-                    break;
-                }
-                control.serve_one(control.admit(stream), &mut session);
-            }
-        })
-    }
-
-    fn spawn<T>(
-        wake: Arc<ControlWake>,
-        origin: Origin<'_>,
-        serve: impl FnOnce(&Control) -> T + Send + 'static,
-    ) -> Result<Self, Failed> {
-        let (origin, owns_origin) = match origin {
-            Origin::None => (None, false),
-            Origin::Listener(listener) => {
-                (Some(listener.as_fd()), listener.file.is_some() || listener.name.is_some())
-            }
-            Origin::Directory(directory) => (Some(directory), false),
-            Origin::Seat(seat) => (Some(seat.socket()), seat.is_own()),
-        };
-        let origin = origin.as_ref().map(BorrowedFd::try_clone_to_owned).transpose();
         let control = Arc::new(Control {
             wake,
             stop: AtomicBool::new(false),
-            status: Mutex::default(),
+            status: Mutex::new(status),
             peer: Mutex::default(),
-            origin: origin.map_err(|error| ("socket", error))?,
-            owns_origin,
+            owns_source: source.as_ref().is_some_and(PeerSource::is_own),
+            source,
             thread: OnceLock::new(),
             progress: OnceLock::new(),
-            tell: OnceLock::new(),
+            notify: OnceLock::new(),
             forget: OnceLock::new(),
         });
         let shared = control.clone();
@@ -300,13 +110,13 @@ impl Connection {
             .spawn(move || {
                 let _ = shared.thread.set(gettid());
                 drop(running);
-                serve(&shared);
+                shared.serve(first, session);
                 drop::<mpsc::Sender<()>>(ends);
             })
             .map_err(|error| ("thread", error))?;
         // Nothing is sent: the channel disconnects.
         let _ = runs.recv();
-        Ok(Self { control, thread: Some(thread), seat: None, ended: Mutex::new(ended) })
+        Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
     }
 
     /// Stops the control thread, before it accepts a peer or reads a message. `said` returns what the
@@ -322,8 +132,9 @@ impl Connection {
         let Some(conversation) = said().transpose()? else { return Ok(None) };
         // Of a session that has just ended.
         let conversation = peer.as_ref().map(|_| conversation).unwrap_or_default();
-        let origin = control.origin.as_ref().map(OwnedFd::try_clone).transpose()?;
-        let (own, past) = (control.owns_origin, self.status());
+        let origin = control.source.as_ref().and_then(PeerSource::descriptor);
+        let origin = origin.map(|origin| origin.try_clone_to_owned()).transpose()?;
+        let (own, past) = (control.owns_source, self.status());
         let progress = control.progress.get();
         let changes = progress.map_or(0, |progress| progress.changes());
         let progress =
@@ -346,22 +157,16 @@ impl Connection {
         let _ = self.control.progress.set(progress);
     }
 
-    /// Registers `tell`, which is called after each such change.
-    pub(crate) fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
+    /// Registers `notify`, which is called after each change of what [`freeze`](Self::freeze) describes.
+    pub(crate) fn on_change(&self, notify: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
-        let _ = self.control.tell.set(tell);
+        let _ = self.control.notify.set(notify);
     }
 
     /// Registers `forget`, which is called when a peer has left, before the next one is accepted.
     pub(crate) fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
         let _ = self.control.forget.set(forget);
-    }
-
-    /// Sets what is known of the peers before.
-    pub(crate) fn remember(&self, past: LinkStatus) {
-        let LinkStatus { ends, last_end, .. } = past;
-        self.control.change(|status| (status.ends, status.last_end) = (ends, last_end));
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
@@ -371,7 +176,9 @@ impl Connection {
     /// Moves the control thread, and that of a socket of several ports, to `cpus`, if that is
     /// permitted.
     pub(crate) fn move_control(&self, cpus: &CpuSet) {
-        self.seat.iter().for_each(|seat| seat.move_thread(cpus));
+        if let Some(PeerSource::Shared(membership)) = &self.control.source {
+            membership.move_thread(cpus);
+        }
         let _ = sched_setaffinity(self.control.thread.get().copied(), cpus);
     }
 }
@@ -393,18 +200,26 @@ impl Drop for Connection {
 }
 
 impl Control {
-    fn serve(&self, source: Source<'_>, mut session: impl FnMut(UnixStream, &Self) -> End) {
+    fn serve(&self, first: Vec<UnixStream>, mut session: impl FnMut(UnixStream, &Self) -> End) {
+        let mut first = first.into_iter();
         while !self.is_stopping() {
-            let Some(stream) = self.next_peer(source) else { continue };
-            match (self.serve_one(stream, &mut session), source) {
+            let stream = match (first.next(), &self.source) {
+                (Some(stream), _) => self.admit(stream),
+                (None, Some(source)) => match self.next_peer(source) {
+                    Some(stream) => stream,
+                    None => continue,
+                },
+                (None, None) => break,
+            };
+            let end = self.serve_one(stream, &mut session);
+            match (end, &self.source) {
                 // A peer that disconnects at once would be reconnected to in a busy loop.
-                (End::Refused(_), _) | (End::Left, Source::Connects(..) | Source::Within(..)) => {
-                    self.pause();
-                }
-                (End::Left | End::Stop, _) => {}
+                (End::Refused(_), Some(_))
+                | (End::Left, Some(PeerSource::Socket(..) | PeerSource::Place(_))) => self.pause(),
+                _ => {}
             }
-            if let Source::Seat(seat) = source {
-                seat.done();
+            if let Some(PeerSource::Shared(membership)) = &self.source {
+                membership.done();
             }
         }
     }
@@ -443,9 +258,9 @@ impl Control {
         end
     }
 
-    fn next_peer(&self, source: Source<'_>) -> Option<UnixStream> {
+    fn next_peer(&self, source: &PeerSource) -> Option<UnixStream> {
         let failed = match source {
-            Source::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
+            PeerSource::Listener(listener) => match self.wait(Some(listener.as_fd()), None) {
                 Woken::Readable => {
                     let mut peer = self.gate();
                     let accepted = listener.accept();
@@ -459,18 +274,18 @@ impl Control {
                 }
                 Woken::ControlWake | Woken::Timeout => return None,
             },
-            Source::Seat(seat) => {
-                let client = seat.client();
+            PeerSource::Shared(membership) => {
+                let client = membership.client();
                 if client.is_none() {
                     self.wait(None, None);
                 }
                 return client.map(|client| self.admit(client));
             }
-            Source::Within(place) => match unix::connect_at(place, SocketType::STREAM) {
+            PeerSource::Place(place) => match unix::connect_at(place, SocketType::STREAM) {
                 Ok(stream) => return Some(self.admit(stream)),
                 Err(error) => error.to_string(),
             },
-            Source::Connects(name, kind) => match unix::connect(name, kind) {
+            PeerSource::Socket(name, kind) => match unix::connect(name, *kind) {
                 Ok(stream) => return Some(self.admit(stream)),
                 // The cause of a permanent error may be removed while the port is open.
                 Err(error) => {
@@ -523,7 +338,7 @@ impl Control {
     /// before the message takes effect, with the gate held.
     pub(crate) fn changes(&self) {
         self.progress.get().into_iter().for_each(|progress| progress.change());
-        self.tell.get().into_iter().for_each(|tell| tell());
+        self.notify.get().into_iter().for_each(|notify| notify());
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

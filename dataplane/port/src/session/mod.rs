@@ -4,6 +4,7 @@
 pub(crate) mod connection;
 pub(crate) mod link;
 pub(crate) mod passed;
+pub(crate) mod peers;
 pub(crate) mod queue_progress;
 pub(crate) mod shared_listener;
 pub(crate) mod snapshot;

@@ -2,7 +2,6 @@
 //! this one may not enter. They are checked before use, since the other program may be mistaken.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 use dray_socket::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -10,107 +9,92 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::net::{AddressFamily, SocketType, getpeername, sockopt};
 
+use crate::session::peers::{PeerSource, Peers};
+use crate::session::snapshot::Parts;
 use crate::uri::failed::{Failed, refused};
 
-/// A descriptor that another program opened for a port with a Unix socket.
-pub(crate) enum PassedFd {
-    /// Peers connect to this socket.
-    Listener(BoundSocket),
-    /// One peer is connected already.
-    Connected(UnixStream),
-    /// The peer creates its socket in this directory.
-    Directory(OwnedFd),
-}
-
-impl PassedFd {
-    /// Checks that there is one descriptor: of a socket of type `kind` that listens or has a peer, or
-    /// of a directory if `in_directory`.
-    pub(crate) fn check(
-        descriptors: Vec<OwnedFd>,
-        kind: SocketType,
-        in_directory: bool,
-    ) -> Result<Self, Failed> {
-        let descriptor = one(descriptors)?;
-        let expected = match (in_directory, kind) {
-            (true, _) => "a directory, opened with O_PATH, in which the peer creates its socket",
-            (false, SocketType::SEQPACKET) => "a Unix packet socket that listens or is connected",
-            (false, _) => "a Unix stream socket that listens or is connected",
+/// Checks that there is one descriptor: of a socket of type `kind` that listens or has a peer, or of the
+/// directory in which the peer creates the socket `in_directory`, if given.
+pub(crate) fn check(
+    descriptors: Vec<OwnedFd>,
+    kind: SocketType,
+    in_directory: Option<&SocketName>,
+) -> Result<Peers, Failed> {
+    let descriptor = one(descriptors)?;
+    let expected = match (in_directory, kind) {
+        (Some(_), _) => "a directory, opened with O_PATH, in which the peer creates its socket",
+        (None, SocketType::SEQPACKET) => "a Unix packet socket that listens or is connected",
+        (None, _) => "a Unix stream socket that listens or is connected",
+    };
+    let wrong = || refused(format!("it is {}; give {expected}", describe(&descriptor)));
+    let file = FileType::from_raw_mode(fstat(&descriptor).map_err(failed)?.st_mode);
+    if let Some(name) = in_directory {
+        return match file {
+            FileType::Directory => PeerSource::within(descriptor, name).map(Peers::of),
+            _ => Err(wrong()),
         };
-        let wrong = || refused(format!("it is {}; give {expected}", describe(&descriptor)));
-        let file = FileType::from_raw_mode(fstat(&descriptor).map_err(failed)?.st_mode);
-        if in_directory {
-            return if file == FileType::Directory {
-                Ok(Self::Directory(descriptor))
-            } else {
-                Err(wrong())
-            };
-        }
-        let is_right = file == FileType::Socket
-            && sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&descriptor) == Ok(kind);
-        if !is_right {
-            return Err(wrong());
-        }
-        if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
-            // Another program that has the socket may accept the peer first.
-            set_nonblocking(&descriptor, true)?;
-            return Ok(Self::Listener(descriptor.into()));
-        }
-        if getpeername(&descriptor).is_err() {
-            return Err(wrong());
-        }
-        set_nonblocking(&descriptor, false)?;
-        Ok(Self::Connected(descriptor.into()))
     }
+    if file != FileType::Socket || !is_unix(&descriptor, kind) {
+        return Err(wrong());
+    }
+    if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
+        // Another program that has the socket may accept the peer first.
+        set_nonblocking(&descriptor, true)?;
+        return Ok(Peers::of(PeerSource::Listener(descriptor.into())));
+    }
+    if getpeername(&descriptor).is_err() {
+        return Err(wrong());
+    }
+    set_nonblocking(&descriptor, false)?;
+    Ok(Peers::connected(vec![descriptor.into()]))
 }
 
-impl PassedFd {
-    /// Checks the origin of peers that another process hands over: a socket of type `kind` that
-    /// listens, or a directory if `in_directory`.
-    pub(crate) fn origin(
-        descriptor: Option<OwnedFd>,
-        kind: SocketType,
-        in_directory: bool,
-    ) -> Result<Option<Self>, Failed> {
-        let Some(descriptor) = descriptor else { return Ok(None) };
-        match Self::check(vec![descriptor], kind, in_directory)? {
-            Self::Connected(_) => Err(refused("it is connected, and does not listen".to_owned())),
-            origin => Ok(Some(origin)),
-        }
+/// Checks the peers of a port at the socket `name` that another process hands over: the source of peers,
+/// a socket of type `kind` that listens, or a directory if `in_directory`; and the connection to a peer.
+pub(crate) fn resume(
+    parts: Parts,
+    name: &SocketName,
+    kind: SocketType,
+    in_directory: bool,
+) -> Result<Peers, Failed> {
+    let Parts { origin, own, peer, past: status, .. } = parts;
+    let mut peers = Peers { status, ..Peers::default() };
+    if let Some(origin) = origin {
+        let source = check(vec![origin], kind, in_directory.then_some(name))?.source;
+        let connected = || refused("it is connected, and does not listen".to_owned());
+        let source = source.ok_or_else(connected)?;
+        peers.source = Some(if own { inherit(source, name) } else { source });
     }
-
-    /// Checks the connection to a peer that another process hands over.
-    pub(crate) fn peer(
-        descriptor: Option<OwnedFd>,
-        kind: SocketType,
-    ) -> Result<Option<UnixStream>, Failed> {
-        let Some(descriptor) = descriptor else { return Ok(None) };
+    if let Some(peer) = peer {
         // The peer may have gone meanwhile.
-        let is_right = sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
-            && sockopt::socket_type(&descriptor) == Ok(kind)
-            && sockopt::socket_acceptconn(&descriptor) == Ok(false);
-        if !is_right {
-            return Err(refused(format!("it is {}, not a peer's", describe(&descriptor))));
+        if !is_unix(&peer, kind) || sockopt::socket_acceptconn(&peer) != Ok(false) {
+            return Err(refused(format!("it is {}, not a peer's", describe(&peer))));
         }
-        set_nonblocking(&descriptor, false)?;
-        Ok(Some(descriptor.into()))
+        set_nonblocking(&peer, false)?;
+        peers.first.push(peer.into());
     }
+    Ok(peers)
+}
 
-    /// Makes the file of a socket that listens at `name` this process's, if it was that of the process
-    /// that hands over. The peer may have removed the file, or put another one in its place: that one is
-    /// not taken, and the port goes on with the peers that it has, as it did before.
-    pub(crate) fn with_file(mut self, name: &SocketName, is_own: bool) -> Self {
-        if let (Self::Listener(listener), true) = (&mut self, is_own) {
-            match name {
-                SocketName::File(path) => {
-                    let file = Place::shared(path).and_then(|place| SocketFile::inherit(&place));
-                    listener.file = file.ok();
-                }
-                SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),
+fn is_unix(socket: &OwnedFd, kind: SocketType) -> bool {
+    sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(socket) == Ok(kind)
+}
+
+/// Makes the file of a socket that listens at `name` this process's, which was that of the process that
+/// hands over. The peer may have removed the file, or put another one in its place: that one is not
+/// taken, and the port goes on with the peers that it has, as it did before.
+fn inherit(mut source: PeerSource, name: &SocketName) -> PeerSource {
+    if let PeerSource::Listener(listener) = &mut source {
+        match name {
+            SocketName::File(path) => {
+                let file = Place::shared(path).and_then(|place| SocketFile::inherit(&place));
+                listener.file = file.ok();
             }
+            SocketName::Abstract(name) => listener.name = Some(Own::inherit(name)),
         }
-        self
     }
+    source
 }
 
 /// Opens what a port needs that uses the Unix socket `name`: the socket, which listens, or, if the
@@ -209,14 +193,18 @@ mod tests {
     use std::fs::File;
     use std::io;
     use std::net::TcpListener;
-    use std::os::unix::net::{UnixDatagram, UnixListener};
+    use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
     use rustix::net::{SocketFlags, socket_with};
 
     use super::*;
 
+    fn name() -> SocketName {
+        std::path::PathBuf::from("/run/s").into()
+    }
+
     fn error(descriptors: Vec<OwnedFd>, in_directory: bool) -> String {
-        match PassedFd::check(descriptors, SocketType::STREAM, in_directory) {
+        match check(descriptors, SocketType::STREAM, in_directory.then_some(&name())) {
             Ok(_) => panic!("it is taken"),
             Err((what, error)) => format!("{what}: {error}"),
         }
@@ -226,14 +214,14 @@ mod tests {
     fn listening_and_connected_sockets_and_directories_are_taken() {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("a")).unwrap();
-        let taken = PassedFd::check(vec![listener.into()], SocketType::STREAM, false);
-        assert!(matches!(taken, Ok(PassedFd::Listener(_))));
+        let taken = check(vec![listener.into()], SocketType::STREAM, None).unwrap();
+        assert!(matches!(taken.source, Some(PeerSource::Listener(_))));
         let (ours, _peer) = UnixStream::pair().unwrap();
-        let taken = PassedFd::check(vec![ours.into()], SocketType::STREAM, false);
-        assert!(matches!(taken, Ok(PassedFd::Connected(_))));
+        let taken = check(vec![ours.into()], SocketType::STREAM, None).unwrap();
+        assert!(taken.source.is_none() && taken.first.len() == 1);
         let directory = File::open(folder.path()).unwrap();
-        let taken = PassedFd::check(vec![directory.into()], SocketType::STREAM, true);
-        assert!(matches!(taken, Ok(PassedFd::Directory(_))));
+        let taken = check(vec![directory.into()], SocketType::STREAM, Some(&name())).unwrap();
+        assert!(matches!(taken.source, Some(PeerSource::Place(_))));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn listeners() -> MutexGuard<'static, Vec<Weak<Listener>>> {
 }
 
 /// A port's membership of a listener. Dropping the last one closes the socket.
-pub(crate) struct Seat {
+pub(crate) struct Membership {
     /// `None` while it is dropped.
     listener: Option<Arc<Listener>>,
     member: Arc<Member>,
@@ -112,14 +112,14 @@ struct Shared {
     stop: AtomicBool,
 }
 
-impl Seat {
+impl Membership {
     /// Registers port `id` at the socket `name`. If no port of this process listens at it, it is the
     /// one that another process hands over, or created.
-    pub(crate) fn take(
+    pub(crate) fn join(
         protocol: &'static Protocol,
         name: &SocketName,
         access: &Access,
-        handed: Option<BoundSocket>,
+        passed: Option<BoundSocket>,
         id: u32,
         terms: Terms,
     ) -> io::Result<Self> {
@@ -134,7 +134,7 @@ impl Seat {
             }
             Some(listener) => listener,
             None => {
-                let socket = match handed {
+                let socket = match passed {
                     Some(socket) => socket,
                     None => BoundSocket::bind(name, protocol.kind, access)?,
                 };
@@ -143,22 +143,22 @@ impl Seat {
                 listener
             }
         };
-        Self::sit(listener, id, terms)
+        Self::register(listener, id, terms)
     }
 
     /// Registers port `id` at a listening socket that another program has created, and which no
     /// other port of this process has. `name` is its name there.
-    pub(crate) fn at(
+    pub(crate) fn join_passed(
         protocol: &'static Protocol,
         name: &SocketName,
         socket: BoundSocket,
         id: u32,
         terms: Terms,
     ) -> io::Result<Self> {
-        Self::sit(Listener::new(protocol, name, socket, &Access::default())?, id, terms)
+        Self::register(Listener::new(protocol, name, socket, &Access::default())?, id, terms)
     }
 
-    fn sit(listener: Arc<Listener>, id: u32, terms: Terms) -> io::Result<Self> {
+    fn register(listener: Arc<Listener>, id: u32, terms: Terms) -> io::Result<Self> {
         let mut members = listener.shared.members();
         if members.iter().any(|member| member.id == id) {
             let what = format!("another port listens at this socket for id {id}; give another id");
@@ -182,20 +182,19 @@ impl Seat {
         own.iter().any(|listener| std::ptr::eq(&**listener, self.listener()))
     }
 
-    /// Notes that the port serves a client already.
-    pub(crate) fn occupy(&self) {
-        *self.member.state() = ClientState::Busy;
-    }
-
     fn listener(&self) -> &Listener {
         self.listener.as_ref().expect("dropped last")
     }
 
-    /// Starts to accept clients. `wake` is signalled when one has come. (The listener's thread
+    /// Starts to accept clients, of which the port serves one already if it `is_busy`. `wake` is signalled
+    /// when one has come. (The listener's thread
     /// starts with the first port, not with its socket: a program gives up privileges in between,
     /// and they apply to threads that start later.)
-    pub(crate) fn open(&self, wake: &Arc<ControlWake>) -> io::Result<()> {
-        // A seat is opened once.
+    pub(crate) fn open(&self, wake: &Arc<ControlWake>, is_busy: bool) -> io::Result<()> {
+        if is_busy {
+            *self.member.state() = ClientState::Busy;
+        }
+        // A port is opened once.
         let _ = self.member.wake.set(wake.clone());
         let _one_at_a_time = listeners();
         let listener = self.listener();
@@ -233,7 +232,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for Membership {
     fn drop(&mut self) {
         let listener = self.listener();
         listener.shared.members().retain(|member| !Arc::ptr_eq(member, &self.member));

@@ -11,7 +11,7 @@ use dray_netdev::privilege::Capability;
 use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::net::SocketType;
 
-use crate::session::shared_listener::Seat;
+use crate::session::shared_listener::Membership;
 use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::uri::failed::{Failed, refused};
 use crate::uri::query::{Query, UriError};
@@ -65,7 +65,7 @@ pub(crate) struct Listening<'u> {
 pub(crate) enum Socket {
     Own(BoundSocket),
     /// A place at the socket of several ports.
-    Shared(Seat),
+    Shared(Membership),
 }
 
 impl Socket {

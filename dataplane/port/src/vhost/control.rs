@@ -49,7 +49,7 @@ pub(super) fn session(
     let session: Arc<Mutex<dyn Session>> = backend.clone();
     device.connect(Arc::downgrade(&session));
     let mut limit = Some(FIRST_MESSAGE);
-    let mut handler = match resumed {
+    let handler = match resumed {
         None => BackendReqHandler::from_stream(stream, backend.clone()),
         Some(resumed) => match resume(&backend, &stream, resumed) {
             Ok(Some(handler)) => {
@@ -62,69 +62,108 @@ pub(super) fn session(
             Err(why) => return End::Refused(why),
         },
     };
-    // Time since which a part of a message, or room for a reply, has been missing.
-    let mut incomplete: Option<Instant> = None;
-    // Time that the next message has to wait.
-    let mut rest: Option<Duration> = None;
-    loop {
-        // SAFETY: the handler owns the socket and outlives this borrow.
-        let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-        let woken = match (rest, incomplete) {
+    let (incomplete, rest) = (None, None);
+    let driver = Driver { device, control, rates, backend, handler, limit, incomplete, rest };
+    driver.serve()
+}
+
+/// A connected driver, whose messages are handled one by one.
+struct Driver<'c> {
+    device: &'c Device,
+    control: &'c Control,
+    rates: &'c mut Rates,
+    backend: Arc<Mutex<Backend>>,
+    handler: Handler,
+    /// Time within which the first message must come; `None` once it has.
+    limit: Option<Duration>,
+    /// Time since which a part of a message, or room for a reply, has been missing.
+    incomplete: Option<Instant>,
+    /// Time that the next message has to wait.
+    rest: Option<Duration>,
+}
+
+impl Driver<'_> {
+    fn serve(mut self) -> End {
+        loop {
+            let woken = self.wait();
+            let _gate = self.control.gate();
+            if self.control.is_stopping() {
+                return End::Stop;
+            }
+            if let Some(failure) = self.device.failure() {
+                return End::Refused(failure.to_string());
+            }
+            let handled = match woken {
+                Woken::ControlWake => Ok(()),
+                Woken::Timeout if self.incomplete.is_some() || self.rest.is_some() => self.read(),
+                Woken::Timeout if self.limit.is_none() => Ok(()),
+                Woken::Timeout => Err(End::Refused(format!("no message for {FIRST_MESSAGE:?}"))),
+                Woken::Readable => self.read(),
+            };
+            if let Err(end) = handled {
+                return end;
+            }
+        }
+    }
+
+    /// Waits for the next message, or until one that is there may be read.
+    fn wait(&self) -> Woken {
+        match (self.rest, self.incomplete) {
             // The unread message would end every wait for the socket.
-            (Some(rest), _) => control.wait(None, Some(rest.min(REST))),
-            (None, Some(_)) => control.wait(None, Some(AGAIN)),
-            (None, None) => control.wait(Some(socket), limit),
-        };
-        let _gate = control.gate();
-        if control.is_stopping() {
-            return End::Stop;
+            (Some(rest), _) => self.control.wait(None, Some(rest.min(REST))),
+            (None, Some(_)) => self.control.wait(None, Some(AGAIN)),
+            (None, None) => self.control.wait(Some(socket(&self.handler)), self.limit),
         }
-        if let Some(failure) = device.failure() {
-            return End::Refused(failure.to_string());
-        }
-        match woken {
-            Woken::ControlWake => continue,
-            Woken::Timeout if incomplete.is_some() || rest.is_some() => {}
-            Woken::Timeout if limit.is_none() => continue,
-            Woken::Timeout => return End::Refused(format!("no message for {FIRST_MESSAGE:?}")),
-            Woken::Readable => limit = None,
-        }
-        let header = match message::peek(socket) {
+    }
+
+    /// Reads and handles a message if all of it is there, and the driver has not sent too many.
+    fn read(&mut self) -> Result<(), End> {
+        self.limit = None;
+        let header = match message::peek(socket(&self.handler)) {
             Ok(Input::Message(header)) => header,
-            Ok(Input::HungUp) => return End::Left,
-            Ok(Input::Empty) => continue,
+            Ok(Input::HungUp) => return Err(End::Left),
+            Ok(Input::Empty) => return Ok(()),
             Ok(Input::Incomplete(what)) => {
-                if incomplete.get_or_insert_with(Instant::now).elapsed() > MESSAGE {
-                    return End::Refused(format!("{what} after {MESSAGE:?}"));
-                }
-                continue;
+                let since = self.incomplete.get_or_insert_with(Instant::now);
+                return match since.elapsed() > MESSAGE {
+                    true => Err(End::Refused(format!("{what} after {MESSAGE:?}"))),
+                    false => Ok(()),
+                };
             }
-            Err(why) => return End::Refused(why),
+            Err(why) => return Err(End::Refused(why)),
         };
-        incomplete = None;
-        rest = rates.take(header.changes_memory()).err();
-        if rest.is_some() {
-            if message::has_hung_up(socket) {
-                return End::Left;
-            }
-            continue;
+        self.incomplete = None;
+        self.rest = self.rates.take(header.changes_memory()).err();
+        match self.rest {
+            None => self.handle(&header),
+            Some(_) if message::has_hung_up(socket(&self.handler)) => Err(End::Left),
+            Some(_) => Ok(()),
         }
-        control.changes();
-        let result = handle(&mut handler, &backend);
-        let mut backend = lock(&backend);
+    }
+
+    fn handle(&mut self, header: &Header) -> Result<(), End> {
+        self.control.changes();
+        let result = handle(&mut self.handler, &self.backend);
+        let mut backend = lock(&self.backend);
         let refusal = backend.refusal.take();
         match result {
             Ok(()) => {
                 let features = backend.negotiated();
-                control.change(|status| status.features = features);
+                self.control.change(|status| status.features = features);
+                Ok(())
             }
-            Err(Error::Disconnected | Error::SocketBroken(_)) => return End::Left,
-            Err(error) => return End::Refused(refusal.unwrap_or_else(|| why(&header, &error))),
+            Err(Error::Disconnected | Error::SocketBroken(_)) => Err(End::Left),
+            Err(error) => Err(End::Refused(refusal.unwrap_or_else(|| why(header, &error)))),
         }
     }
 }
 
 type Handler = BackendReqHandler<Mutex<Backend>>;
+
+fn socket(handler: &Handler) -> BorrowedFd<'_> {
+    // SAFETY: the handler owns the socket.
+    unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) }
+}
 
 fn lock(backend: &Mutex<Backend>) -> MutexGuard<'_, Backend> {
     backend.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,9 +171,8 @@ fn lock(backend: &Mutex<Backend>) -> MutexGuard<'_, Backend> {
 
 /// Handles the message that has arrived.
 fn handle(handler: &mut Handler, backend: &Mutex<Backend>) -> Result<(), Error> {
-    // SAFETY: the handler owns the socket and outlives this borrow.
-    let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-    let early = early_enable::handle(socket, &mut lock(backend));
+    // The request handler locks the back end as well.
+    let early = early_enable::handle(socket(handler), &mut lock(backend));
     match early {
         Ok(false) => handler.handle_request(),
         done => done.map(drop),
@@ -155,9 +193,7 @@ fn resume(
     let stand = |progress: &_| lock(backend).set_progress(progress);
     let goes_on = resumed.replay(stand, |said| {
         said.send(&says).map_err(broken)?;
-        // SAFETY: the handler owns the socket and outlives this borrow.
-        let socket = unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) };
-        let header = match message::peek(socket)? {
+        let header = match message::peek(socket(&handler))? {
             Input::Message(header) => header,
             Input::Incomplete(what) => return Err(what.into()),
             Input::Empty | Input::HungUp => return Err("an empty message".to_owned().into()),

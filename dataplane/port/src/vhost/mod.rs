@@ -21,18 +21,18 @@ mod queue;
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use dray_socket::{Access, BoundSocket, SocketName};
+use dray_socket::{Access, SocketName};
 use rustix::net::SocketType;
 
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::pairs;
 use crate::session::connection::Connection;
-use crate::session::passed::{self, PassedFd};
-use crate::session::snapshot::{Parts, PortSnapshot, Resumed, Resumption};
-use crate::session::status::LinkStatus;
+use crate::session::passed;
+use crate::session::peers::{PeerSource, Peers};
+use crate::session::snapshot::{PortSnapshot, Resumed, Resumption};
 use crate::session::unix::{parse_access, parse_name};
 use crate::signal::control_wake::ControlWake;
 use crate::uri::failed::{Failed, refused};
@@ -62,22 +62,6 @@ pub struct VhostUri {
     pub wait: Wait,
 }
 
-/// Origin of drivers.
-enum Peers {
-    /// They are connected already.
-    Connected(Vec<UnixStream>),
-    /// They connect to this socket; without one, the port connects to theirs.
-    Socket(Option<BoundSocket>),
-    /// They listen in this directory.
-    In(OwnedFd),
-    /// The first one is connected to another process, which hands the session over.
-    PortSnapshot {
-        peer: Option<(UnixStream, Resumed)>,
-        origin: Option<PassedFd>,
-        past: Box<LinkStatus>,
-    },
-}
-
 impl VhostUri {
     /// Returns a port that listens at `path`, with defaults for everything else.
     pub fn new(path: impl Into<PathBuf>) -> Self {
@@ -96,37 +80,26 @@ impl VhostUri {
     /// one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Peers::Connected(streams), self.offload)
+        self.try_open(Peers::connected(streams), None, self.offload)
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(&self, peers: Peers, offloads: bool) -> Result<Port, Failed> {
+    fn try_open(
+        &self,
+        peers: Peers,
+        mut resumed: Option<Resumed>,
+        offloads: bool,
+    ) -> Result<Port, Failed> {
         let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
         let Self { queues, memory, .. } = *self;
         let device = Arc::new(Device::new(queues, memory, offloads, &wake)?);
-        let session = |mut resumed: Option<Resumed>| {
+        let session = {
             let (device, mut rates) = (device.clone(), Rates::default());
             move |stream, control: &_| {
                 control::session(&device, stream, control, &mut rates, resumed.take())
             }
         };
-        let connection = match peers {
-            Peers::Connected(streams) => Connection::over(streams, wake, session(None))?,
-            Peers::Socket(listener) => {
-                Connection::open(&self.socket, listener, wake, session(None))?
-            }
-            Peers::In(directory) => {
-                let name = self.socket.path().and_then(Path::file_name).unwrap_or_default();
-                Connection::within(directory, name, None, wake, session(None))?
-            }
-            Peers::PortSnapshot { peer, origin, past } => {
-                let (peer, resumed) = peer.unzip();
-                let session = session(resumed);
-                let connection = Connection::resume(&self.socket, origin, peer, wake, session)?;
-                connection.remember(*past);
-                connection
-            }
-        };
+        let connection = Connection::new(peers, wake, session)?;
         Ok(pairs::port(device, connection, self.wait))
     }
 }
@@ -148,22 +121,18 @@ impl Scheme for VhostUri {
 
     /// Starts to listen or connect. The driver may connect at any time, and reconnect.
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Peers::Socket(socket.and_then(Socket::own)), false)
+        self.try_open(Peers::new(&self.socket, socket.and_then(Socket::own))?, None, false)
     }
 
     fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Peers::Socket(socket.and_then(Socket::own)), self.offload)
+        self.try_open(Peers::new(&self.socket, socket.and_then(Socket::own))?, None, self.offload)
     }
 
     /// The name of the peer's socket in a directory is that in the path.
     fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, Failed> {
-        let handed = PassedFd::check(descriptors, SocketType::STREAM, self.client)?;
-        let peers = match handed {
-            PassedFd::Listener(listener) => Peers::Socket(Some(listener)),
-            PassedFd::Connected(stream) => Peers::Connected(vec![stream]),
-            PassedFd::Directory(directory) => Peers::In(directory),
-        };
-        self.try_open(peers, self.offload)
+        let directory = self.client.then_some(&self.socket);
+        let peers = passed::check(descriptors, SocketType::STREAM, directory)?;
+        self.try_open(peers, None, self.offload)
     }
 
     fn resume(
@@ -173,14 +142,14 @@ impl Scheme for VhostUri {
     ) -> Result<(Port, Option<Resumption>), Failed> {
         let mut parts = live.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
-        let Parts { origin, own, peer, past, .. } = parts;
-        let origin = PassedFd::origin(origin, SocketType::STREAM, self.client)?;
-        let origin = origin.map(|origin| origin.with_file(&self.socket, own));
-        let peer = PassedFd::peer(peer, SocketType::STREAM)?;
         let (resumption, resumed) = resumption.unzip();
-        let peer = peer.zip(resumed);
-        let peers = Peers::PortSnapshot { peer, origin, past: past.into() };
-        Ok((self.try_open(peers, offloads && self.offload)?, resumption))
+        let mut peers = passed::resume(parts, &self.socket, SocketType::STREAM, self.client)?;
+        if self.client {
+            let socket = || PeerSource::Socket(self.socket.clone(), SocketType::STREAM);
+            peers.source.get_or_insert_with(socket);
+        }
+        let resumed = resumed.filter(|_| !peers.first.is_empty());
+        Ok((self.try_open(peers, resumed, offloads && self.offload)?, resumption))
     }
 
     fn prepare(&self) -> Result<Vec<OwnedFd>, Failed> {

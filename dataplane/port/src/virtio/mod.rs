@@ -45,12 +45,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
-use dray_socket::BoundSocket;
 use rustix::net::SocketType;
 
 use crate::ends::pairs;
 use crate::ends::peer_memory::PeerMemory;
 use crate::session::connection::Connection;
+use crate::session::peers::Peers;
 use crate::session::unix::{parse_access, parse_name};
 use crate::signal::control_wake::ControlWake;
 use crate::uri::failed::Failed;
@@ -69,15 +69,11 @@ impl VirtioUri {
     /// `streams`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
-        self.try_open(Err(streams), self.offload)
+        self.try_open(Peers::connected(streams), self.offload)
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    fn try_open(
-        &self,
-        peers: Result<Option<BoundSocket>, Vec<UnixStream>>,
-        offload: bool,
-    ) -> Result<Port, Failed> {
+    fn try_open(&self, peers: Peers, offload: bool) -> Result<Port, Failed> {
         let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
         let uri = self.clone();
         let memory = PeerMemory::new(move || SharedMemory::new(&uri));
@@ -87,10 +83,7 @@ impl VirtioUri {
             let (device, uri) = (device.clone(), Self { offload, ..self.clone() });
             move |stream, control: &_| control::session(&device, &uri, &mut memory, stream, control)
         };
-        let connection = match peers {
-            Err(streams) => Connection::over(streams, wake, session)?,
-            Ok(listener) => Connection::open(&self.socket, listener, wake, session)?,
-        };
+        let connection = Connection::new(peers, wake, session)?;
         Ok(pairs::port(device, connection, self.wait))
     }
 }
@@ -118,11 +111,11 @@ impl Scheme for VirtioUri {
     /// Creates the memory and starts to connect or listen. The back end may connect at any time,
     /// and reconnect. Each back end gets memory that no other has seen.
     fn open(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket.and_then(Socket::own)), false)
+        self.try_open(Peers::new(&self.socket, socket.and_then(Socket::own))?, false)
     }
 
     fn open_offloading(&self, socket: Option<Socket>) -> Result<Port, Failed> {
-        self.try_open(Ok(socket.and_then(Socket::own)), self.offload)
+        self.try_open(Peers::new(&self.socket, socket.and_then(Socket::own))?, self.offload)
     }
 
     fn wait(&self) -> Wait {

@@ -10,7 +10,6 @@ mod queue;
 #[cfg(test)]
 mod tests;
 
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use dray_ring::QueueSize;
@@ -20,19 +19,15 @@ use crate::Port;
 use crate::ends::pairs;
 use crate::ends::peer_memory::PeerMemory;
 use crate::session::connection::Connection;
+use crate::session::peers::Peers;
 use crate::signal::control_wake::ControlWake;
 use crate::uri::failed::Failed;
 
 use memory::SharedMemory;
 use queue::Device;
 
-/// Opens a client with rings of `size` entries, for the servers at the other ends of `sockets`;
-/// without any, it connects to its socket repeatedly.
-pub(super) fn open(
-    uri: &MemifUri,
-    size: QueueSize,
-    sockets: Vec<UnixStream>,
-) -> Result<Port, Failed> {
+/// Opens a client with rings of `size` entries.
+pub(super) fn open(uri: &MemifUri, size: QueueSize, peers: Peers) -> Result<Port, Failed> {
     let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
     let queues = uri.queues;
     let memory = PeerMemory::new(move || SharedMemory::new(size, queues));
@@ -44,9 +39,6 @@ pub(super) fn open(
             control::session(&device, &uri, size, &mut memory, &socket, control)
         }
     };
-    let connection = match sockets.is_empty() {
-        false => Connection::over(sockets, wake, session)?,
-        true => Connection::by_packets(&uri.socket, wake, session)?,
-    };
+    let connection = Connection::new(peers, wake, session)?;
     Ok(pairs::port(device, connection, uri.wait))
 }

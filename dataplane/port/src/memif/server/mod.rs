@@ -11,7 +11,6 @@ mod tests;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use rustix::net::SocketType;
@@ -22,10 +21,10 @@ use crate::Port;
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::pairs;
 use crate::session::connection::Connection;
+use crate::session::peers::Peers;
 use crate::session::queue_progress::QueueProgress;
-use crate::session::shared_listener::{Protocol, Seat, Terms};
+use crate::session::shared_listener::{Protocol, Terms};
 use crate::session::snapshot::Resumed;
-use crate::session::status::LinkStatus;
 use crate::signal::control_wake::ControlWake;
 use crate::uri::failed::Failed;
 
@@ -56,18 +55,12 @@ fn greet(socket: BorrowedFd<'_>, Terms { queues, regions }: Terms) -> io::Result
     hello.send(socket, None)
 }
 
-/// State that another process hands over: the session with a client, and the ends of those before.
-pub(super) struct Past {
-    pub(super) peer: Option<(UnixStream, Resumed)>,
-    pub(super) past: LinkStatus,
-}
-
-/// Opens a server for the clients that come to its seat, or for those at the other ends of sockets.
+/// Opens a server. `resumed`: another process hands over the session with the first client.
 pub(super) fn open(
     uri: &MemifUri,
     memory: MemoryLimits,
-    clients: Result<Seat, Vec<UnixStream>>,
-    past: Option<Past>,
+    peers: Peers,
+    mut resumed: Option<Resumed>,
 ) -> Result<Port, Failed> {
     let wake = ControlWake::new().map_err(|error| ("eventfd", error))?;
     let device = Device::new(uri.queues, &wake)?;
@@ -75,8 +68,12 @@ pub(super) fn open(
         QueueProgress::new(2 * device.pairs.len()).map_err(|error| ("progress", error))?;
     let (said, progress) = (Some(Mutex::default()), Some(Arc::new(progress)));
     let device = Arc::new(Device { said, progress, ..device });
-    let (peer, past) = past.map(|Past { peer, past }| (peer, past)).unzip();
-    let (peer, mut resumed) = peer.flatten().unzip();
+    if resumed.is_none() {
+        let terms = Terms { queues: uri.queues, regions: memory.regions };
+        for socket in &peers.first {
+            greet(socket.as_fd(), terms).map_err(|error| ("socket", error))?;
+        }
+    }
     let session = {
         let (device, uri, mut rates) = (device.clone(), uri.clone(), Rates::default());
         move |socket, control: &_| {
@@ -84,17 +81,6 @@ pub(super) fn open(
             control::session(&device, &uri, memory, &socket, control, &mut rates, resumed)
         }
     };
-    let connection = match clients {
-        Ok(seat) => Connection::at(seat, peer, wake, session)?,
-        Err(_) if peer.is_some() => Connection::over(peer.into_iter().collect(), wake, session)?,
-        Err(sockets) => {
-            let terms = Terms { queues: uri.queues, regions: memory.regions };
-            for socket in &sockets {
-                greet(socket.as_fd(), terms).map_err(|error| ("socket", error))?;
-            }
-            Connection::over(sockets, wake, session)?
-        }
-    };
-    past.into_iter().for_each(|past| connection.remember(past));
+    let connection = Connection::new(peers, wake, session)?;
     Ok(pairs::port(device, connection, uri.wait))
 }

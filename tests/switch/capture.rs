@@ -251,7 +251,7 @@ fn rotated_files_are_complete_and_only_the_last_are_kept() {
 
 /// A capture has the frames of everybody.
 #[test]
-fn capture_is_readable_for_its_owner_and_follows_no_strangers_link() {
+fn capture_is_readable_for_its_owner_and_follows_no_link_of_other_users() {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
     let _alone = alone();
     require_root!();

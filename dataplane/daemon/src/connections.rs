@@ -24,14 +24,14 @@ pub struct Limits {
     pub time: Duration,
     /// Maximum length of a request's body, in bytes.
     pub body: usize,
-    /// Bounds for strangers on a network; `None`: no bounds but those above.
-    pub strangers: Option<Strangers>,
+    /// Further bounds for clients on a network; `None`: no bounds but those above.
+    pub network: Option<NetworkLimits>,
 }
 
 /// Bounds for clients on a network, so that none takes time or connections from others. An address
 /// in IPv6 is a prefix of 64 bits.
 #[derive(Clone, Copy, Debug)]
-pub struct Strangers {
+pub struct NetworkLimits {
     /// Maximum number of connections of one address. Beyond it its own oldest is closed.
     pub connections: usize,
     /// Maximum number of connections of one address per second; those of a second may come at once.
@@ -44,15 +44,15 @@ pub struct Strangers {
 impl Default for Limits {
     fn default() -> Self {
         let time = Duration::from_secs(5);
-        Self { waiting: 16, connections: 64, time, body: BODY_MAX, strangers: None }
+        Self { waiting: 16, connections: 64, time, body: BODY_MAX, network: None }
     }
 }
 
 impl Limits {
-    /// Limits for strangers, who may ask for little.
-    pub fn of_strangers() -> Self {
-        let strangers = Strangers { connections: 6, rate: 200, total_rate: 2000 };
-        Self { connections: 32, body: 0, strangers: Some(strangers), ..Self::default() }
+    /// Limits for unknown clients on a network, which may send few requests and no body.
+    pub fn for_network() -> Self {
+        let network = NetworkLimits { connections: 6, rate: 200, total_rate: 2000 };
+        Self { connections: 32, body: 0, network: Some(network), ..Self::default() }
     }
 }
 
@@ -100,7 +100,7 @@ impl Connections {
         limits: &Limits,
     ) -> Option<Number> {
         let is_own = |connection: &Connection| connection.source == source;
-        if let Some(bounds) = limits.strangers {
+        if let Some(bounds) = limits.network {
             let [open, all] = self.count(is_own);
             if all >= 2 * bounds.connections {
                 return None;
@@ -198,9 +198,9 @@ mod tests {
     use super::*;
 
     fn limits() -> Limits {
-        let strangers = Strangers { connections: 6, rate: 200, total_rate: 2000 };
+        let network = NetworkLimits { connections: 6, rate: 200, total_rate: 2000 };
         let limits = Limits { waiting: 16, connections: 32, ..Limits::default() };
-        Limits { strangers: Some(strangers), ..limits }
+        Limits { network: Some(network), ..limits }
     }
 
     fn client(number: u8) -> Source {

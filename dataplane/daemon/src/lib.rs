@@ -26,7 +26,7 @@ mod store;
 
 pub use channel::Channel;
 pub use client::{Client, ClientError, Connection};
-pub use connections::{Limits, Strangers};
+pub use connections::{Limits, NetworkLimits};
 pub use failure::{FAREWELL, announce_failures, exit, fail, failure, watch_threads};
 pub use http::{
     BODY_MAX, DESCRIPTORS_MAX, HEAD_MAX, Refusal, Request, RequestError, Response, read_request,

@@ -1,4 +1,4 @@
-//! Replies for strangers, made anew only some times a second: making one takes CPU time.
+//! Replies for unknown clients, made anew only some times a second: making one takes CPU time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -79,7 +79,7 @@ impl Drop for Server {
 }
 
 fn accept(socket: &dyn AsFd, shared: &Arc<Shared>) {
-    let rate = shared.limits.strangers.map(|strangers| strangers.total_rate);
+    let rate = shared.limits.network.map(|bounds| bounds.total_rate);
     let interval = rate.map_or(Duration::ZERO, |rate| SECOND / rate);
     // Time at which the connections so far have used up their rate.
     let mut due = Instant::now();
@@ -120,7 +120,7 @@ impl Shared {
     ) -> bool {
         // The socket itself does not tell the address of a client that has closed it meanwhile.
         let source = Source::of(address, &socket);
-        let rate = self.limits.strangers.map(|bounds| bounds.rate);
+        let rate = self.limits.network.map(|bounds| bounds.rate);
         let is_soon = rate.is_some_and(|rate| !rates.admits(source, rate, Instant::now()));
         let socket = Arc::new(socket);
         let number = match is_soon {
@@ -128,7 +128,7 @@ impl Shared {
             false => self.connections().admit(&socket, source, &self.limits),
         };
         let Some(number) = number else {
-            if self.limits.strangers.is_some() {
+            if self.limits.network.is_some() {
                 // The kernel forgets the connection at once.
                 let _ = set_socket_linger(&socket, Some(Duration::ZERO));
             }

@@ -47,7 +47,7 @@ pub fn serve_monitors(
     answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
 ) -> Server {
     let recent = Recent::default();
-    Server::start(listener, Limits::of_strangers(), move |request| recent.answer(&request, &answer))
+    Server::start(listener, Limits::for_network(), move |request| recent.answer(&request, &answer))
 }
 
 /// Serves `answer` at the control socket, and take-overs by another process, which `hand_over` performs.

@@ -23,7 +23,7 @@ impl From<&Stat> for Identity {
 
 static BOUND: Mutex<Vec<Identity>> = Mutex::new(Vec::new());
 
-/// True in a daemon, whose ports are those of strangers.
+/// True in a daemon, whose ports belong to other programs.
 static IS_CHECKED: AtomicBool = AtomicBool::new(false);
 
 fn bound() -> MutexGuard<'static, Vec<Identity>> {

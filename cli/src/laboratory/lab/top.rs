@@ -147,7 +147,7 @@ fn serve(name: &str, first: Reading, address: MetricsAddress, show: &Show) -> Re
     let rates = Ok(first.since(None));
     let latest = Arc::new(Mutex::new(Latest { reading: first, rates }));
     let (name_of, of_server) = (name.to_owned(), latest.clone());
-    let server = Server::start(listener, Limits::of_strangers(), move |request| {
+    let server = Server::start(listener, Limits::for_network(), move |request| {
         answer(&name_of, &of_server, &request)
     });
     eprintln!("dray lab top: http://{at}/ until Ctrl-C");

@@ -1,4 +1,4 @@
-//! What the host needs to know of a data plane.
+//! A data plane, as its host sees it.
 
 use dray_daemon::Metrics;
 

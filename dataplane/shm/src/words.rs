@@ -73,7 +73,7 @@ impl AsFd for SharedWords {
     }
 }
 
-/// One of [`SharedWords`].
+/// A word of [`SharedWords`].
 #[derive(Clone, Debug)]
 pub struct SharedWord {
     at: NonNull<AtomicU64>,

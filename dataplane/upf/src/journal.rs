@@ -153,7 +153,7 @@ fn append<'m>(
     Ok(length)
 }
 
-/// Returns what comes before records of `length` bytes.
+/// Returns the header of records of `length` bytes.
 fn head(length: u64) -> [u8; HEAD] {
     (u128::from(length) | u128::from(!length) << 64).to_le_bytes()
 }

@@ -46,7 +46,7 @@ pub struct AfxdpUri {
     pub umem: Option<String>,
     /// UDP ports whose datagrams the port takes, leaving everything else to the kernel.
     pub udp: Vec<u16>,
-    /// True to call the kernel only when it says that it waits for a call (`XDP_USE_NEED_WAKEUP`).
+    /// True to call the kernel only when it requests a call (`XDP_USE_NEED_WAKEUP`).
     pub wakeup: bool,
     /// Maximum time for which a call does the driver's work, in microseconds
     /// (`SO_PREFER_BUSY_POLL`).

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The sockets of a port: one receives, the others transmit. The source port of a datagram tells its
+/// The sockets of a port: one receives, the others transmit. The source port of a datagram identifies its
 /// flow, so there is one socket for each.
 pub(super) struct Sockets {
     pub(super) receiving: OwnedFd,

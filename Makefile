@@ -96,15 +96,16 @@ check: ## Checks to run before every commit: format, lints, fast tests
 	scripts/plain-comments.sh
 	scripts/dependencies.sh
 	cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --lib --bins --examples --locked --quiet
 	cargo test --workspace --exclude dray --locked --quiet
 	cargo test --package dray --lib --locked --quiet
 
-test: ## Run the checks and all tests that need no other programs: minutes
+test: ## Run all tests that need no other programs: minutes
 	@scripts/setup.sh test
 	@scripts/test.sh
 
 test-all: GROUPS := all
-test-all: ## Run all tests, also those with other people's programs (GROUPS="vm engines": only those groups)
+test-all: ## Run lints and all tests, also those with other people's programs (GROUPS="vm engines": only those groups)
 	@scripts/setup.sh test $(GROUPS)
 	@scripts/oldest-compiler.sh check
 	@scripts/test.sh $(GROUPS)

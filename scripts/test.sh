@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs tests, then prints the number of passed, failed and skipped ones.
-# Usage: test.sh [all|GROUP...]: without arguments the checks and the tests that need no other programs; with `all`
-# these and the tests of all groups; with names of groups (scripts/test-programs.py lists them) only their tests.
+# Usage: test.sh [all|GROUP...]: without arguments the tests that need no other programs; with `all` these, the tests
+# of all groups, and lints; with names of groups (scripts/test-programs.py lists them) only their tests.
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
@@ -44,21 +44,22 @@ build() {
 
 run_programs() { scripts/test-programs.py "$built" "$@" | tee -a "$log"; }
 
-# Builds that start nothing, apart from examples in documentation, whose results count.
+# What compiles everything in another way, apart from the tests' build; with `all`, also what `make check` looks at
+# before each commit.
 lints() {
-    step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
     # Memory ordering of rings, in a separate build.
     step env RUSTFLAGS="--cfg loom" cargo test --package dray-ring --test loom --locked --quiet \
         --target-dir target/loom
-    # Examples need the dependencies of tests, with which those of libraries have the features that lints checked.
-    step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --lib --bins --examples --locked --quiet
     step cargo test --workspace --locked --doc
     if has all; then
+        step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
         # The data plane alone.
         step cargo clippy --package dray --bins --no-default-features --locked --quiet -- -D warnings
         # Nothing is linked, so libFuzzer is not compiled.
         step env CUSTOM_LIBFUZZER_PATH=/nonexistent/libfuzzer.a \
             cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked --quiet
+        # Examples need the dependencies of tests, with which those of libraries have the features that lints checked.
+        step env RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --lib --bins --examples --locked --quiet
     fi
     exit "$status"
 }

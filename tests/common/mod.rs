@@ -124,6 +124,12 @@ pub fn listens(socket: impl AsRef<Path>) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
+/// Returns true if a switch or a user plane function answers at its control socket: its ports are open, and
+/// its data threads run. It listens earlier, and what is sent to a `raw:` port meanwhile is lost.
+pub fn serves(control: impl AsRef<Path>) -> bool {
+    dray_daemon::Client::new(control.as_ref(), "dray").health(false).is_ok()
+}
+
 /// Returns a command that runs `dray` with the default action of every signal that tests send. A
 /// child inherits ignored signals: SIGHUP from nohup(1), SIGINT from a script's background job.
 ///

@@ -551,7 +551,7 @@ fn switch_forwards_between_afxdp_and_vhost() {
     let mut switch = common::command();
     switch.args(["switch", "--port", &ports[0], "--port", &ports[1], "--control", &control]);
     let mut switch = Started(veths.0.enter(|| switch.stdout(Stdio::null()).spawn()).unwrap());
-    assert!(common::eventually(|| common::listens(&control)));
+    assert!(common::eventually(|| common::serves(&control)));
     let mut container = veths.open(&format!("virtio:{socket}"));
     let is_up = |port: &Port| port.link.as_ref().unwrap().status().state == LinkState::Running;
     assert!(common::eventually(|| is_up(&container)));

@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{self, Started, alone, eventually, listens};
+use crate::common::{self, Started, alone, eventually, serves};
 use crate::ends::{self, Frames};
 use crate::exchange::{exchange_all, never_reconnected};
 
@@ -38,7 +38,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let process = Started(command.spawn().expect("dray starts"));
         let running = Self { folder, process };
-        assert!(eventually(|| listens(running.at("control"))), "{}", running.log());
+        assert!(eventually(|| serves(running.at("control"))), "{}", running.log());
         running
     }
 
@@ -381,7 +381,7 @@ fn switch_ends_with_its_terminal() {
     script.args(["--quiet", "--command", &command, "/dev/null"]).current_dir(&folder);
     script.stdin(Stdio::piped()).stdout(Stdio::null());
     let script = Started(script.spawn().expect("script, of package bsdutils"));
-    assert!(eventually(|| listens(folder.path().join("control"))));
+    assert!(eventually(|| serves(folder.path().join("control"))));
     drop(script);
     assert!(eventually(|| !folder.path().join("control").exists()));
 }

@@ -8,7 +8,7 @@ use dray_switch::client::Client;
 use rustix::process::Signal;
 
 use crate::common::veths::Veths;
-use crate::common::{self, Started, alone, eventually, listens};
+use crate::common::{self, Started, alone, eventually, serves};
 
 /// Frames that arrive while the switch stands still: more than its queues hold.
 const FRAMES: usize = 40_000;
@@ -27,7 +27,7 @@ fn missed_frames_stay_counted_when_the_interface_is_removed() {
         command.args([&format!("a={scheme}:near"), "b=null:"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let switch = Started(veths.0.enter(|| command.spawn()).unwrap());
-        assert!(eventually(|| listens(&control)), "{scheme}");
+        assert!(eventually(|| serves(&control)), "{scheme}");
         let client = Client::new(&control);
         client.status().expect("it replies once its ports are open");
         let far = if is_tap { "near" } else { "far" };

@@ -405,7 +405,7 @@ fn sandboxed_switch_takes_a_port_of_another_namespace() {
     let mut command = common::command();
     command.args(["switch", "--control", &control, "--port", &format!("a=vhost:{socket}")]);
     let _switch = Started(command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
-    assert!(common::eventually(|| common::listens(&control)));
+    assert!(common::eventually(|| common::serves(&control)));
     let uri = "vxlan:10.9.0.1?vni=7&remote=10.9.0.2";
     let add = |more: &[&str]| {
         let words = ["switch", "add-port", "v", uri, "--control", &control];

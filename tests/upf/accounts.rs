@@ -8,7 +8,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet};
 use rustix::process::Signal;
 
 use crate::common::veths::Veths;
-use crate::common::{self, alone, eventually, listens};
+use crate::common::{self, alone, eventually, serves};
 use crate::fixture::{CONFIG, Process, Upf, V4, interrupted, number};
 
 const N3_MAC: MacAddr = MacAddr([2, 0, 0, 0, 3, 1]);
@@ -52,7 +52,7 @@ fn frames_the_kernel_dropped_are_missed_at_their_interface() {
         let veths = Veths::new(1, pairs);
         let uri = |name: &str| format!("{scheme}:{name}");
         let upf = veths.0.enter(|| files.start("upf", &uri("n3"), &uri("n6"), &[])).unwrap();
-        assert!(eventually(|| listens(files.at("upf.sock"))));
+        assert!(eventually(|| serves(files.at("upf.sock"))));
         let client = Client::new(files.at("upf.sock").as_ref());
         client.status().expect("it replies once its ports are open");
         let ends = if scheme == "tap" { ["n3", "n6"] } else { ["gnb", "dn"] };
@@ -92,7 +92,7 @@ fn fresh_interface_raises_no_alarm() {
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     for name in ["gnb", "dn"] {
         veths.ip(&format!("link set dev {name} down"));
         veths.ip(&format!("link set dev {name} addrgenmode eui64 up"));

@@ -12,7 +12,7 @@ use dray_upf::api::{Client, Stats};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{self, DRAY, Started, eventually, listens};
+use crate::common::{self, DRAY, Started, eventually, serves};
 
 /// Configuration in which only our own Ethernet addresses are known beforehand.
 pub(crate) const CONFIG: &str = r#"
@@ -114,7 +114,7 @@ impl Process {
     }
 
     fn check(&self) {
-        let listening = self.control.iter().filter(|control| listens(control));
+        let listening = self.control.iter().filter(|control| serves(control));
         listening.for_each(|control| check_adds_up(control));
     }
 }

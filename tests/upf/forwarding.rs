@@ -6,7 +6,7 @@ use dray_lab::{ContainerId, placement};
 use serde_json::Value;
 
 use crate::common::veths::Veths;
-use crate::common::{self, Started, alone, eventually, listens};
+use crate::common::{self, Started, alone, eventually, serves};
 use crate::fixture::{
     CONFIG, Upf, V4, V6, check, check_workers, hosts, interrupted, number, report, wait_for_thread,
 };
@@ -56,7 +56,7 @@ fn upf_loses_no_packet_over_switch() {
         }
         switch.stdout(Stdio::null()).stderr(Stdio::null());
         let switch = Started(switch.spawn().unwrap());
-        assert!(eventually(|| listens(files.at("control"))));
+        assert!(eventually(|| serves(files.at("control"))));
         let virtio = |name: &str| format!("virtio:{}?wait=poll&queues={queues}", files.at(name));
         let load_options = ["--rate", "1k", "--duration", "0.5"];
         let load = files.start("upf-load", &virtio("gnb"), &virtio("dn"), &load_options).unwrap();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::common::veths::Veths;
-use crate::common::{self, Started, alone, eventually, listens};
+use crate::common::{self, Started, alone, eventually, serves};
 use crate::fixture::{CONFIG, Upf, V4, check, interrupted, number, report};
 
 /// scapy sends messages of every kind from and to addresses that no single host has. Each is
@@ -42,7 +42,7 @@ fn upf_counts_hostile_scapy_messages_with_time() {
         veths.0.enter(|| files.start(name, &n3, &n6, more)).unwrap()
     };
     let upf = start("upf", ["n3", "n6"], &[]);
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     let mut scapy = Command::new("/usr/bin/python3");
     scapy.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/upf/hostile_by_scapy.py"));
     scapy.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -14,7 +14,7 @@ use dray_wire::ip::{Header, IPV4_LEN, protocol};
 
 use crate::common::kernels::{datagrams, transfer};
 use crate::common::veths::Veths;
-use crate::common::{alone, eventually, listens};
+use crate::common::{alone, eventually, serves};
 use crate::fixture::Upf;
 
 const CONFIG: &str = r#"
@@ -150,7 +150,7 @@ fn kernel_in_the_data_network_exchanges_tcp_and_udp_with_user() {
     }
     let files = Upf::told(CONFIG);
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3?batch=64", "raw:n6", &[])).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))), "{}", files.said());
+    assert!(eventually(|| serves(files.at("upf.sock"))), "{}", files.said());
     let mut n3 = veths.open("raw:gnb?batch=64");
     for port in [&mut of_user, &mut n3] {
         port.rx[0].set_wait(Wait::Poll { pause_us: 0 });

@@ -10,7 +10,7 @@ use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};
 use dray_wire::ip::{Header, IPV4_LEN, Packet, protocol};
 
 use crate::common::veths::Veths;
-use crate::common::{alone, eventually, listens};
+use crate::common::{alone, eventually, serves};
 use crate::fixture::{CONFIG, Upf, V4, interrupted, number, report};
 
 const ABSENT: Ipv4Addr = Ipv4Addr::new(10, 0, 3, 2);
@@ -103,7 +103,7 @@ fn released_buffer_waits_for_an_unknown_gnb() {
     let files = Upf::told(&format!("{interfaces}{}", session("action = \"buffer\"")));
     let [mut gnb, mut dn] = ["gnb", "dn"].map(|name| veths.open(&format!("raw:{name}")));
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     let packet = |number| to_user(Ipv4Addr::new(10, 46, 0, 1), number);
     (0..64).for_each(|number| send(&mut dn, N6_MAC, ethertype::IPV4, &packet(number)));
     let waiting = || number(&files.ask(&["sessions", "show", "200", "--json"]), "/waiting");
@@ -129,7 +129,7 @@ fn peers_that_boot_late_lose_no_packet() {
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     std::thread::sleep(Duration::from_secs(40));
     // That of the load.
     let mac = MacAddr::local(0x0300);
@@ -173,7 +173,7 @@ fn lost_neighbour_requests_are_repeated_soon() {
     let files = Upf::told(&format!("{config}gnbs = [\"{ABSENT}\"]\nue = \"10.45.0.1\"\n"));
     let [mut gnb, mut dn] = ["gnb", "dn"].map(|name| veths.open(&format!("raw:{name}")));
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     let mut all = Vec::new();
     let mut have_come = |count: usize, of: Ipv4Addr| {
         eventually(|| {

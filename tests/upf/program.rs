@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dray_lab::placement;
 use rustix::process::Signal;
 
-use crate::common::{self, Started, eventually, listens};
+use crate::common::{self, Started, eventually, serves};
 use crate::fixture::{CONFIG, Upf, V4, finished, interrupted, number};
 
 #[test]
@@ -31,7 +31,7 @@ fn load_without_replies_says_what_it_waits_for_and_fails() {
 fn sessions_change_at_run_time() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let upf = files.start("upf", "null:", "null:", &[]).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock"))));
+    assert!(eventually(|| serves(files.at("upf.sock"))));
     let more = "[generate]\ncount = 3\nteid = 900\ngnb_teid = 900\ngnbs = [\"10.0.3.2\"]\nue = \"10.46.0.1\"";
     std::fs::write(files.at("more.toml"), more).unwrap();
     let count = || number(&files.ask(&["status", "--json"]), "/sessions");
@@ -94,7 +94,7 @@ fn capture_shows_frames_and_drops_of_n3() {
     let files = Upf::told(&format!("{CONFIG}{V4}"));
     let n3 = format!("unix:{}", files.at("n3"));
     let upf = files.start("upf", &n3, "null:", &[]).unwrap();
-    assert!(eventually(|| listens(files.at("upf.sock")) && Path::new(&files.at("n3")).exists()));
+    assert!(eventually(|| serves(files.at("upf.sock")) && Path::new(&files.at("n3")).exists()));
     let capture = |words: &[&str]| {
         let mut command = common::command();
         command.args(["capture", "--control", &files.at("upf.sock"), "-w"]).args(words);

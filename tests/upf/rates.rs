@@ -9,7 +9,7 @@ use dray_lab::NetworkNamespace;
 
 use crate::common::stream::{assert_rate, measure};
 use crate::common::veths::Veths;
-use crate::common::{alone, eventually, listens};
+use crate::common::{alone, eventually, serves};
 use crate::fixture::Upf;
 
 /// Returns the configuration of one of two user plane functions whose N3 interfaces face each other,
@@ -67,7 +67,7 @@ impl Path {
         };
         let files = [Upf::told(&config(1, 2, "")), Upf::told(&config(2, 1, qer))];
         let _upfs = (1..).zip(&files).map(start).collect::<Vec<_>>();
-        assert!(files.iter().all(|files| eventually(|| listens(files.at("upf.sock")))));
+        assert!(files.iter().all(|files| eventually(|| serves(files.at("upf.sock")))));
         let [user, server] = &self.hosts;
         let reaches = || {
             let mut ping = Command::new("ping");

@@ -21,7 +21,7 @@ use dray_upf::config::Volume;
 use tempfile::TempDir;
 
 use crate::common::takeover::{PATIENCE, Program, assert_is_user, fails, folder_of, start_in};
-use crate::common::{self, Started, alone, eventually, listens};
+use crate::common::{self, Started, alone, eventually, serves};
 use crate::crash::{SESSIONS, configuration, session};
 use crate::fixture::check_adds_up;
 use crate::peers::{MEMIF, PACKED, Peers, SPLIT, load, lost_nothing};
@@ -60,7 +60,7 @@ impl Running {
         command.arg(control_of(folder.path()));
         let process = start_in(namespace.as_deref(), &mut command);
         let running = Self { folder, namespace, process };
-        assert!(eventually(|| listens(running.control())), "it listens");
+        assert!(eventually(|| serves(running.control())), "it serves");
         // It replies once its ports are open.
         running.client().status().expect("a reply");
         running
@@ -231,7 +231,7 @@ fn quota_and_configuration_of_the_next_process_hold() {
 }
 
 /// A request may end without a reply when the process that has accepted it ends, but a client always
-/// finds a program that listens.
+/// finds a program that serves.
 #[test]
 fn clients_find_the_control_socket_at_any_time() {
     let _alone = alone();
@@ -295,7 +295,7 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = control_of(folder.path());
     let why = fails(&mut PROGRAM.takes_over(&control));
-    assert!(why.contains("no program listens at"), "{why}");
+    assert!(why.contains("no program serves at"), "{why}");
     let hello = r#"{"version":"9.9.9","format":4}"#;
     let page = |text: &str| {
         let text = format!("[{hello},{text}]");

@@ -20,7 +20,7 @@ use dray_testvm::{VhostUser, Vm};
 use dray_wire::MacAddr;
 
 /// Upper bound for a machine's run; far longer than any machine takes on a busy host.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// QEMU arguments for a network card with virtual functions; nothing is connected to its other end.
 const CARD: [&str; 6] = [
@@ -110,9 +110,9 @@ fn vm_timeout_ends_hanging_script() {
     vm.wait_until_output("begun", LIMIT).unwrap();
     assert_eq!(machines().len(), 1);
     let error = vm.wait(Duration::from_secs(1)).unwrap_err().to_string();
-    let expected = "virtual machine hanging: did not end within 1s; last output of its script: \
-                    begun";
-    assert_eq!(error, expected);
+    // A slow kernel may write to its console until then, which the error quotes as well.
+    assert!(error.starts_with("virtual machine hanging: did not end within 1s; "), "{error}");
+    assert!(error.ends_with("last output of its script: begun"), "{error}");
     assert_eq!(machines(), Vec::<String>::new());
 }
 

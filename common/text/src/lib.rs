@@ -1,7 +1,8 @@
-//! Text for a terminal: tables and notes that fit its width, and advice in errors.
+//! Text for a terminal: tables and notes that fit its width, and advice in errors; text in markup.
 #![forbid(unsafe_code)]
 
 mod as_text;
+mod escape;
 mod nearest;
 mod parse_error;
 
@@ -10,6 +11,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
+pub use escape::escape_html;
 pub use nearest::{advice, hint, nearest};
 pub use parse_error::{line_at, parse_error};
 use rustix::termios::tcgetwinsize;

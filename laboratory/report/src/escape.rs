@@ -1,15 +1,12 @@
 //! Escapes text from result files for its output format. The author of a file may be hostile.
 
+use dray_text::escape_html;
+
 /// Escapes text for a cell of a Markdown table, which may contain HTML.
 pub fn markdown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in escape_html(text).chars() {
         match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
             '\n' | '\r' => safe.push(' '),
             '|' | '`' | '*' | '_' | '[' | ']' | '\\' => safe.extend(['\\', character]),
             _ => safe.push(character),

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use dray_text::escape_html;
 use minijinja::{AutoEscape, Environment, escape_formatter};
 use serde::Serialize;
 
@@ -18,6 +19,9 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     });
     environment.set_formatter(|out, state, value| match state.auto_escape() {
         MARKDOWN => Ok(out.write_str(&markdown(&value.to_string()))?),
+        AutoEscape::Html if !value.is_safe() => {
+            Ok(out.write_str(&escape_html(&value.to_string()))?)
+        }
         _ => escape_formatter(out, state, value),
     });
     environment.set_trim_blocks(true);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
+use dray_text::escape_html;
 use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 
@@ -26,6 +27,7 @@ const PICTURE: &str = "picture.svg";
 static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
+    environment.set_formatter(|out, _, value| Ok(out.write_str(&escape_html(&value.to_string()))?));
     environment.set_trim_blocks(true);
     environment.set_lstrip_blocks(true);
     environment.set_keep_trailing_newline(true);

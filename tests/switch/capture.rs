@@ -13,7 +13,7 @@ use dray_capture::pcapng::{self, Packet};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::common::{self, Started, alone, eventually, serves};
+use crate::common::{self, Started, alone, eventually, listens, serves};
 
 /// A switch with the ports `a`, a datagram socket, and `b`, which takes everything.
 struct Node {
@@ -309,7 +309,7 @@ fn capture_errors_are_one_line() {
     }
     let nobody = common::dray(&["capture", "a", "--control", "/nosuch.sock", "-w", "/dev/null"]);
     let said = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(said.contains("no program serves at /nosuch.sock; start `dray switch`"), "{said}");
+    assert!(said.contains("no program listens at /nosuch.sock; start `dray switch`"), "{said}");
     // A disk that is full: everything is written at the first frame.
     let full = node.capture(&["--all", "-w", "/dev/full"]);
     let (status, said) = end(full);
@@ -576,7 +576,7 @@ fn frames_of_a_role_are_captured_at_both_ports() {
     let mut role = common::command();
     role.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _role = Started(role.spawn().unwrap());
-    assert!(eventually(|| serves(at("control")) && Path::new(&at("a")).exists()));
+    assert!(eventually(|| listens(at("control")) && Path::new(&at("a")).exists()));
     let file = at("role.pcapng");
     let mut capture = common::command();
     capture.args(["capture", "--control", &at("control"), "--all", "--count", "20", "-w", &file]);

@@ -231,7 +231,7 @@ fn quota_and_configuration_of_the_next_process_hold() {
 }
 
 /// A request may end without a reply when the process that has accepted it ends, but a client always
-/// finds a program that serves.
+/// finds a program that listens.
 #[test]
 fn clients_find_the_control_socket_at_any_time() {
     let _alone = alone();
@@ -295,7 +295,7 @@ fn takeover_of_nothing_or_of_garbage_fails_in_one_line() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = control_of(folder.path());
     let why = fails(&mut PROGRAM.takes_over(&control));
-    assert!(why.contains("no program serves at"), "{why}");
+    assert!(why.contains("no program listens at"), "{why}");
     let hello = r#"{"version":"9.9.9","format":4}"#;
     let page = |text: &str| {
         let text = format!("[{hello},{text}]");

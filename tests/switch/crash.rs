@@ -361,7 +361,7 @@ fn port_that_cannot_continue_connects_anew() {
             let at = changes(&pages[a].0);
             pages[a].0.insert(at, '1');
         },
-        // The progress of the queues, the counters, or the connection is none.
+        // In place of the queue progress, the counters or the connection, there is a device.
         &|pages, a| pages[a].1[2] = null(),
         &|pages, a| *pages[a].1.last_mut().expect("counters") = null(),
         &|pages, a| pages[a].1[1] = null(),

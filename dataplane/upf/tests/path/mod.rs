@@ -15,6 +15,8 @@ mod told;
 mod usage;
 mod waiting;
 
+use std::time::{Duration, Instant};
+
 use dray_upf::Counters;
 
 use crate::ends::udp;
@@ -43,4 +45,17 @@ fn changed(mut packet: Vec<u8>, at: usize, value: u8) -> Vec<u8> {
     let sum = dray_wire::checksum::internet(&packet[..20]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
     packet
+}
+
+/// Returns what the first attempt gave that took less than `limit`, after which timers of the user
+/// plane function would run out: a busy machine may stop a test for longer at any point.
+fn within<T>(limit: Duration, mut attempt: impl FnMut() -> T) -> T {
+    for _ in 0..50 {
+        let began = Instant::now();
+        let outcome = attempt();
+        if began.elapsed() < limit {
+            return outcome;
+        }
+    }
+    panic!("50 attempts took longer than {limit:?}");
 }

@@ -113,18 +113,15 @@ fn refilled(kbps: usize, began: Instant) -> usize {
     (bytes / 1000.0).ceil() as usize
 }
 
-/// Returns the packets that have waited for their rate, once all have left.
+/// Returns the number of packets that have waited for their rate, once all have left.
 fn waited(ends: &mut Ends) -> usize {
-    let (began, mut seen) = (Instant::now(), 0);
-    loop {
-        // Looked at before the run: a busy machine may take all of that time between two of them.
-        let is_last = began.elapsed() >= Duration::from_millis(300);
+    let (patience, mut seen) = (Instant::now() + Duration::from_secs(30), 0);
+    while ends.upf.uplink().buffered + ends.upf.downlink().buffered > 0 {
+        assert!(Instant::now() < patience, "packets wait for their rate after 30 s");
         ends.run();
         seen += ends.n3.received().len() + ends.n6.received().len();
-        if is_last {
-            return seen;
-        }
     }
+    seen
 }
 
 /// Packets beyond the rate and a burst wait, or are dropped; those that are dropped do not count as

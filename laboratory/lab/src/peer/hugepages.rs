@@ -18,6 +18,8 @@ const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Free pages that are promised to memory which has not been written yet.
 const PROMISED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages";
 const PAGE_MIB: u32 = 2;
+/// Makes the kernel join free memory into larger pieces.
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// Time limit for pages to come back from a peer that has ended: files in flight over a socket are
 /// closed later than the process.
@@ -50,12 +52,16 @@ impl Hugepages {
         loop {
             let grown = grow(&pages.record, added, missing).map_err(doing())?;
             added += grown;
-            // A kernel that had to give less is short of memory: do not keep what it gave.
-            let is_short = grown < missing;
+            // Memory that is free, or the page cache's, may lie in pieces. A machine that is short of
+            // memory gets back what it gave.
+            let is_short = grown < missing && memory_left().map_err(doing())? < missing - grown;
+            if grown < missing && !is_short {
+                fs::write(COMPACT, "1").map_err(doing())?;
+            }
             let again = Instant::now() + AGAIN;
             loop {
                 missing = wanted.saturating_sub(available().map_err(doing())?);
-                if missing == 0 && !is_short {
+                if missing == 0 {
                     return Ok(pages);
                 }
                 if is_short || Instant::now() > deadline {
@@ -127,6 +133,15 @@ fn pool() -> io::Result<u64> {
 
 fn available() -> io::Result<u64> {
     Ok(number_in(FREE)?.saturating_sub(number_in(PROMISED)?))
+}
+
+/// Returns the memory that programs could still get, in huge pages, if it lay in one piece.
+fn memory_left() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let kib = kib.ok_or_else(|| io::Error::other("/proc/meminfo: no MemAvailable in kB"))?;
+    Ok(kib / 1024 / u64::from(PAGE_MIB))
 }
 
 fn number_in(path: &str) -> io::Result<u64> {

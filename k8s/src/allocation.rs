@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// Keys that a claim may set besides those that its class allows: they concern the claim's own port.
 const OWN_KEYS: [&str; 3] = ["kind", "mtu", "queues"];
-/// Key of a class: the further keys that claims may set.
+/// Key with which a class lists further keys that its claims may set.
 const CLAIM_KEYS: &str = "claimKeys";
 /// Key that a class cannot leave to claims: a claim could take the address of a station that is not its
 /// tenant's.

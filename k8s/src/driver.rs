@@ -24,7 +24,7 @@ use crate::proto;
 use crate::settings::Settings;
 
 /// Time that the driver waits for the API server's reply. The kubelet waits longer, and then tries again.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Directory of the descriptions of claims' ports on the host.
 const DESCRIPTIONS: &str = "/run/dray/claims";
 /// Directory of the sockets in containers.
@@ -61,7 +61,7 @@ impl Driver {
     pub async fn prepare(&self, claim: &proto::Claim) -> anyhow::Result<Vec<proto::Device>> {
         let proto::Claim { namespace, name, uid } = claim;
         let claims: Api<ResourceClaim> = Api::namespaced(self.0.client.clone(), namespace);
-        let found = timeout(PATIENCE, claims.get(name)).await;
+        let found = timeout(TIMEOUT, claims.get(name)).await;
         let found = found.context("the API server does not reply");
         let found = found.and_then(|found| found.map_err(|error| anyhow!(message(&error))));
         let found = found.with_context(|| format!("claim {namespace}/{name}"))?;

@@ -46,7 +46,7 @@ impl Settings {
         self.registry.join(format!("{}-reg.sock", self.driver))
     }
 
-    /// Returns the path of the socket at which the kubelet has claims prepared.
+    /// Returns the path of the socket at which the kubelet requests the preparation of claims.
     pub fn plugin_socket(&self) -> PathBuf {
         self.plugins.join(&self.driver).join("dra.sock")
     }

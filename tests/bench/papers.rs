@@ -31,7 +31,7 @@ fn start(folder: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn said(output: Output) -> (Option<i32>, String, String) {
+fn finished(output: Output) -> (Option<i32>, String, String) {
     let [table, said] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     (output.status.code(), table, said)
 }
@@ -77,7 +77,7 @@ fn interrupted_papers_run_reports_and_resumes() {
     };
     assert!(eventually(is_measured), "the first experiment is complete");
     common::signal(&run, Signal::INT);
-    let (status, table, words) = said(run.wait_with_output().unwrap());
+    let (status, table, words) = finished(run.wait_with_output().unwrap());
     assert_eq!(status, Some(1), "{words}");
     assert!(table.contains("1/3 ara2019-table1: ") && table.contains("veth"), "{table}");
     assert!(!table.contains("3/3 "), "no experiment starts when no time is left: {table}");
@@ -112,7 +112,7 @@ fn interrupted_papers_run_reports_and_resumes() {
 
     // Existing results are not overwritten.
     let output = dray(&[&BENCH[..], &[all]].concat());
-    let (status, _, words) = said(output);
+    let (status, _, words) = finished(output);
     assert_eq!(status, Some(2), "{words}");
     assert!(words.contains("ara2019-table1.json: already exists"), "{words}");
     assert_eq!(fs::read(&first).unwrap(), measured);
@@ -126,7 +126,7 @@ fn empty_papers_run_leaves_no_files() {
     let run = start(folder.path());
     assert!(eventually(|| folder.path().join("all/liang2016-setup.json").exists()), "it has begun");
     common::signal(&run, Signal::INT);
-    let (status, _, words) = said(run.wait_with_output().unwrap());
+    let (status, _, words) = finished(run.wait_with_output().unwrap());
     assert_eq!((status, &*words), (Some(1), "dray: interrupted\n"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "neither results nor report");
 }
@@ -136,7 +136,7 @@ fn unknown_paper_options_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let all = folder.path().join("all");
     let refused = |arguments: &[&str], what: &str| {
-        let (status, _, words) = said(dray(&[&["bench", "paper-all"], arguments].concat()));
+        let (status, _, words) = finished(dray(&[&["bench", "paper-all"], arguments].concat()));
         assert_eq!(status, Some(2), "{words}");
         assert!(words.contains(what) && words.lines().count() == 1, "{words}");
         assert!(!all.exists());

@@ -94,7 +94,7 @@ fn install_writes_completions_and_a_page_for_each_command() {
 }
 
 #[test]
-fn install_without_a_built_program_says_what_to_do() {
+fn install_without_built_program_gives_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let to = format!("DESTDIR={}", folder.path().display());
     let made = run("make", &["--silent", "-C", ROOT, "install", "DRAY=/nosuch/dray", &to]).unwrap();

@@ -344,7 +344,7 @@ const WITHOUT_LAB: [&str; 6] = [
 ];
 
 #[test]
-fn mistake_gets_one_line_that_says_what_is_right() {
+fn mistake_error_is_one_line_with_what_is_allowed() {
     assert!(MISTAKES.len() >= 40, "{}", MISTAKES.len());
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
@@ -359,7 +359,7 @@ fn mistake_gets_one_line_that_says_what_is_right() {
 }
 
 #[test]
-fn mistake_with_lab_gets_one_line_that_says_what_is_right() {
+fn lab_mistake_error_is_one_line_with_what_is_allowed() {
     let _alone = alone();
     require_root!();
     let folder = tempfile::tempdir().unwrap();
@@ -407,7 +407,7 @@ const OF_A_USER: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn missing_permission_gets_one_line_that_says_what_is_right() {
+fn permission_error_is_one_line_with_remedy() {
     let _alone = alone();
     require_root!();
     // Other users may have no access to the checkout's folder.

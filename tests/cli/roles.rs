@@ -257,7 +257,7 @@ fn count_ends_receiver_exactly() {
 }
 
 #[test]
-fn rates_go_to_standard_error_each_interval() {
+fn rates_are_printed_to_standard_error_each_interval() {
     let _alone = alone();
     let is_rate = |line: &str| line.contains("pps") && line.contains("b/s");
     let (status, stdout, stderr) = end(start_here("send -p null: -t 0.65 -r 10k -i 0"));
@@ -299,7 +299,7 @@ fn nothing_received_is_status_1() {
 }
 
 #[test]
-fn role_says_what_it_waits_for() {
+fn role_prints_what_it_waits_for() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("a.sock");

@@ -18,7 +18,7 @@ fn attributes(before: &str) -> String {
 }
 
 #[test]
-fn ignored_test_is_told_apart() {
+fn ignore_attribute_is_found_only_as_attribute() {
     let code = "    }\n}\n\n/// Does not ignore it.\n#[test]\n#[ignore = \"slow\"]\n";
     assert_eq!(attributes(code), "#[ignore = \"slow\"]#[test]");
     assert_eq!(attributes("#[ignore]\nfn other() {}\n\n/// One #[ignore].\n#[test]\n"), "#[test]");

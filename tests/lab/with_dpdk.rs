@@ -129,7 +129,7 @@ impl Setting {
     }
 
     /// One endpoint is both ends, and the switch passes its frames both ways.
-    fn goes_round(&self) {
+    fn circulates(&self) {
         let dir = PeerDir::new().unwrap();
         let switch = self.start_switch(&dir);
         let mut both = self.start_endpoint(&dir, BOTH_ENDS, &["a.sock", "b.sock"]);
@@ -149,7 +149,7 @@ fn counters_balance_through_testpmd() {
     for driver in [SPLIT, PACKED] {
         let testpmd = Setting { driver, ..PLAIN };
         assert!(testpmd.sends_and_receives());
-        testpmd.goes_round();
+        testpmd.circulates();
     }
 }
 
@@ -159,7 +159,7 @@ fn counters_balance_without_huge_pages() {
     require!(SwitchKind::Testpmd);
     let testpmd = Setting { memory: Memory::OrdinaryPages, ..PLAIN };
     testpmd.sends_and_receives();
-    testpmd.goes_round();
+    testpmd.circulates();
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn endpoints_can_listen() {
     for kind in PACKAGED {
         let connects = Setting { kind, listens: false, ..PLAIN };
         assert!(connects.sends_and_receives(), "{kind:?}");
-        connects.goes_round();
+        connects.circulates();
     }
 }
 
@@ -181,7 +181,7 @@ fn counters_balance_through_open_vswitch() {
     for driver in [SPLIT, PACKED] {
         Setting { driver, ..ovs }.sends_and_receives();
         for wiring in [Wiring::Pairs, Wiring::Learning] {
-            Setting { driver, wiring, ..ovs }.goes_round();
+            Setting { driver, wiring, ..ovs }.circulates();
         }
     }
 }

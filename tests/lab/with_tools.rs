@@ -69,20 +69,20 @@ impl Simulation {
         Self { program, log }
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    fn wait_until_says(&self, words: &str) {
-        assert!(eventually(|| self.said().contains(words)), "{words}: {}", self.said());
+    fn wait_for_output(&self, words: &str) {
+        assert!(eventually(|| self.output().contains(words)), "{words}: {}", self.output());
     }
 
     /// Waits until the program has ended; returns the line of its counts.
     fn counts(&mut self) -> serde_json::Value {
         let ended = eventually(|| self.program.0.try_wait().unwrap().is_some());
-        let said = self.said();
-        assert!(ended, "{said}");
-        serde_json::from_str(said.lines().last().unwrap_or_default()).expect(&said)
+        let output = self.output();
+        assert!(ended, "{output}");
+        serde_json::from_str(output.lines().last().unwrap_or_default()).expect(&output)
     }
 }
 
@@ -90,10 +90,10 @@ impl Simulation {
 fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     let [from, to] = ports.map(|port| port.replace("F/", &format!("{}/", folder.display())));
     let mut receiver = Simulation::start(veths, folder, "receiver", &to);
-    receiver.wait_until_says("open\n");
+    receiver.wait_for_output("open\n");
     let mut sender = Simulation::start(veths, folder, "sender", &from);
-    sender.wait_until_says("ready\n");
-    receiver.wait_until_says("ready\n");
+    sender.wait_for_output("ready\n");
+    receiver.wait_for_output("ready\n");
     if kind == "memif" {
         // testpmd serves a client some 50 ms after both have connected, and drops frames until then.
         sleep(Duration::from_secs(1));
@@ -102,7 +102,7 @@ fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     let sent = sender.counts();
     // Samples of the receiver tell when all are there.
     let all = format!(" {PACKETS} ");
-    let there = eventually(|| receiver.said().contains(&all));
+    let there = eventually(|| receiver.output().contains(&all));
     common::signal(&receiver.program.0, Signal::TERM);
     let got = receiver.counts();
     assert!(there, "{kind}: {sent} {got}");
@@ -172,7 +172,7 @@ fn simulations_exchange_every_packet_over_each_kind_of_port() {
 }
 
 #[test]
-fn simulation_says_why_its_port_does_not_open() {
+fn simulation_error_gives_reason_of_port() {
     let _alone = alone();
     require_ns3!();
     let program = find_ns3().unwrap();

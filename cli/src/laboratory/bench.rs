@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use dray_lab::{LabError, LinkKind, Runtime};
-use dray_measure::rounds::{Journal, Resumed};
+use dray_measure::rounds::PlannedRun;
 use dray_measure::{Choices, EXPERIMENTS, Endpoint, Plan, experiments};
 use dray_report::{Comparison, Judgement, Run};
 use dray_results::{Check, Results, Verdict};
@@ -194,26 +194,25 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut run = match &arguments.resume {
         Some(file) => {
             let results = Run::read(file)?.results;
-            let resumed = Resumed::new(results, given.as_deref(), &choices);
+            let resumed = PlannedRun::resume(results, given.as_deref(), &choices);
             resumed.map_err(|error| usage!("--resume {}: {error}", file.display()))?
         }
         None => {
             let name = given.as_deref().unwrap_or(experiments::DEFAULT);
             let experiment = experiments::find(name).map_err(Failure::usage)?;
-            let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
-            let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
-            Resumed { plan, choices, journal }
+            let command = dray_lab::command_line(std::env::args_os());
+            PlannedRun::new(experiment, choices, command).map_err(Failure::usage)?
         }
     };
     let cancel = cancel_on_signals()?;
     let outputs = outputs.open()?;
     let (results, ended) = measure(&mut run, &outputs, &cancel);
     if let Some(error) = ended {
-        return Err(show_what_there_is(error, &results, outputs));
+        return Err(show_partial_results(error, &results, outputs));
     }
     outputs.write(&results)?;
     check_results(&results)?;
-    baseline.map_or(Ok(()), |baseline| hold_against(&baseline, results))
+    baseline.map_or(Ok(()), |baseline| compare_with_baseline(&baseline, results))
 }
 
 /// Returns the paths of the outputs.
@@ -226,7 +225,7 @@ fn outputs(arguments: &Arguments) -> Outputs<PathBuf> {
 }
 
 /// Shows what a run found that ended early, and where it is saved.
-fn show_what_there_is(error: LabError, results: &Results, outputs: Outputs) -> Failure {
+fn show_partial_results(error: LabError, results: &Results, outputs: Outputs) -> Failure {
     // If only the limit of the machine was measured, there is nothing to show.
     let Some(incomplete) = results.incomplete.as_ref().filter(|it| it.trials_done > 0) else {
         return Failure::Failed(error.into());
@@ -263,7 +262,7 @@ fn check_results(results: &Results) -> Result<(), Failure> {
 }
 
 /// Prints what changed since the baseline; fails if something got slower or could not be judged.
-fn hold_against(baseline: &Run, results: Results) -> Result<(), Failure> {
+fn compare_with_baseline(baseline: &Run, results: Results) -> Result<(), Failure> {
     let now = Run { file: "this run".to_owned(), results };
     let comparison = Comparison::new(baseline, &now)?;
     // Standard output may hold the JSON.
@@ -369,7 +368,7 @@ mod tests {
 
     #[test]
     fn baseline_fails_on_slower_and_unjudged_rows() {
-        let status = |now| match hold_against(&results(), now) {
+        let status = |now| match compare_with_baseline(&results(), now) {
             Ok(()) => 0,
             Err(Failure::Slower(_)) => 3,
             Err(Failure::NotJudged(_)) => 4,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use dray_lab::{Cancel, LabError};
-use dray_measure::rounds::{Journal, Listener, Resumed, Step};
+use dray_measure::rounds::{Journal, Listener, PlannedRun, Step};
 use dray_measure::{Choices, Plan, rounds};
 use dray_report::{Report, table};
 use dray_results::Results;
@@ -16,7 +16,7 @@ use crate::laboratory::output::{Output, colour};
 /// Runs the rest of the plan and saves results as they come. The second result is the reason if the
 /// run ended early.
 pub(crate) fn measure(
-    run: &mut Resumed,
+    run: &mut PlannedRun,
     outputs: &Outputs,
     cancel: &Cancel,
 ) -> (Results, Option<LabError>) {
@@ -98,7 +98,7 @@ struct Progress<'r> {
 const LONG: Duration = Duration::from_secs(10);
 
 impl<'r> Progress<'r> {
-    fn new(run: &Resumed, outputs: &'r Outputs) -> Self {
+    fn new(run: &PlannedRun, outputs: &'r Outputs) -> Self {
         let style =
             ProgressStyle::with_template("{pos}/{len} [{bar:10}] {prefix:>8} left  {wide_msg}")
                 .expect("the template is valid");
@@ -127,7 +127,7 @@ impl<'r> Progress<'r> {
 }
 
 impl Listener for Progress<'_> {
-    fn now(&mut self, step: &Step) {
+    fn began(&mut self, step: &Step) {
         if let Some(left) = self.left.take().filter(|left| *left >= LONG) {
             self.announce(left);
         }

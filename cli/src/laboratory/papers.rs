@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use dray_lab::{Cancel, LabError};
-use dray_measure::rounds::{Journal, Resumed};
-use dray_measure::{Choices, Experiment, Plan, Technique, experiments};
+use dray_measure::rounds::PlannedRun;
+use dray_measure::{Choices, Experiment, Technique, experiments};
 use dray_report::table;
 use dray_report::{Report, Run};
 use dray_results::Results;
@@ -63,7 +63,7 @@ pub(crate) fn run(choices: &Choices, to: &Where) -> Result<(), Failure> {
         return Err(anyhow!("{error}").into());
     }
     let mut report_of_all = Report::new(runs);
-    left_out.iter().for_each(|what| report_of_all.beware(what));
+    left_out.iter().for_each(|what| report_of_all.add_caveat(what));
     page.write(&report_of_all.html())?;
     let (folder, report) = (folder.display(), report.display());
     match ended {
@@ -131,7 +131,7 @@ fn read(file: &Path, results: Results) -> Run {
 }
 
 /// Returns what a run has found so far.
-fn results(run: &Resumed) -> Results {
+fn results(run: &PlannedRun) -> Results {
     run.journal.results(&run.plan, &run.choices)
 }
 
@@ -154,7 +154,7 @@ struct Planned {
 /// State of an experiment.
 enum State {
     Complete(Box<Run>),
-    ToRun(Box<Resumed>),
+    ToRun(Box<PlannedRun>),
 }
 
 fn file(folder: &Path, experiment: &Experiment) -> PathBuf {
@@ -175,9 +175,9 @@ fn plans(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
             ));
         }
         let Some(choices) = choices_of(choices, experiment) else { continue };
-        let plan = Plan::new(experiment, &choices).map_err(Failure::usage)?;
-        let journal = Journal::new(&plan, dray_lab::command_line(std::env::args_os()));
-        let state = State::ToRun(Box::new(Resumed { plan, choices, journal }));
+        let command = dray_lab::command_line(std::env::args_os());
+        let run = PlannedRun::new(experiment, choices, command).map_err(Failure::usage)?;
+        let state = State::ToRun(Box::new(run));
         planned.push(Planned { experiment, file, state });
     }
     match &choices.techniques {
@@ -203,7 +203,7 @@ fn begun(choices: &Choices, folder: &Path) -> Result<Vec<Planned>, Failure> {
             let Some(choices) = choices_of(choices, experiment) else {
                 return Err(wrong("does not have any technique that --technique names".to_owned()));
             };
-            let resumed = Resumed::new(run.results, Some(experiment.name), &choices);
+            let resumed = PlannedRun::resume(run.results, Some(experiment.name), &choices);
             State::ToRun(Box::new(resumed.map_err(|error| wrong(error.to_string()))?))
         } else {
             State::Complete(Box::new(run))

@@ -96,7 +96,7 @@ impl LabGroup {
     }
 
     /// Returns true if the process is in one of the lab's groups.
-    pub(crate) fn holds(&self, pid: Pid) -> bool {
+    pub(crate) fn contains(&self, pid: Pid) -> bool {
         let path = self.path();
         let groups = fs::read_to_string(format!("/proc/{}/cgroup", pid.as_raw_nonzero()));
         groups.is_ok_and(|groups| groups.contains(&*path.to_string_lossy()))

@@ -66,7 +66,7 @@ pub struct Container {
     /// Incomplete last line received from the agent.
     received: Vec<u8>,
     /// Events from the agent that have not been read yet.
-    said: VecDeque<Event>,
+    events: VecDeque<Event>,
     pub(crate) interfaces: usize,
     /// The engine's processes, if an engine made the container.
     run_by: Option<RunBy>,
@@ -124,7 +124,7 @@ impl Starting {
 
     /// Waits for the container's first process; its inside may not be set up yet. Also returns the
     /// CPUs that the container runs on.
-    pub(crate) fn wait_until_there(
+    pub(crate) fn wait_until_started(
         self,
         cancel: &Cancel,
     ) -> Result<(Container, Vec<usize>), LabError> {
@@ -153,11 +153,11 @@ impl Starting {
             .map_err(|errno| doing("CPU affinity")(errno.into()))?;
         let namespace = init.network().map_err(doing("network namespace"))?;
         if run_by.is_some() {
-            namespace.enter(keep_quiet).map_err(doing("disabling traffic of the kernel"))?;
+            namespace.enter(silence_kernel).map_err(doing("disabling traffic of the kernel"))?;
         }
         let netlink = Netlink::open(&namespace).map_err(doing("netlink"))?;
         netlink.set_up(LOOPBACK).map_err(doing("loopback"))?;
-        let (received, said) = Default::default();
+        let (received, events) = Default::default();
         let container = Container {
             name,
             init,
@@ -165,7 +165,7 @@ impl Starting {
             netlink,
             agent,
             received,
-            said,
+            events,
             interfaces: 0,
             run_by,
         };
@@ -204,25 +204,25 @@ impl Container {
         let mut line = serde_json::to_vec(request).expect("requests are plain data");
         line.push(b'\n');
         self.agent.write_all(&line).map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.gone(ENDED),
-            _ => self.gone(&error.to_string()),
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.failure(ENDED),
+            _ => self.failure(&error.to_string()),
         })
     }
 
     /// Returns the next unread event from the agent.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.said.pop_front()
+        self.events.pop_front()
     }
 
     /// Reads the events that the agent has sent so far. Fails if the agent or its role has failed.
-    pub(crate) fn take_in(&mut self) -> Result<(), LabError> {
+    pub(crate) fn receive_events(&mut self) -> Result<(), LabError> {
         let mut chunk = [0; 1 << 16];
         loop {
             let len = match recv(&self.agent, &mut chunk[..], RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Err(self.gone(ENDED)),
+                Ok((0, _)) => return Err(self.failure(ENDED)),
                 Ok((len, _)) => len,
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
-                Err(errno) => return Err(self.gone(&io::Error::from(errno).to_string())),
+                Err(errno) => return Err(self.failure(&io::Error::from(errno).to_string())),
             };
             for piece in chunk[..len].split_inclusive(|&byte| byte == b'\n') {
                 self.received.extend_from_slice(piece);
@@ -231,9 +231,9 @@ impl Container {
                 }
                 let line = std::mem::take(&mut self.received);
                 match serde_json::from_slice(&line) {
-                    Ok(Event::Failed { message }) => return Err(self.gone(&message)),
-                    Ok(event) => self.said.push_back(event),
-                    Err(error) => return Err(self.gone(&error.to_string())),
+                    Ok(Event::Failed { message }) => return Err(self.failure(&message)),
+                    Ok(event) => self.events.push_back(event),
+                    Err(error) => return Err(self.failure(&error.to_string())),
                 }
             }
         }
@@ -248,10 +248,10 @@ impl Container {
             ended.extend(monitor.as_ref().and_then(Helper::end));
             ended.extend(process.end().map(|end| format!("its runtime process {end}")));
         }
-        if ended.is_empty() { Ok(()) } else { Err(self.gone(&ended.join("; "))) }
+        if ended.is_empty() { Ok(()) } else { Err(self.failure(&ended.join("; "))) }
     }
 
-    /// Descriptors that become readable when [`check`](Self::check) or [`take_in`](Self::take_in)
+    /// Descriptors that become readable when [`check`](Self::check) or [`receive_events`](Self::receive_events)
     /// should be called.
     pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let run_by = self.run_by.iter().flat_map(|RunBy { process, monitor }| {
@@ -266,7 +266,7 @@ impl Container {
         Holdings::of(self.init.pid).map_err(doing)
     }
 
-    pub(crate) fn gone(&self, what: &str) -> LabError {
+    pub(crate) fn failure(&self, what: &str) -> LabError {
         LabError::Container { container: self.name.clone(), what: what.to_owned() }
     }
 
@@ -309,7 +309,7 @@ pub fn enter(name: &str) -> Result<(), LabError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None).map_err(doing("mount /proc"))?;
     mount("sysfs", "/sys", "sysfs", flags, None).map_err(doing("mount /sys"))?;
-    keep_quiet().map_err(LabError::doing("disabling traffic of the kernel"))?;
+    silence_kernel().map_err(LabError::doing("disabling traffic of the kernel"))?;
     // Container engines leave orphaned processes to the first process, which waits for none: have
     // the kernel reap them.
     ignore_children();
@@ -319,7 +319,7 @@ pub fn enter(name: &str) -> Result<(), LabError> {
 /// Stops the kernel from sending frames of its own in this network namespace: disables IPv6, which
 /// announces its addresses, and reports of the multicast groups that bridges join. Only our packets
 /// shall be counted.
-fn keep_quiet() -> io::Result<()> {
+fn silence_kernel() -> io::Result<()> {
     let net = Path::new("/proc/sys/net");
     let conf = net.join("ipv6/conf");
     // A kernel built without IPv6 needs no switch.

@@ -45,7 +45,7 @@ pub struct Lab {
     switch: Option<PeerSwitch>,
     shortcut: Option<Shortcut>,
     /// Objects that must live as long as the links that need them.
-    held: Vec<Box<dyn Any>>,
+    resources: Vec<Box<dyn Any>>,
     /// The network card whose functions containers may get, and the settings of those functions.
     card: Option<(String, Functions)>,
     /// Directory for sockets, from the first one on.
@@ -86,7 +86,7 @@ impl Lab {
             linking: Duration::ZERO,
             switch: None,
             shortcut: None,
-            held: Vec::new(),
+            resources: Vec::new(),
             card: None,
             dir: None,
         };
@@ -159,14 +159,14 @@ impl Lab {
     /// Waits until every container is set up inside.
     pub fn wait_until_up(&mut self) -> Result<(), LabError> {
         for starting in std::mem::take(&mut self.starting) {
-            let (container, cpus) = starting.wait_until_there(&self.cancel)?;
+            let (container, cpus) = starting.wait_until_started(&self.cancel)?;
             let id = ContainerId(self.containers.len());
             self.containers.push(container);
             self.wait_until_set_up(id)?;
             let container = &self[id];
             let (name, pid) = (container.name(), container.pid());
             self.has_control_groups &= if container.is_by_engine() {
-                self.group.holds(pid)
+                self.group.contains(pid)
             } else {
                 let doing = LabError::doing(format!("control group of container {name}"));
                 self.group.add(name, pid, &placement::ranges(&cpus)).map_err(doing)?
@@ -206,7 +206,7 @@ impl Lab {
 
     /// Keeps an object that a link needs until the lab is dropped.
     pub(crate) fn keep_alive(&mut self, what: Option<Box<dyn Any>>) {
-        self.held.extend(what);
+        self.resources.extend(what);
     }
 
     /// Flag that cancels this lab's waits.

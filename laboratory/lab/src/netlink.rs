@@ -9,9 +9,8 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoMacVtap, InfoNetkit, InfoVeth,
-    InfoVxlan, IpVlanFlags, IpVlanMode, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
-    LinkMessage, LinkVfInfo, MacVlanMode, NetkitMode, State, VfInfo,
+    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
+    LinkMessage, LinkVfInfo, State, VfInfo,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -97,53 +96,8 @@ impl Netlink {
         self.create(a, InfoKind::Veth, InfoData::Veth(peer), None)
     }
 
-    /// Creates a netkit pair. Its interfaces cannot be given Ethernet addresses at creation.
-    pub fn create_netkit(
-        &self,
-        a: NewInterface<'_>,
-        b: NewInterface<'_>,
-        mode: NetkitMode,
-    ) -> io::Result<()> {
-        let data = vec![InfoNetkit::Mode(mode), InfoNetkit::Peer(b.describe())];
-        self.create(a, InfoKind::Netkit, InfoData::Netkit(data), None)
-    }
-
-    /// Creates an interface that shares `parent` and has an Ethernet address of its own.
-    pub fn create_macvlan(
-        &self,
-        child: NewInterface<'_>,
-        parent: u32,
-        mode: MacVlanMode,
-    ) -> io::Result<()> {
-        let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(mode)]);
-        self.create(child, InfoKind::MacVlan, data, Some(parent))
-    }
-
-    /// Creates a macvlan interface whose frames go to a character device.
-    pub fn create_macvtap(
-        &self,
-        child: NewInterface<'_>,
-        parent: u32,
-        mode: MacVlanMode,
-    ) -> io::Result<()> {
-        let data = InfoData::MacVtap(vec![InfoMacVtap::Mode(mode)]);
-        self.create(child, InfoKind::MacVtap, data, Some(parent))
-    }
-
-    /// Creates an interface that shares `parent` and its Ethernet address. All interfaces that
-    /// share a parent have the same mode and flags.
-    pub fn create_ipvlan(
-        &self,
-        child: NewInterface<'_>,
-        parent: u32,
-        mode: IpVlanMode,
-        flags: IpVlanFlags,
-    ) -> io::Result<()> {
-        let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode), InfoIpVlan::Flags(flags)]);
-        self.create(child, InfoKind::IpVlan, data, Some(parent))
-    }
-
-    fn create(
+    /// Creates an interface of a kind with these settings, based on `parent` if it has one.
+    pub fn create(
         &self,
         interface: NewInterface<'_>,
         kind: InfoKind,
@@ -164,18 +118,8 @@ impl Netlink {
         self.create_named(name, InfoKind::Bridge, Some(data), None)
     }
 
-    /// Creates a link that needs only a kind and a parent, to test kernel support for the kind.
-    pub fn create_plain(&self, name: &str, kind: InfoKind, parent: Option<u32>) -> io::Result<()> {
-        self.create_named(name, kind, None, parent)
-    }
-
-    /// Creates a VXLAN tunnel endpoint.
-    pub fn create_vxlan(&self, name: &str, settings: Vec<InfoVxlan>) -> io::Result<()> {
-        self.create_named(name, InfoKind::Vxlan, Some(InfoData::Vxlan(settings)), None)
-    }
-
-    /// Creates a link with the kernel's defaults for everything else.
-    fn create_named(
+    /// Creates an interface with the kernel's defaults for everything else.
+    pub fn create_named(
         &self,
         name: &str,
         kind: InfoKind,
@@ -226,7 +170,7 @@ impl Netlink {
             LinkAttribute::VfInfoList(functions) => functions,
             _ => Vec::new(),
         });
-        Ok(functions.map(|LinkVfInfo(said)| said).collect())
+        Ok(functions.map(|LinkVfInfo(settings)| settings).collect())
     }
 
     /// Moves an interface into `namespace` under the name `name`.
@@ -335,7 +279,8 @@ impl Netlink {
 }
 
 impl NewInterface<'_> {
-    fn describe(&self) -> LinkMessage {
+    /// Describes the interface, as a pair's settings name its other end.
+    pub(crate) fn describe(&self) -> LinkMessage {
         let mut link = LinkMessage::default();
         link.attributes = vec![
             LinkAttribute::IfName(self.name.to_owned()),

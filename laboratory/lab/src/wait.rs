@@ -16,10 +16,10 @@ use crate::{Cancel, Container, ContainerId, Lab, LabError};
 /// Time limit for a role to open its ports, of which it may open hundreds at a time on few CPUs, while
 /// the kernel takes down earlier ones. It restarts when the role reports progress: a million sessions
 /// take 23 s in a program for tests that has a CPU to itself, and minutes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit for an agent to report that it is up.
-const PATIENCE_UP: Duration = Duration::from_secs(20);
+const TIMEOUT_UP: Duration = Duration::from_secs(20);
 
 /// Upper bound on the time from the closing of a process's sockets to its end.
 const LINGERING: Duration = Duration::from_millis(100);
@@ -27,7 +27,7 @@ const LINGERING: Duration = Duration::from_millis(100);
 impl Lab {
     /// Waits until the inside of the container is set up.
     pub(crate) fn wait_until_set_up(&mut self, container: ContainerId) -> Result<(), LabError> {
-        match self.event(container, PATIENCE_UP)? {
+        match self.event(container, TIMEOUT_UP)? {
             Event::Up => Ok(()),
             other => Err(self.unexpected(container, &other)),
         }
@@ -36,19 +36,19 @@ impl Lab {
     /// Waits until the role started in a container has opened its ports; returns the agreements
     /// negotiated for them.
     pub fn wait_until_ready(&mut self, container: ContainerId) -> Result<Vec<Agreement>, LabError> {
-        match self.event(container, PATIENCE)? {
+        match self.event(container, TIMEOUT)? {
             Event::Ready(agreements) => Ok(agreements),
             other => Err(self.unexpected(container, &other)),
         }
     }
 
-    /// Waits at most `patience` for the role started in a container to end; returns its report.
+    /// Waits at most `timeout` for the role started in a container to end; returns its report.
     pub fn wait_until_done(
         &mut self,
         container: ContainerId,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Report, LabError> {
-        match self.event(container, patience)? {
+        match self.event(container, timeout)? {
             Event::Done(report) => Ok(*report),
             other => Err(self.unexpected(container, &other)),
         }
@@ -65,27 +65,27 @@ impl Lab {
         }
     }
 
-    /// Waits for the next event from a container's agent, at most `patience` from the last progress.
-    fn event(&mut self, container: ContainerId, patience: Duration) -> Result<Event, LabError> {
-        let mut deadline = Instant::now() + patience;
+    /// Waits for the next event from a container's agent, at most `timeout` from the last progress.
+    fn event(&mut self, container: ContainerId, timeout: Duration) -> Result<Event, LabError> {
+        let mut deadline = Instant::now() + timeout;
         loop {
             while let Some(event) = self[container].next_event() {
                 if event != Event::Progress {
                     return Ok(event);
                 }
-                deadline = Instant::now() + patience;
+                deadline = Instant::now() + timeout;
             }
             let rest = deadline.saturating_duration_since(Instant::now());
             if rest.is_zero() {
-                let what = format!("no message from its agent for {} s", patience.as_secs());
-                return Err(self[container].gone(&what));
+                let what = format!("no message from its agent for {} s", timeout.as_secs());
+                return Err(self[container].failure(&what));
             }
             self.wait(rest)?;
         }
     }
 
     fn unexpected(&self, container: ContainerId, event: &Event) -> LabError {
-        self[container].gone(&format!("unexpected message {event:?}"))
+        self[container].failure(&format!("unexpected message {event:?}"))
     }
 
     /// Waits until an event has occurred, for at most `at_most` or one check interval.
@@ -112,8 +112,8 @@ impl Lab {
     /// Reads what containers have sent; fails if a process has ended or a role has failed.
     fn read_events(&mut self) -> Result<(), LabError> {
         self.check()?;
-        let said = self.containers_mut().iter_mut().try_for_each(Container::take_in);
-        said.or_else(|error| {
+        let received = self.containers_mut().iter_mut().try_for_each(Container::receive_events);
+        received.or_else(|error| {
             // A role may report an error because another process ended, which becomes visible
             // slightly later.
             thread::sleep(LINGERING);
@@ -126,7 +126,7 @@ impl Lab {
         let end = self.engine.as_mut().and_then(Engine::end);
         if let Some(end) = end {
             let container = self.containers().iter().find(|container| container.is_by_engine());
-            return Err(container.unwrap_or(self.host()).gone(&end));
+            return Err(container.unwrap_or(self.host()).failure(&end));
         }
         self.containers_mut().iter_mut().try_for_each(Container::check)?;
         self.switch().map_or(Ok(()), PeerSwitch::check)

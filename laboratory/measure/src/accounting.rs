@@ -1,4 +1,4 @@
-//! Frame accounting: compares our own counters with the kernel's.
+//! Frame accounting: compares the roles' counters with the kernel's.
 //!
 //! A frame that was sent but not received was lost at one of four places, each with its own
 //! counter, is still queued, or arrived damaged. The receiver's sequence numbers give the number of
@@ -19,7 +19,7 @@ pub struct Crossing {
 
 /// Frame counts of one trial, from all sources.
 #[derive(Clone, Debug, Default)]
-pub struct Books {
+pub struct FrameCounts {
     /// Frames sent.
     pub sent: u64,
     /// Distinct frames received intact.
@@ -63,7 +63,7 @@ impl std::ops::AddAssign for Audit {
     }
 }
 
-impl Books {
+impl FrameCounts {
     /// Compares the counts with each other.
     pub fn audit(&self) -> Audit {
         let mut lost_at =
@@ -122,8 +122,8 @@ mod tests {
         Crossing { ours, kernel: Some(kernel) }
     }
 
-    fn books() -> Books {
-        Books {
+    fn counts() -> FrameCounts {
+        FrameCounts {
             sent: 100,
             received: 70,
             missing: 30,
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn audit_places_every_lost_frame() {
-        let audit = books().audit();
+        let audit = counts().audit();
         assert_eq!(audit.lost_at, LostAt { interface: 2, link: 3, socket: 18, forwarder: 7 });
         assert_eq!(audit.agrees, Some(true));
         assert_eq!(audit.queued, 0);
@@ -145,52 +145,52 @@ mod tests {
 
     #[test]
     fn queued_frames_are_not_lost() {
-        let mut books = books();
-        books.received -= 5;
-        books.missing += 5;
-        books.ins[1].ours -= 5;
-        let audit = books.audit();
+        let mut counts = counts();
+        counts.received -= 5;
+        counts.missing += 5;
+        counts.ins[1].ours -= 5;
+        let audit = counts.audit();
         assert_eq!((audit.queued, audit.lost_at.total(), audit.agrees), (5, 30, Some(true)));
     }
 
     #[test]
     fn audit_agrees_with_corrupt_frames() {
-        let mut books = books();
-        books.received -= 2;
-        books.missing += 2;
-        books.corrupt = 2;
-        assert_eq!(books.audit().agrees, Some(true));
+        let mut counts = counts();
+        counts.received -= 2;
+        counts.missing += 2;
+        counts.corrupt = 2;
+        assert_eq!(counts.audit().agrees, Some(true));
     }
 
     #[test]
     fn audit_detects_wrong_count_anywhere() {
-        let wrongs: [fn(&mut Books); 7] = [
-            |books| books.sent += 1,
-            |books| books.received -= 1,
-            |books| books.missing += 1,
-            |books| books.outs[0].ours -= 1,
-            |books| books.ins[0].ours += 1,
-            |books| books.ins[1].kernel.as_mut().unwrap().rx_packets += 30,
-            |books| books.dropped -= 1,
+        let wrongs: [fn(&mut FrameCounts); 7] = [
+            |counts| counts.sent += 1,
+            |counts| counts.received -= 1,
+            |counts| counts.missing += 1,
+            |counts| counts.outs[0].ours -= 1,
+            |counts| counts.ins[0].ours += 1,
+            |counts| counts.ins[1].kernel.as_mut().unwrap().rx_packets += 30,
+            |counts| counts.dropped -= 1,
         ];
         for (index, wrong) in wrongs.iter().enumerate() {
-            let mut books = books();
-            wrong(&mut books);
-            assert_eq!(books.audit().agrees, Some(false), "{index}");
+            let mut counts = counts();
+            wrong(&mut counts);
+            assert_eq!(counts.audit().agrees, Some(false), "{index}");
         }
     }
 
     #[test]
     fn audit_without_other_counters_agrees_with_nothing() {
-        let mut books = books();
-        (books.dropped, books.refused, books.missing) = (0, 0, 0);
-        (books.outs, books.ins) = (vec![], vec![]);
-        books.sent = books.received;
-        books.outs.push(Crossing { ours: books.sent, kernel: None });
-        books.ins.push(Crossing { ours: books.received, kernel: None });
-        assert_eq!(books.audit().agrees, None);
-        books.missing = 1;
-        assert_eq!(books.audit().agrees, Some(false));
+        let mut counts = counts();
+        (counts.dropped, counts.refused, counts.missing) = (0, 0, 0);
+        (counts.outs, counts.ins) = (vec![], vec![]);
+        counts.sent = counts.received;
+        counts.outs.push(Crossing { ours: counts.sent, kernel: None });
+        counts.ins.push(Crossing { ours: counts.received, kernel: None });
+        assert_eq!(counts.audit().agrees, None);
+        counts.missing = 1;
+        assert_eq!(counts.audit().agrees, Some(false));
         let pairs =
             [(None, None), (Some(true), None), (None, Some(true)), (Some(true), Some(false))];
         assert_eq!(pairs.map(|(a, b)| both(a, b)), [None, Some(true), Some(true), Some(false)]);

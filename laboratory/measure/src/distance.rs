@@ -64,11 +64,11 @@ impl Pairs {
         Self(ordered.filter(|(a, b)| a != b).collect())
     }
 
-    /// Waits until the CPUs are at a distance, at most `patience`. Does not wait if there is only one
+    /// Waits until the CPUs are at a distance, at most `timeout`. Does not wait if there is only one
     /// CPU, or other programs keep one busy.
-    pub(crate) fn wait_for(&self, distance: Distance, patience: Duration) {
+    pub(crate) fn wait_for(&self, distance: Distance, timeout: Duration) {
         const PAUSE: Duration = Duration::from_millis(10);
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         let is_elsewhere = |ns| Distance::of(ns, ns) != distance;
         while self.slowest_ns().is_some_and(is_elsewhere) && Instant::now() < end {
             thread::sleep(PAUSE);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn wait_for_a_distance_ends() {
-        // A single measurement never is of changed CPUs.
+        // One measurement alone cannot show that CPUs moved.
         let began = Instant::now();
         Pairs::new([(0, 1)]).wait_for(Distance::Changed, Duration::from_millis(50));
         Pairs::new([(0, 0)]).wait_for(Distance::Near, Duration::from_secs(3600));

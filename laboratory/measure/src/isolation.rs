@@ -3,7 +3,7 @@
 use dray_lab::InterfaceCounters;
 use dray_results::Isolation;
 
-/// Judges the counters of the sender's interface, of the shared one (`parent`), and of the
+/// Returns the verdict on the counters of the sender's interface, of the shared one (`parent`), and of the
 /// receiver's.
 pub(crate) fn of(
     sender: &InterfaceCounters,

@@ -55,7 +55,7 @@ impl<'t> Jobs<'t> {
     fn streams(&self, stream: Stream) -> [(&'t Station, Job); 2] {
         let Topology { sender, receiver, .. } = self.topology;
         let (duration, interval) = (self.duration(), self.timing.interval);
-        let at = stream.uri(receiver.ins[0].here());
+        let at = stream.uri(receiver.ins[0].local());
         let send = StreamSendJob { to: at.clone(), streams: self.load.flows, duration, interval };
         let receive = StreamReceiveJob { at, check: self.load.check, interval };
         [(receiver, Job::StreamReceive(receive)), (sender, Job::StreamSend(send))]

@@ -8,7 +8,7 @@ use dray_traffic::agent::Request;
 use dray_traffic::{Job, NeighbourJob, Report};
 
 /// Maximum time for the neighbour to start and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Memory of a neighbour in bytes if the host does not report its caches.
 const MEMORY: usize = 64 << 20;
 /// A neighbour uses at most one part in `SHARE` of the host's memory.
@@ -29,7 +29,7 @@ impl Present {
     }
 
     /// Runs `work` while the neighbour, which shares the cache with roles on the CPUs `others`,
-    /// behaves as `neighbour` says. Also returns the bytes per second that the neighbour wrote.
+    /// behaves as `neighbour` describes. Also returns the bytes per second that the neighbour wrote.
     pub(crate) fn during<T>(
         &self,
         lab: &mut Lab,
@@ -50,7 +50,7 @@ impl Present {
         lab.wait_until_ready(self.container)?;
         let done = work(lab)?;
         lab[self.container].request(&Request::Drain)?;
-        let report = lab.wait_until_done(self.container, PATIENCE)?;
+        let report = lab.wait_until_done(self.container, TIMEOUT)?;
         let Report::Neighbour(report) = report else {
             let what = format!("unexpected report {report:?}");
             return Err(LabError::Container { container: "neighbour".to_owned(), what });

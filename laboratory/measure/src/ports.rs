@@ -10,7 +10,7 @@ use dray_wire::Flow;
 use crate::shape::Shape;
 use crate::topology::{Hop, Load, Station, Topology};
 
-/// Addresses of the frames that go into a link, to the first of the stations that they are for.
+/// Addresses of the frames into a link, to the first of their destination stations.
 pub(crate) fn flow(topology: &Topology, load: PortLoad, hop: &Hop) -> Flow {
     let own = hop.link.flow();
     match load.traffic {
@@ -30,7 +30,7 @@ pub(crate) fn silence(
     let port = |hop: &Hop| {
         // It always sleeps: its peers are silent.
         let endpoint = topology.technique.endpoint;
-        endpoint.port(hop.here(), hop.there(), load.burst, Wait::Block)
+        endpoint.port(hop.local(), hop.remote(), load.burst, Wait::Block)
     };
     Job::Receive(ReceiveJob {
         ports: station.ins.iter().map(port).collect(),
@@ -45,8 +45,8 @@ pub(crate) fn silence(
     })
 }
 
-/// Returns the addresses of a frame from which a learning switch learns the first station behind a port
-/// of the receiver, by the port's number. It is from the station to itself: the switch relays it nowhere.
+/// Returns the addresses of a frame that announces the first station behind a port of the receiver, by
+/// the port's number, to a learning switch: from the station to itself, so that it is not forwarded.
 pub(crate) fn announcement(
     topology: &Topology,
     of: PortLoad,

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_no_repetition_changes_are_kept() {
+    fn states_without_better_repetition_are_kept() {
         assert!(lacks(&[disturbed(Near); 2], Some(Near), 1));
         assert!(!lacks(&[disturbed(Near); 3], Some(Near), 1), "always disturbed");
         // Roles share a CPU in this case, not in others.

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_do_not_go_together_are_named_with_what_fits() {
+    fn incompatible_link_and_endpoint_error_lists_compatible_ones() {
         let message = |word| Technique::check_name(word).unwrap_err().to_string();
         let virtio = message("veth/virtio");
         assert!(

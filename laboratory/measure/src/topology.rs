@@ -47,12 +47,12 @@ pub struct Hop {
 
 impl Hop {
     /// This end.
-    pub fn here(&self) -> &End {
+    pub fn local(&self) -> &End {
         &self.link.ends[self.side]
     }
 
     /// Returns the opposite end.
-    pub fn there(&self) -> &End {
+    pub fn remote(&self) -> &End {
         &self.link.ends[1 - self.side]
     }
 }
@@ -177,7 +177,7 @@ impl Topology {
             _ if station.shares_cpu => Wait::Block,
             _ => Wait::POLL,
         };
-        self.technique.endpoint.port(hop.here(), hop.there(), load.burst, wait)
+        self.technique.endpoint.port(hop.local(), hop.remote(), load.burst, wait)
     }
 }
 

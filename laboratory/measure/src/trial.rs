@@ -10,7 +10,7 @@ use dray_results::{Agreements, CpuCost, Isolation, Noise, SWITCH};
 use dray_traffic::{ForwardReport, Latency, ReceiveReport, Report, SendReport};
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{Audit, Books, Crossing};
+use crate::accounting::{Audit, Crossing, FrameCounts};
 use crate::cost::costs;
 use crate::distance::LineTimes;
 use crate::run::{Run, ended_early, unexpected};
@@ -92,7 +92,7 @@ pub fn run(
     let run = ends::observe(lab, topologies, load, timing)?;
     let after = counters(lab, topologies)?;
     let counted = |hop: &Hop| {
-        let key = (hop.here().container, hop.here().attachment.clone());
+        let key = (hop.local().container, hop.local().attachment.clone());
         Some(difference(after.get(&key)?, before.get(&key)?))
     };
     let isolation = match (left_before, lab.parent_counters(&link)?) {
@@ -179,7 +179,7 @@ fn evaluate(
     };
     for (topology, reports) in topologies.iter().zip(&run.reports) {
         let path = Path::of(topology, reports)?;
-        trial.audit += books(topology, &path, &counted).audit();
+        trial.audit += counts(topology, &path, &counted).audit();
         let rates = |station, samples| {
             let rates = span.rates(samples, |sample| sample.frames);
             rates.ok_or_else(|| ended_early(station))
@@ -250,7 +250,7 @@ fn counters(lab: &Lab, topologies: &[Topology]) -> Result<Counters, LabError> {
     let switch = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
     let mut counters = Counters::new();
     for hop in hops {
-        let end = hop.here();
+        let end = hop.local();
         let counted = match &switch {
             _ if end.interface().is_some() => lab.counters(end)?,
             // The switch's sent frames are the role's received ones, and vice versa.
@@ -287,11 +287,11 @@ fn missing(sender: &SendReport, receiver: &ReceiveReport) -> u64 {
     receiver.lost + behind_the_last.sum::<u64>()
 }
 
-fn books(
+fn counts(
     topology: &Topology,
     Path { sender, forwarders, receiver, .. }: &Path<'_>,
     counted: impl Fn(&Hop) -> Option<InterfaceCounters>,
-) -> Books {
+) -> FrameCounts {
     // A role reports one number for all its ports, so the counters of its interfaces are summed.
     let crossing = |ours, hops: &[Hop]| {
         let mut kernel = InterfaceCounters::default();
@@ -303,26 +303,26 @@ fn books(
         }
         Crossing { ours, kernel: Some(kernel) }
     };
-    let mut books = Books {
+    let mut counts = FrameCounts {
         sent: sender.sent,
         received: receiver.received,
         missing: missing(sender, receiver),
         corrupt: receiver.corrupt,
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
-        ..Books::default()
+        ..FrameCounts::default()
     };
     // The echo is a forwarder too: it sends frames back to their origin.
     let between = topology.forwarders.iter().chain([&topology.receiver]);
     for (station, report) in between.zip(forwarders) {
-        books.ins.push(crossing(report.received + report.dropped, &station.ins));
-        books.outs.push(crossing(report.transmitted, &station.outs));
-        books.dropped += report.dropped;
-        books.refused += report.refused;
+        counts.ins.push(crossing(report.received + report.dropped, &station.ins));
+        counts.outs.push(crossing(report.transmitted, &station.outs));
+        counts.dropped += report.dropped;
+        counts.refused += report.refused;
     }
     let arrived = receiver.received + receiver.duplicated + receiver.corrupt + receiver.foreign;
-    books.ins.push(crossing(arrived + receiver.dropped, &topology.last().ins));
-    books.dropped += receiver.dropped;
-    books
+    counts.ins.push(crossing(arrived + receiver.dropped, &topology.last().ins));
+    counts.dropped += receiver.dropped;
+    counts
 }
 
 #[cfg(test)]

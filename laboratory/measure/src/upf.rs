@@ -25,10 +25,10 @@ fn sides(topology: &Topology, direction: Direction) -> Sides<'_> {
     let (from, to) = (&station.ins[0], &station.outs[0]);
     match direction {
         Direction::Uplink => {
-            Sides { n3: from.here(), gnb: from.there(), n6: to.here(), server: to.there() }
+            Sides { n3: from.local(), gnb: from.remote(), n6: to.local(), server: to.remote() }
         }
         Direction::Downlink => {
-            Sides { n3: to.here(), gnb: to.there(), n6: from.here(), server: from.there() }
+            Sides { n3: to.local(), gnb: to.remote(), n6: from.local(), server: from.remote() }
         }
     }
 }

@@ -120,7 +120,7 @@ const fn slower(pairs: usize) -> Rule {
     slower_than(MACVLAN.with(Pairs(pairs)), BRIDGE.with(Pairs(pairs)))
 }
 
-/// 2.5 to 3 times as much.
+/// Rule for a ratio of 2.5 to 3.
 const fn slower_than(of: Pick, by: Pick) -> Rule {
     Rule::Ratio { of, by, low: 0.75 * 2.5, high: 1.25 * 3.0 }
 }

@@ -175,7 +175,7 @@ impl<'r> Figure<'r> {
             value: of.of_frames(row, measured)?,
             mark: measured.mark(),
             disturbed: match row.load_share {
-                // The rate of which this is a share was found at the distance of the run, if at any.
+                // The loss-free rate was found at the distance of the run, if at a single one.
                 Some(_) => measured.disturbed(),
                 None => measured.noise.and_then(|noise| noise.in_words()),
             },
@@ -225,7 +225,8 @@ impl<'r> Figure<'r> {
         self.value.range.filter(|_| self.moved()).map_or(low, |(least, _)| least.min(low))
     }
 
-    /// Upper end of the interval, likewise.
+    /// Upper end of the interval, or the figure itself if it has none; of all samples if the CPUs
+    /// moved.
     pub(crate) fn high(&self) -> f64 {
         let high = self.value.interval.map_or(self.value.mean, Interval::high);
         self.value.range.filter(|_| self.moved()).map_or(high, |(_, most)| most.max(high))

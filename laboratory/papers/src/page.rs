@@ -36,7 +36,7 @@ five quarters of the paper's, or from three quarters on where the claim is a gai
 the limit here. Why a claim does not hold is stated only where the results show it.
 ";
 
-/// Renders the page of `papers`, held against `runs`.
+/// Renders the page of `papers`, whose claims are compared with `runs`.
 pub(super) fn render(papers: &[Paper], runs: &[Run]) -> String {
     let mut hosts: Vec<&HostFacts> = Vec::new();
     for run in runs {
@@ -239,7 +239,7 @@ fn results(runs: &[Run], hosts: &[&HostFacts]) -> String {
     text
 }
 
-/// Describes the length of the trials, those of searches apart.
+/// Describes the length of the trials, and separately of trials in searches.
 fn lengths(results: &Results) -> String {
     let measured = results.results.iter().filter_map(|row| row.measured());
     let searched: Vec<&DropRate> = measured.filter_map(|it| it.drop_rates.first()).collect();

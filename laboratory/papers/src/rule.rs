@@ -19,10 +19,10 @@ pub(crate) enum Rule {
     Within { of: Pick, low: f64, high: f64 },
     /// The figures are the same: each divided by the first differs from 1 by at most `tolerance`.
     Same { figures: &'static [Pick], tolerance: f64 },
-    /// Everything that is sent arrives up to a highest rate, and what is sent above it changes that
-    /// rate little. A link whose ring is full holds its sender back. With `free`, a link on which
-    /// nothing does, the rates offered count in place of those sent, as far as the same sender sends
-    /// them there.
+    /// All frames arrive up to a highest rate, and sending more changes that rate little. On a link
+    /// whose ring is full, a sender sends less than offered. With `free`, a link that never limits
+    /// the sender, offered rates count instead of sent ones, up to the highest that the same sender
+    /// reaches on `free`.
     Saturates { of: Pick, free: Option<Pick> },
     /// From one number of forwarders to the next, no figure is above the one before, and the last is
     /// below the first.
@@ -178,7 +178,7 @@ fn between([least, mean, most]: [f64; 3], low: f64, high: f64) -> Verdict {
     }
 }
 
-/// Judges figures that must all be there and be comparable.
+/// Decides on figures, all of which must exist and be comparable.
 fn of_all<'r>(
     picks: &[Pick],
     runs: &'r [Run],
@@ -273,8 +273,8 @@ struct Curve<'r> {
 }
 
 impl<'r> Curve<'r> {
-    /// Keeps the points at which the CPUs were near each other, or those at which they were far, or
-    /// those of which it is not known: what was more often. Keeps all if they moved at each of them.
+    /// Keeps the points at the most frequent distance of the CPUs: near, far, or unknown. Keeps all
+    /// points if the CPUs moved at each.
     fn new(mut points: Vec<Point<'r>>, verb: &'static str) -> Self {
         let all = points.len();
         let at =
@@ -297,15 +297,15 @@ impl<'r> Curve<'r> {
         self.points.iter().filter(|(rate, _)| *rate <= BELOW * self.highest_received)
     }
 
-    /// Points above the highest receive rate. That rate itself does not show that it stays.
+    /// Points at which more was sent than the highest receive rate: only these show that it stays.
     fn above(&self) -> impl Iterator<Item = &Point<'r>> {
         self.points.iter().filter(|(rate, figure)| {
             *rate >= ABOVE * self.highest_received && figure.mean() < self.highest_received
         })
     }
 
-    /// Judges if all arrives up to the highest receive rate, which then stays. Returns the point
-    /// that decides it too.
+    /// Decides if all frames arrive up to the highest receive rate, and if that rate then stays. Also
+    /// returns the deciding point.
     fn saturates(&self) -> (Verdict, &Point<'r>) {
         let (all, stays) = (ALL_ARRIVE, STAYS * self.highest_received);
         let lost = self.below().find(|(rate, figure)| figure.high() < all * rate);

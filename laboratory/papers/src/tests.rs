@@ -210,7 +210,7 @@ fn saturation_needs_all_below_and_the_highest_above() {
 }
 
 #[test]
-fn rate_that_a_link_holds_back_counts_as_far_as_the_sender_sends_it_elsewhere() {
+fn rate_limited_by_full_ring_counts_up_to_sender_maximum() {
     let rule = Rule::Saturates { of: FAST, free: Some(SLOW) };
     let offered = |row: Row, rate: f64| row.with("offered_pps", &format!("{rate:?}"));
     let held = |rate: f64, arrives: f64| {
@@ -428,7 +428,7 @@ fn committed() -> Vec<Run> {
 }
 
 #[test]
-fn committed_page_is_what_its_results_give() {
+fn committed_page_matches_its_results() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers.md");
     let text = std::fs::read_to_string(path).expect("docs/papers.md");
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

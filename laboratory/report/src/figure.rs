@@ -41,7 +41,7 @@ pub(crate) struct TableRow {
     pub(crate) cells: Vec<String>,
 }
 
-/// A column of a table of `R`: its heading, and what it says about a row.
+/// A column of a table of `R`: its heading, and its cell for a row.
 pub(crate) struct Column<'c, R> {
     heading: Heading,
     cell: Box<dyn Fn(&R) -> String + 'c>,

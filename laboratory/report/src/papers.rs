@@ -12,7 +12,7 @@ use crate::number::{GIGABITS, rate_unit, time};
 
 /// An experiment of a paper.
 #[derive(Debug, Serialize)]
-pub(crate) struct Beside {
+pub(crate) struct PaperFigures {
     pub(crate) experiment: String,
     /// Finding of the paper.
     pub(crate) paper: String,
@@ -21,14 +21,14 @@ pub(crate) struct Beside {
 }
 
 /// Returns the findings of those `runs` that repeat a paper's experiment.
-pub(crate) fn beside(runs: &[&Run]) -> Vec<Beside> {
-    let beside = |run: &&Run| {
+pub(crate) fn of_papers(runs: &[&Run]) -> Vec<PaperFigures> {
+    let of_paper = |run: &&Run| {
         let paper = run.results.table.paper.clone()?;
         let here = here(run);
         let experiment = run.results.experiment.clone();
-        (!here.is_empty()).then_some(Beside { experiment, paper, here })
+        (!here.is_empty()).then_some(PaperFigures { experiment, paper, here })
     };
-    runs.iter().filter_map(beside).collect()
+    runs.iter().filter_map(of_paper).collect()
 }
 
 /// Describes the range of each technique's figures, from lowest to highest.
@@ -63,7 +63,7 @@ fn rates(rows: &[MeasuredRow]) -> Option<String> {
     let is_rate =
         |(row, measured): &&MeasuredRow| row.topology != "echo" && measured.one_way_ns.is_none();
     let rows = || rows.iter().filter(is_rate);
-    let beside = |rates: &[f64], paper: Option<f64>, in_words: &dyn Fn(f64) -> String| {
+    let with_paper = |rates: &[f64], paper: Option<f64>, in_words: &dyn Fn(f64) -> String| {
         let paper = paper.map_or(String::new(), |rate| format!(" (paper: {})", in_words(rate)));
         (!rates.is_empty()).then(|| range(rates, in_words) + &paper)
     };
@@ -71,11 +71,11 @@ fn rates(rows: &[MeasuredRow]) -> Option<String> {
     let per_core: Vec<f64> = per_core.collect();
     if !per_core.is_empty() {
         let paper = rows().find_map(|(row, _)| Some(bits(row, row.paper_pps?)));
-        return beside(&per_core, paper, &|bps| format!("{} per core", GIGABITS.with(bps)));
+        return with_paper(&per_core, paper, &|bps| format!("{} per core", GIGABITS.with(bps)));
     }
     let rates: Vec<f64> = rows().map(|(_, measured)| highest(measured).0).collect();
     let unit = rate_unit(rates.iter().copied().fold(0.0, f64::max));
-    beside(&rates, rows().find_map(|(row, _)| row.paper_pps), &|pps| unit.with(pps))
+    with_paper(&rates, rows().find_map(|(row, _)| row.paper_pps), &|pps| unit.with(pps))
 }
 
 fn range(values: &[f64], in_words: impl Fn(f64) -> String) -> String {
@@ -90,7 +90,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn paper_figures_stand_beside_measured() {
+    fn paper_figures_are_shown_with_measured() {
         let rows = [
             sample::row("bridge/udp", 64).samples(&[5e5, 5e5]).with("paper_pps", "227000.0"),
             sample::row("veth/udp", 64).samples(&[7e5, 7e5]),
@@ -98,12 +98,12 @@ mod tests {
         ];
         let table = r#""all","table":{"title":"","layout":"list","paper":"Ara et al."}"#;
         let text = sample::results(&rows).replace("\"all\"", table);
-        let beside = beside(&[&sample::run(&text)]);
+        let beside = of_papers(&[&sample::run(&text)]);
         assert_eq!(
             beside[0].here,
             ["bridge/udp: 500 kpps (paper: 227 kpps)", "veth/udp: 600 kpps to 700 kpps"]
         );
         assert!(beside[0].paper.contains("Ara"));
-        assert!(super::beside(&[&sample::run(&sample::results(&rows))]).is_empty());
+        assert!(super::of_papers(&[&sample::run(&sample::results(&rows))]).is_empty());
     }
 }

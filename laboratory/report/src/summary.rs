@@ -311,11 +311,7 @@ fn next(measure: &Measure, ranking: &[Ranked]) -> Option<Next> {
     let ratio = ratio(measure, best, next);
     Some(Next {
         technique: next.technique.clone(),
-        lead: if ratio < 1.995 {
-            format!("{:.0} %", 100.0 * (ratio - 1.0))
-        } else {
-            format!("{ratio:.1}x")
-        },
+        lead: lead(ratio, "x"),
         is_real: best.interval.zip(next.interval).map(|(a, b)| !a.overlaps(b)),
     })
 }
@@ -323,6 +319,14 @@ fn next(measure: &Measure, ranking: &[Ranked]) -> Option<Next> {
 /// Returns how many times better `best` is than `next`.
 fn ratio(measure: &Measure, best: &Ranked, next: &Ranked) -> f64 {
     if measure.less_is_better { next.value / best.value } else { best.value / next.value }
+}
+
+/// Formats by how much a figure is better: in percent, or from twice as good on as a multiple.
+fn lead(ratio: f64, times: &str) -> String {
+    if ratio < 1.995 {
+        return format!("{:.0} %", 100.0 * (ratio - 1.0));
+    }
+    format!("{ratio:.1}{times}")
 }
 
 /// Returns the verdict. It says "Faster" only if the intervals do not overlap.
@@ -333,11 +337,7 @@ fn verdict(measure: &Measure, ranking: &[Ranked]) -> String {
     };
     let name = |it: &Ranked| it.technique.clone();
     let ratio = ratio(measure, best, next);
-    let ahead = if ratio < 1.995 {
-        format!("{:.0} %", 100.0 * (ratio - 1.0))
-    } else {
-        format!("{ratio:.1} times")
-    };
+    let ahead = lead(ratio, " times");
     let mut text = match best.interval.zip(next.interval) {
         None if measure.less_is_better => {
             format!(

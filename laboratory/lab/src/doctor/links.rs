@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use netlink_packet_route::link::{InfoKind, InfoVxlan};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 use rustix::io::Errno;
 
 use dray_results::HostFacts;
@@ -160,17 +160,20 @@ impl Scratch {
     fn make(&mut self, kind: &Kind) -> io::Result<()> {
         match &kind.make {
             Make::Alone(info) => {
-                self.netlink.create_plain(kind.name, info.clone(), None)?;
+                self.netlink.create_named(kind.name, info.clone(), None, None)?;
                 if self.parent.is_none() {
                     self.parent = Some(self.netlink.interface(kind.name)?.index);
                 }
             }
             Make::Above(info) => {
-                self.netlink.create_plain(kind.name, info.clone(), self.parent)?;
+                self.netlink.create_named(kind.name, info.clone(), None, self.parent)?;
                 // An interface can be the parent of only one kind of link at a time.
                 self.netlink.delete(self.netlink.interface(kind.name)?.index)?;
             }
-            Make::Vxlan => self.netlink.create_vxlan(kind.name, vec![InfoVxlan::Id(1)])?,
+            Make::Vxlan => {
+                let data = InfoData::Vxlan(vec![InfoVxlan::Id(1)]);
+                self.netlink.create_named(kind.name, InfoKind::Vxlan, Some(data), None)?;
+            }
             Make::Tap => self.namespace.enter(|| {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
                 dray_netdev::attach_tap(device.as_fd(), "", Default::default())

@@ -14,12 +14,12 @@ use crate::process::installed;
 const GROUP: &str = "programs";
 
 /// Time limit for a program to print its version.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Program {
     name: String,
     /// False for programs that ignore `--version` and start.
-    says_version: bool,
+    reports_version: bool,
     /// Cost of a missing program, and how to get it; `None` if others can replace it.
     advice: Option<(&'static str, &'static str)>,
 }
@@ -40,8 +40,11 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
 }
 
 fn programs(architecture: &str) -> Vec<Program> {
-    let program =
-        |name: &str, says_version, advice| Program { name: name.to_owned(), says_version, advice };
+    let program = |name: &str, reports_version, advice| Program {
+        name: name.to_owned(),
+        reports_version,
+        advice,
+    };
     let wanted = |name, cost, remedy| program(name, true, Some((cost, remedy)));
     let silent = |name, cost, remedy| program(name, false, Some((cost, remedy)));
     let qemu_package = match architecture {
@@ -106,8 +109,8 @@ fn examine_one(program: &Program) -> Finding {
             None => missing,
         };
     };
-    let version = if program.says_version {
-        installed::first_answer(Command::new(&file).arg("--version"), PATIENCE)
+    let version = if program.reports_version {
+        installed::first_answer(Command::new(&file).arg("--version"), TIMEOUT)
     } else {
         None
     };

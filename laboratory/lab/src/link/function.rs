@@ -53,8 +53,8 @@ impl VirtualFunction {
             set.map_err(|error| refused(&wanted, &error))?;
         }
         let functions = netlink.virtual_functions(index)?;
-        let said = functions.get(self.number as usize).map_or(&[][..], Vec::as_slice);
-        self.settings().iter().try_for_each(|wanted| is_taken(wanted, said))
+        let reported = functions.get(self.number as usize).map_or(&[][..], Vec::as_slice);
+        self.settings().iter().try_for_each(|wanted| is_taken(wanted, reported))
     }
 
     fn settings(&self) -> [VfInfo; 4] {
@@ -92,10 +92,10 @@ fn refused(wanted: &VfInfo, error: &io::Error) -> io::Error {
 }
 
 /// Fails if the card reports a different value of the setting, or none.
-fn is_taken(wanted: &VfInfo, said: &[VfInfo]) -> io::Result<()> {
+fn is_taken(wanted: &VfInfo, reported: &[VfInfo]) -> io::Result<()> {
     let same = |other: &&VfInfo| std::mem::discriminant(*other) == std::mem::discriminant(wanted);
     let wrong = |what: String| Err(io::Error::other(format!("{}: {what}", describe(wanted))));
-    match said.iter().find(same) {
+    match reported.iter().find(same) {
         Some(other) if other == wanted => Ok(()),
         Some(other) => wrong(format!("the card still reports {}", describe(other))),
         None => wrong("not reported by the card's driver".to_owned()),

@@ -1,6 +1,6 @@
 //! ipvlan: interfaces that share a parent and its Ethernet address, told apart by IP address.
 
-use netlink_packet_route::link::{InfoKind, IpVlanFlags, IpVlanMode};
+use netlink_packet_route::link::{InfoData, InfoIpVlan, InfoKind, IpVlanFlags, IpVlanMode};
 
 use super::segment::{KeepAlive, Segment};
 use crate::LabError;
@@ -15,7 +15,8 @@ pub(super) fn wire(
     let netlink = segment.host().netlink;
     for end in segment.ends() {
         let child = NewInterface { mac: None, ..segment.interface_at(end) };
-        let created = netlink.create_ipvlan(child, parent, mode, flags);
+        let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode), InfoIpVlan::Flags(flags)]);
+        let created = netlink.create(child, InfoKind::IpVlan, data, Some(parent));
         created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
         // Frames that the host's routes send out of the parent are sent without ARP.
         netlink.add_neighbour(parent, end.ip, outside).map_err(segment.doing("neighbour"))?;
@@ -23,12 +24,12 @@ pub(super) fn wire(
     Ok(None)
 }
 
-/// Fails if the kernel has no ipvlan. Called before an engine is asked for ipvlan on `parent`.
+/// Fails if the kernel has no ipvlan. Called before an engine creates ipvlan interfaces on `parent`.
 pub(super) fn check(segment: &Segment<'_>, parent: &str) -> Result<(), LabError> {
     const NAME: &str = "ipvlan";
     let netlink = segment.host().netlink;
     let parent = netlink.interface(parent).map_err(segment.doing("parent"))?.index;
-    let created = netlink.create_plain(NAME, InfoKind::IpVlan, Some(parent));
+    let created = netlink.create_named(NAME, InfoKind::IpVlan, None, Some(parent));
     created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
     let index = netlink.interface(NAME).map_err(segment.doing("interface"))?.index;
     netlink.delete(index).map_err(segment.doing("interface"))

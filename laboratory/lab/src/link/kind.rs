@@ -9,8 +9,7 @@ use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
 
-/// A kind of link. Its constant holds all that is known about it; the file named after its wire
-/// makes it.
+/// A kind of link. A constant has all of its properties; the file named after its wire creates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkKind {
     /// Name on the command line and in results.

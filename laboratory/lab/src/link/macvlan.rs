@@ -1,6 +1,6 @@
 //! macvlan: interfaces that share a parent, each with its own Ethernet address.
 
-use netlink_packet_route::link::MacVlanMode;
+use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVlan, MacVlanMode};
 
 use super::end::End;
 use super::segment::{KeepAlive, Segment};
@@ -35,6 +35,7 @@ fn create(
     mode: MacVlanMode,
 ) -> Result<(), LabError> {
     let child = segment.interface_at(end);
-    let created = segment.host().netlink.create_macvlan(child, parent, mode);
+    let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(mode)]);
+    let created = segment.host().netlink.create(child, InfoKind::MacVlan, data, Some(parent));
     created.map_err(segment.making("macvlan", "CONFIG_MACVLAN"))
 }

@@ -1,6 +1,6 @@
 //! netkit pairs: like veth pairs, but made for BPF programs, which decide where a frame goes.
 
-use netlink_packet_route::link::NetkitMode;
+use netlink_packet_route::link::{InfoData, InfoKind, InfoNetkit, NetkitMode};
 
 use super::segment::{KeepAlive, Segment};
 use crate::LabError;
@@ -13,7 +13,8 @@ pub(super) fn wire(segment: &Segment<'_>, mode: NetkitMode) -> Result<KeepAlive,
         let [a, b] =
             link.ends.each_ref().map(|end| NewInterface { mac: None, ..segment.interface_at(end) });
         let netlink = segment.lab[link.ends[0].container].netlink();
-        let created = netlink.create_netkit(a, b, mode);
+        let data = InfoData::Netkit(vec![InfoNetkit::Mode(mode), InfoNetkit::Peer(b.describe())]);
+        let created = netlink.create(a, InfoKind::Netkit, data, None);
         created.map_err(segment.making("netkit", "CONFIG_NETKIT (6.7 or later)"))?;
         if mode == NetkitMode::L2 {
             for end in &link.ends {

@@ -14,7 +14,7 @@ use crate::netlink::Netlink;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
 /// Time limit for a driver to create the interface of a function.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -81,7 +81,7 @@ impl Card {
     ) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} {number} of card {}", self.name));
         let folder = self.function(number).join("net");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let index = loop {
             // Identified by its index: another program may be about to rename it.
             let entry = fs::read_dir(&folder).ok().and_then(|mut entries| entries.next()?.ok());

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 
 use dray_netdev::{attach_tap, keep_tap};
-use netlink_packet_route::link::MacVlanMode;
+use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVtap, MacVlanMode};
 
 use super::end::End;
 use super::segment::{KeepAlive, Segment};
@@ -15,7 +15,8 @@ pub(super) fn wire_macvtap(segment: &Segment<'_>) -> Result<KeepAlive, LabError>
     let (parent, _) = segment.create_parent()?;
     segment.ends().try_for_each(|end| {
         let child = segment.interface_at(end);
-        let created = segment.host().netlink.create_macvtap(child, parent, MacVlanMode::Bridge);
+        let data = InfoData::MacVtap(vec![InfoMacVtap::Mode(MacVlanMode::Bridge)]);
+        let created = segment.host().netlink.create(child, InfoKind::MacVtap, data, Some(parent));
         created.map_err(segment.making("macvtap", "CONFIG_MACVTAP"))
     })?;
     Ok(None)

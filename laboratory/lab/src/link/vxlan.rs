@@ -4,7 +4,7 @@
 use std::fs;
 use std::io;
 
-use netlink_packet_route::link::InfoVxlan;
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
 
 use super::address::PREFIX_LEN;
 use super::segment::{Host, KeepAlive, Segment};
@@ -26,15 +26,15 @@ pub(super) fn wire(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
         let (here, there, netlink) = (ids[side], ids[1 - side], hosts[side].netlink);
         let card = netlink.interface(&card(segment)).map_err(segment.doing("card"))?.index;
         let name = format!("t{}", segment.number);
-        let settings = vec![
+        let settings = InfoData::Vxlan(vec![
             InfoVxlan::Id(segment.number),
             // The tunnel's MTU is the card's less the overhead of each frame.
             InfoVxlan::Link(card),
             InfoVxlan::Local(here.ip()),
             InfoVxlan::Group(there.ip()),
             InfoVxlan::Port(PORT),
-        ];
-        let created = netlink.create_vxlan(&name, settings);
+        ]);
+        let created = netlink.create_named(&name, InfoKind::Vxlan, Some(settings), None);
         created.map_err(segment.making("vxlan", "CONFIG_VXLAN"))?;
         let tunnel = netlink.interface(&name).map_err(segment.doing("tunnel"))?.index;
         let bridge = segment.create_bridge(hosts[side])?;

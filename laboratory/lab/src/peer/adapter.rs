@@ -45,7 +45,7 @@ pub(super) struct Installed {
     /// Makes a command that sees and leaves nothing outside its own directories; arguments follow.
     pub(super) command: fn(&Path) -> Command,
     /// Arguments that print the version.
-    pub(super) ask: &'static [&'static str],
+    pub(super) version_arguments: &'static [&'static str],
     /// Extracts the version from that output.
     pub(super) version: fn(&str) -> Option<String>,
 }
@@ -136,10 +136,12 @@ impl Installed {
         let missing = || format!("{} is not installed; {}", self.program, self.remedy);
         let program = installed::find(self.program, self.folder).ok_or_else(missing)?;
         let shown = program.display();
-        let output = (self.command)(&program).args(self.ask).stdin(Stdio::null()).output();
+        let output =
+            (self.command)(&program).args(self.version_arguments).stdin(Stdio::null()).output();
         let output = output.map_err(|error| format!("{shown}: {error}"))?;
-        let said = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
-        let version = said.iter().find_map(|text| (self.version)(text));
+        let output =
+            [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
+        let version = output.iter().find_map(|text| (self.version)(text));
         let version =
             version.ok_or_else(|| format!("{shown} printed no version of {}", self.whose))?;
         let found = Found { program, version };
@@ -197,7 +199,7 @@ mod tests {
         let ovs = "ovs-vswitchd (Open vSwitch) 3.1.0\n";
         let with_dpdk = format!("{ovs}DPDK 22.11.11\n");
         let snabb = "snabb 2022.07\nCopyright (C) 2012-2017 Snabb authors\n";
-        for (kind, said, version) in [
+        for (kind, output, version) in [
             (SwitchKind::Testpmd, testpmd, Some("DPDK 22.11.11")),
             (SwitchKind::OvsDpdk, &with_dpdk, Some("Open vSwitch 3.1.0, DPDK 22.11.11")),
             // A build without DPDK is a different switch.
@@ -209,8 +211,8 @@ mod tests {
             (SwitchKind::Snabb, "1.0\n", None),
             (SwitchKind::Testpmd, "", None),
         ] {
-            let found = (kind.adapter().installed.unwrap().version)(said);
-            assert_eq!(found.as_deref(), version, "{said}");
+            let found = (kind.adapter().installed.unwrap().version)(output);
+            assert_eq!(found.as_deref(), version, "{output}");
         }
     }
 

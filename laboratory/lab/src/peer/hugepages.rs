@@ -16,16 +16,16 @@ const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 const SURPLUS: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/surplus_hugepages";
 const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 /// Free pages that are promised to memory which has not been written yet.
-const PROMISED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages";
+const RESERVED: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/resv_hugepages";
 const PAGE_MIB: u32 = 2;
 /// Makes the kernel join free memory into larger pieces.
 const COMPACT: &str = "/proc/sys/vm/compact_memory";
 
 /// Time limit for pages to come back from a peer that has ended: files in flight over a socket are
 /// closed later than the process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which pages that have not come back are replaced.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Prefix of the names of reservation records, each of which contains its number of pages.
 const RECORD: &str = "hugepages-";
@@ -48,7 +48,7 @@ impl Hugepages {
         let number = RECORDS.fetch_add(1, Ordering::Relaxed);
         let pages = Self { record: dir.join(format!("{RECORD}{number}")) };
         let (mut added, mut missing) = (0, wanted);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let grown = grow(&pages.record, added, missing).map_err(doing())?;
             added += grown;
@@ -58,7 +58,7 @@ impl Hugepages {
             if grown < missing && !is_short {
                 fs::write(COMPACT, "1").map_err(doing())?;
             }
-            let again = Instant::now() + AGAIN;
+            let again = Instant::now() + RETRY;
             loop {
                 missing = wanted.saturating_sub(available().map_err(doing())?);
                 if missing == 0 {
@@ -132,7 +132,7 @@ fn pool() -> io::Result<u64> {
 }
 
 fn available() -> io::Result<u64> {
-    Ok(number_in(FREE)?.saturating_sub(number_in(PROMISED)?))
+    Ok(number_in(FREE)?.saturating_sub(number_in(RESERVED)?))
 }
 
 /// Returns the memory that programs could still get, in huge pages, if it lay in one piece.

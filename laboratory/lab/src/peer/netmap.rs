@@ -93,7 +93,7 @@ impl Lab {
         calls::pin(&mut command, cpu);
         let mut process = Process::start(&dir, name, &mut command)?;
         let cancel = self.cancel().clone();
-        process.wait_until_says(&cancel, "its ports", "Ready")?;
+        process.wait_until_logged(&cancel, "its ports", "Ready")?;
         Ok(NetmapProgram { process, total })
     }
 }

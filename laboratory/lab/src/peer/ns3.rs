@@ -112,7 +112,7 @@ impl Lab {
         calls::pin(&mut command, cpu);
         let mut process = Process::start(&dir, name, &mut command)?;
         let cancel = self.cancel().clone();
-        process.wait_until_says(&cancel, "its port was open", "open\n")?;
+        process.wait_until_logged(&cancel, "its port was open", "open\n")?;
         Ok(Ns3Program { process })
     }
 }
@@ -150,7 +150,7 @@ fn arguments(end: &Ns3End<'_>) -> Vec<String> {
 impl Ns3Program {
     /// Waits until frames can pass its port.
     pub fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
-        self.process.wait_until_says(cancel, "its link was up", "ready\n")
+        self.process.wait_until_logged(cancel, "its link was up", "ready\n")
     }
 
     /// Makes a sender send.

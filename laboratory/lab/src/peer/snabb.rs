@@ -19,8 +19,8 @@ pub(super) static ADAPTER: Adapter = Adapter {
         remedy: "Debian has no package, see github.com/snabbco/snabb",
         minimum: "2022.07",
         command: private,
-        ask: &["--version"],
-        version: |said| Some(format!("Snabb {}", said.lines().next()?.strip_prefix("snabb ")?)),
+        version_arguments: &["--version"],
+        version: |output| Some(format!("Snabb {}", output.lines().next()?.strip_prefix("snabb ")?)),
     }),
     learns: false,
     protocols: &[Protocol::VhostUser],
@@ -61,7 +61,7 @@ impl Snabb {
         }
         // Snabb runs in a single thread.
         let mut program = launch.start(&mut command, "snabb", NEEDS)?;
-        program.process.wait_until_says(launch.cancel, "its ports", "forwarding\n")?;
+        program.process.wait_until_logged(launch.cancel, "its ports", "forwarding\n")?;
         Ok(Self { program, ports: launch.settings.ports.len() })
     }
 

@@ -37,8 +37,8 @@ impl SwitchKind {
         self.adapter().name
     }
 
-    /// Finds the installed program; the error says why none is suitable and what to do. The program
-    /// is asked for its version once: some take a second to answer.
+    /// Finds the installed program; the error says why none is suitable and what to do. Each
+    /// program prints its version once: some take a second.
     pub fn find(self) -> Result<Found, String> {
         static FOUND: [OnceLock<Result<Found, String>>; SwitchKind::ALL.len()] =
             [const { OnceLock::new() }; SwitchKind::ALL.len()];

@@ -20,9 +20,9 @@ pub(super) static ADAPTER: Adapter = Adapter {
         command: |program| command(program),
         // testpmd prints its version only while doing something else; printing its help is
         // harmless.
-        ask: &["-v", "-h"],
-        version: |said| {
-            let (_, rest) = said.split_once("RTE Version: '")?;
+        version_arguments: &["-v", "-h"],
+        version: |output| {
+            let (_, rest) = output.split_once("RTE Version: '")?;
             Some(rest.split_once('\'')?.0.to_owned())
         },
     }),
@@ -135,7 +135,7 @@ impl Testpmd {
     pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if self.telemetry.is_none() {
             let process = &mut self.program.process;
-            process.wait_until_says(cancel, "its prompt", "testpmd> ")?;
+            process.wait_until_logged(cancel, "its prompt", "testpmd> ")?;
             let connected = Telemetry::connect(self.dir.path(), process.name());
             let failed = |error| process.failed(&format!("telemetry: {error}"));
             self.telemetry = Some(connected.map_err(failed)?);

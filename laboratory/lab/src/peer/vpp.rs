@@ -7,7 +7,7 @@ use super::adapter::{Adapter, Found, Installed, Launch, RunningSwitch};
 use super::program::{FOR_HUGEPAGES, Program, housekeeping_cpu};
 use super::{Memory, Needs, PeerDir, PeerPort, PortCounters, Protocol, SwitchSettings, Wiring};
 use crate::LabError;
-use crate::process::{ask, calls, command, run};
+use crate::process::{calls, command, query, run};
 
 pub(super) static ADAPTER: Adapter = Adapter {
     name: "vpp",
@@ -27,8 +27,8 @@ const INSTALLED: Installed = Installed {
     command: private,
     // VPP lacks such an option: it prints an error that identifies it, and reports its version
     // while it runs.
-    ask: &["--version"],
-    version: |said| said.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
+    version_arguments: &["--version"],
+    version: |output| output.contains("vlib_plugin_config").then(|| "VPP".to_owned()),
 };
 
 /// MiB for its 16384 buffers with 2 KiB of data each.
@@ -58,8 +58,8 @@ struct Cli {
 
 impl Cli {
     /// Returns the reply to a CLI line.
-    fn ask(&self, line: &str) -> Result<String, LabError> {
-        ask(&self.dir, &mut self.line(line))
+    fn query(&self, line: &str) -> Result<String, LabError> {
+        query(&self.dir, &mut self.line(line))
     }
 
     /// Returns the reply to a CLI line that sets something up.
@@ -104,16 +104,16 @@ impl Vpp {
         let mut vpp = Self { program: forwarding, cli, interfaces };
         let process = &mut vpp.program.process;
         process.wait_until_listening(launch.cancel, "its CLI socket", &vpp.cli.socket)?;
-        let version = vpp.cli.ask("show version")?;
+        let version = vpp.cli.query("show version")?;
         let Some(version) = version_of(&version) else {
             return Err(process.failed(&format!("unknown version: {version:?}")));
         };
         let found = Found { program: program.to_owned(), version };
         INSTALLED.check_version(&found).map_err(|why| LabError::peer(ADAPTER.name, why))?;
         dir.note_version(&found.version);
-        let said = vpp.cli.set_up(&format!("exec {}", commands.display()))?;
+        let output = vpp.cli.set_up(&format!("exec {}", commands.display()))?;
         // VPP prints the names of new interfaces, and errors.
-        let mut lines = said.lines().map(str::trim);
+        let mut lines = output.lines().map(str::trim);
         let is_name = |line: &str| vpp.interfaces.iter().any(|name| name == line);
         match lines.find(|line| !line.is_empty() && !is_name(line)) {
             Some(wrong) => Err(vpp.program.process.failed(&format!("creating ports: {wrong}"))),
@@ -131,8 +131,8 @@ impl RunningSwitch for Vpp {
     /// from sent ones; lost bytes cannot be, because VPP does not count them.
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {
         let of = |name: &String| {
-            let counted = self.cli.ask(&format!("show interface {name}"))?;
-            let device = self.cli.ask(&format!("show hardware-interfaces {name} verbose"))?;
+            let counted = self.cli.query(&format!("show interface {name}"))?;
+            let device = self.cli.query(&format!("show hardware-interfaces {name} verbose"))?;
             Ok(Some(counters(&counted, &device)))
         };
         self.interfaces.iter().map(of).collect()
@@ -140,8 +140,8 @@ impl RunningSwitch for Vpp {
 }
 
 /// Extracts the version from the output of `show version`.
-fn version_of(said: &str) -> Option<String> {
-    let (_, rest) = said.split_once("vpp v")?;
+fn version_of(output: &str) -> Option<String> {
+    let (_, rest) = output.split_once("vpp v")?;
     Some(format!("VPP {}", rest.split_whitespace().next()?))
 }
 
@@ -274,9 +274,9 @@ memif1/0              1      up          9000/0/0/0     rx packets              
             PeerPort { protocol: Protocol::Memif, ..PeerPort::listening("/m.sock") },
             PeerPort { server: false, ..PeerPort::listening("/b.sock") },
         ]);
-        let said = startup(Path::new("/run/dray/1"), Path::new("/run/dray/1/vpp.ctl"), &settings);
-        assert!(said.contains("corelist-workers 60000 }"), "{said}");
-        assert!(said.contains("page-size default-hugepage }"), "{said}");
+        let output = startup(Path::new("/run/dray/1"), Path::new("/run/dray/1/vpp.ctl"), &settings);
+        assert!(output.contains("corelist-workers 60000 }"), "{output}");
+        assert!(output.contains("page-size default-hugepage }"), "{output}");
         assert_eq!(
             wiring(&settings),
             "\
@@ -294,8 +294,8 @@ set interface l2 bridge VirtualEthernet0/0/1 1
         );
         settings.wiring = Wiring::Pairs;
         settings.ports.pop();
-        let said = wiring(&settings);
+        let output = wiring(&settings);
         let pairs = "set interface l2 xconnect memif2/0 VirtualEthernet0/0/0\n";
-        assert!(said.ends_with(pairs), "{said}");
+        assert!(output.ends_with(pairs), "{output}");
     }
 }

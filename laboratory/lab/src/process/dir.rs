@@ -99,14 +99,14 @@ impl PeerDir {
 impl Drop for OwnPath {
     fn drop(&mut self) {
         let result = fs::remove_dir_all(&self.0);
-        if let Err(error) = result.or_else(gone_is_well) {
+        if let Err(error) = result.or_else(ignore_missing) {
             let path = self.0.display();
             eprintln!("dray: {path} could not be removed: {error}; try `dray lab clean`");
         }
     }
 }
 
-fn gone_is_well(error: io::Error) -> io::Result<()> {
+fn ignore_missing(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn remove_stale(restore: impl Fn(&Path) -> io::Result<()>) -> io::Res
         let name = entry.file_name().to_string_lossy().into_owned();
         if cgroup::is_stale(&name) {
             restore(&entry.path())?;
-            fs::remove_dir_all(entry.path()).or_else(gone_is_well)?;
+            fs::remove_dir_all(entry.path()).or_else(ignore_missing)?;
             removed.push(name);
         }
     }

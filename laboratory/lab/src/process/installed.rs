@@ -33,9 +33,9 @@ pub(crate) fn find(name: &str, folder: Option<&str>) -> Option<PathBuf> {
 }
 
 /// Returns the first line that a program prints. The program and everything that it started are
-/// killed after that line or after `patience`.
-pub(crate) fn first_answer(command: &mut Command, patience: Duration) -> Option<String> {
-    let deadline = Instant::now() + patience;
+/// killed after that line or after `timeout`.
+pub(crate) fn first_answer(command: &mut Command, timeout: Duration) -> Option<String> {
+    let deadline = Instant::now() + timeout;
     let mut child = command
         .current_dir("/")
         .stdin(Stdio::null())
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn version_query_has_a_time_limit() {
-        let within = |patience, script| {
-            first_answer(Command::new("sh").args(["-c", script]), Duration::from_millis(patience))
+        let within = |timeout, script| {
+            first_answer(Command::new("sh").args(["-c", script]), Duration::from_millis(timeout))
         };
         // A long limit for programs that answer, even on a busy machine; a short one for the
         // others.

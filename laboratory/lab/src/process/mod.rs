@@ -28,13 +28,13 @@ pub(crate) use dir::{PARENT, own_entries, remove_stale};
 pub use record::{Record, command_line};
 
 /// Time limit for a program to come up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Time limit for the processes that a peer has started to end with it.
-const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const GRACE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Number of last log lines quoted in an error.
 const LAST_LINES: usize = 8;
@@ -149,7 +149,7 @@ impl Process {
         what: &str,
         mut is_ready: impl FnMut(&Self) -> bool,
     ) -> Result<(), LabError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             cancel.check()?;
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -161,7 +161,7 @@ impl Process {
             if Instant::now() > deadline {
                 return Err(self.failed(&format!(
                     "timed out after {} s waiting for {what}",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 )));
             }
             thread::sleep(INTERVAL);
@@ -169,7 +169,7 @@ impl Process {
     }
 
     /// Waits until the program's log contains `words`.
-    pub(crate) fn wait_until_says(
+    pub(crate) fn wait_until_logged(
         &mut self,
         cancel: &Cancel,
         what: &str,
@@ -190,16 +190,14 @@ impl Process {
 
     /// Waits until the program has ended; fails if it failed.
     pub(crate) fn wait_until_done(&mut self, cancel: &Cancel) -> Result<(), LabError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             cancel.check()?;
             match self.child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(self.failed(&format!("failed ({status})"))),
                 _ if Instant::now() > deadline => {
-                    return Err(
-                        self.failed(&format!("not finished after {} s", PATIENCE.as_secs()))
-                    );
+                    return Err(self.failed(&format!("not finished after {} s", TIMEOUT.as_secs())));
                 }
                 _ => thread::sleep(INTERVAL),
             }
@@ -223,8 +221,8 @@ impl Process {
         LabError::peer(&self.name, format!("{what}; last output: {last}"))
     }
 
-    /// Makes an error of a request that the program did not reply to: it may have ended. Sockets close a
-    /// moment before a process has ended.
+    /// Makes the error for a request without a reply. The program may have ended: its sockets close a
+    /// moment before the process ends.
     pub(crate) fn unanswered(&self, error: &impl std::fmt::Display) -> LabError {
         thread::sleep(INTERVAL);
         self.check().err().unwrap_or_else(|| self.failed(&error.to_string()))
@@ -276,7 +274,7 @@ impl Drop for Process {
         }
         // The standard input has no reader once all processes that it started are gone.
         if let Some(stdin) = stdin {
-            let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&PARTING));
+            let _ = poll(&mut [PollFd::new(&stdin, PollFlags::empty())], Some(&GRACE));
         }
     }
 }
@@ -291,11 +289,11 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 /// Runs a short-lived program that sets something up, to its end; returns its output.
 pub(crate) fn run(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     dir.note_command(command);
-    ask(dir, command)
+    query(dir, command)
 }
 
 /// Runs a short-lived program that changes nothing, to its end; returns its output.
-pub(crate) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
+pub(crate) fn query(dir: &PeerDir, command: &mut Command) -> Result<String, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let arguments = command.get_args().map(|argument| argument.to_string_lossy());
     let what = arguments.fold(program, |line, argument| line + " " + &argument);
@@ -304,8 +302,8 @@ pub(crate) fn ask(dir: &PeerDir, command: &mut Command) -> Result<String, LabErr
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(LabError::System { what, error: io::Error::other(last_lines(&said)) })
+    let output = String::from_utf8_lossy(&output.stderr);
+    Err(LabError::System { what, error: io::Error::other(last_lines(&output)) })
 }
 
 /// Joins the last non-empty lines into one.

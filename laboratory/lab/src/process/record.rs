@@ -71,9 +71,9 @@ mod tests {
     fn quoted_words_survive_a_shell() {
         let words = ["plain", "--a=b,c", "two words", "", "it's", "$HOME", "a;b", "*", "\\"];
         let script = format!("printf '%s\\n' {}", command_line(words));
-        let said = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
-        let said = String::from_utf8(said).unwrap();
-        assert_eq!(said.split_terminator('\n').collect::<Vec<_>>(), words);
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+        let output = String::from_utf8(output).unwrap();
+        assert_eq!(output.split_terminator('\n').collect::<Vec<_>>(), words);
         assert_eq!(command_line(["dray", "bench"]), "dray bench");
     }
 

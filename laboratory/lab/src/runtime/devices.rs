@@ -29,8 +29,8 @@ pub(super) const OF_TAP: Devices = Devices { major: 10, minor: Some(200) };
 pub(super) fn of_interfaces() -> io::Result<Vec<Devices>> {
     // Without a parent no interface is created, but the kernel loads the driver, which then has a
     // major number.
-    let _ =
-        Netlink::open(&NetworkNamespace::scratch()?)?.create_plain("none", InfoKind::MacVtap, None);
+    let netlink = Netlink::open(&NetworkNamespace::scratch()?)?;
+    let _ = netlink.create_named("none", InfoKind::MacVtap, None, None);
     let of_macvtap = major(&fs::read_to_string("/proc/devices")?, "macvtap");
     let of_macvtap = of_macvtap.map(|major| Devices { major, minor: None });
     Ok([OF_TAP].into_iter().chain(of_macvtap).collect())

@@ -1,4 +1,4 @@
-//! The runtimes that there are, and the programs that they need.
+//! Runtimes, and the programs that each needs.
 
 use std::fmt;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::process::installed;
 
 /// Time limit for a runtime to print its version. Some are slow to start, especially on a busy
 /// machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runtime that creates the containers in which roles run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -93,15 +93,15 @@ impl Runtime {
         self.requirement().map(|requirement| requirement.package)
     }
 
-    /// Returns the version, or what is wrong with the installation. The program is asked for its
-    /// version once: some take a second to answer.
+    /// Returns the version, or what is wrong with the installation. Each program prints its version
+    /// once: some take a second.
     pub(crate) fn find(self) -> Result<String, String> {
         static FOUND: [OnceLock<Result<String, String>>; Runtime::ALL.len()] =
             [const { OnceLock::new() }; Runtime::ALL.len()];
-        FOUND[self as usize].get_or_init(|| self.ask()).clone()
+        FOUND[self as usize].get_or_init(|| self.read_version()).clone()
     }
 
-    fn ask(self) -> Result<String, String> {
+    fn read_version(self) -> Result<String, String> {
         let Some(requirement) = self.requirement() else {
             return Ok(env!("CARGO_PKG_VERSION").to_owned());
         };
@@ -112,7 +112,7 @@ impl Runtime {
         let file = find(program)?;
         others.iter().try_for_each(|other| find(other).map(drop))?;
         let mut question = Command::new(file);
-        let answer = installed::first_answer(question.arg("--version"), PATIENCE);
+        let answer = installed::first_answer(question.arg("--version"), TIMEOUT);
         let answer = answer.unwrap_or_default();
         let (version, number) = parse_version(&answer)
             .ok_or_else(|| format!("unexpected output of {program} --version: {answer:?}"))?;

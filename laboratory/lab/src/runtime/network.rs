@@ -10,8 +10,7 @@ use crate::namespace::Init;
 use crate::process::Process;
 use crate::{Cancel, LabError};
 
-/// Way to join containers. `docker` and `podman` call it a network's driver, LXC an interface's
-/// type.
+/// Network driver, as `docker` and `podman` call it; in LXC, the type of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// A Linux bridge with a veth pair for each container.
@@ -27,7 +26,7 @@ pub(crate) enum Driver {
 /// Parameters of a network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a> {
-    /// Way to join the containers.
+    /// Network driver.
     pub(crate) driver: Driver,
     /// Interface of the "host" that the network needs: the parent, or for LXC the bridge.
     pub(crate) base: Option<&'a str>,
@@ -162,21 +161,21 @@ mod tests {
     #[test]
     fn network_arguments_of_each_engine() {
         let network = |driver, base| Network { driver, base, mtu: 9000 };
-        let said = |runtime, network| {
+        let arguments = |runtime, network| {
             let command = create_command(Command::new("engine"), runtime, network);
             let words = command.get_args().map(|word| word.to_str().unwrap().to_owned());
             words.skip(2).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(
-            said(Runtime::Docker, network(Driver::Bridge, None)),
+            arguments(Runtime::Docker, network(Driver::Bridge, None)),
             "--driver bridge --subnet 100.64.0.0/16 --opt com.docker.network.driver.mtu=9000 dray"
         );
         assert_eq!(
-            said(Runtime::Docker, network(Driver::IpvlanL3, Some("p0"))),
+            arguments(Runtime::Docker, network(Driver::IpvlanL3, Some("p0"))),
             "--driver ipvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt ipvlan_mode=l3 dray"
         );
         assert_eq!(
-            said(Runtime::Podman, network(Driver::Macvlan, Some("p0"))),
+            arguments(Runtime::Podman, network(Driver::Macvlan, Some("p0"))),
             "--driver macvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt mode=bridge --internal \
              --disable-dns dray"
         );

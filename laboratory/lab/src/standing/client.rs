@@ -9,7 +9,7 @@ use super::{CommandEnd, LabState, Request, SOCKET, named};
 use crate::{LabError, cgroup};
 
 /// Time limit for a keeper to reply, and to take its lab down.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A lab that is up or coming up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +59,7 @@ impl StandingLab {
 
     /// Returns the state of the lab.
     pub fn state(&self) -> Result<LabState, LabError> {
-        let stream = self.ask(Request::State)?;
+        let stream = self.request(Request::State)?;
         let answer = io::read_to_string(stream).map_err(|error| self.failed(&error))?;
         serde_json::from_str(&answer).map_err(|error| self.failed(&error))
     }
@@ -67,7 +67,7 @@ impl StandingLab {
     /// Takes the lab down, and returns how its commands ended. When this returns without an error,
     /// no directory and no control group of the lab is left.
     pub fn down(&self) -> Result<Vec<CommandEnd>, LabError> {
-        let stream = self.ask(Request::Down)?;
+        let stream = self.request(Request::Down)?;
         let answer = io::read_to_string(stream).map_err(|error| self.failed(&error))?;
         let owner = self.dir.file_name().unwrap_or_default().to_string_lossy();
         let left: Vec<_> = cgroup::left_by(&owner).into_iter().chain(self.left_dir()).collect();
@@ -82,11 +82,11 @@ impl StandingLab {
         self.dir.exists().then(|| self.dir.clone())
     }
 
-    fn ask(&self, request: Request) -> Result<UnixStream, LabError> {
+    fn request(&self, request: Request) -> Result<UnixStream, LabError> {
         let mut line = serde_json::to_vec(&request).expect("requests are plain data");
         line.push(b'\n');
         let stream = UnixStream::connect(self.dir.join(SOCKET)).and_then(|mut stream| {
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(&line)?;
             Ok(stream)
         });

@@ -36,7 +36,7 @@ pub(super) fn end(firsts: &[Pid], programs: &[Program]) -> Vec<CommandEnd> {
     let mut inner = inside(firsts);
     signal(&inner, Signal::TERM);
     wait_until(GRACE, || inner.iter().all(|inner| has_ended(&inner.pidfd)));
-    // A process that started another after the signal has not told that one to end.
+    // A process that was started after the signal has not received it.
     inner.retain(|inner| !has_ended(&inner.pidfd));
     inner.extend(inside(firsts));
     signal(&inner, Signal::KILL);
@@ -73,11 +73,11 @@ fn summary(all: &str, at_end: &str, is_role: bool) -> Vec<String> {
         let lines = lines.filter(|line| !(line.is_empty() || is_role && line.starts_with(' ')));
         lines.map(str::to_owned).collect()
     };
-    let mut said = lines(at_end);
-    if said.is_empty() {
-        said.extend(lines(all).pop());
+    let mut summary = lines(at_end);
+    if summary.is_empty() {
+        summary.extend(lines(all).pop());
     }
-    said.split_off(said.len().saturating_sub(LINES_MAX))
+    summary.split_off(summary.len().saturating_sub(LINES_MAX))
 }
 
 /// Returns the processes in the PID namespaces of `firsts`, without these.
@@ -90,7 +90,7 @@ fn inside(firsts: &[Pid]) -> Vec<Inner> {
     let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     let inner = pids.filter(|pid| !firsts.contains(pid)).filter_map(|pid| {
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // If it runs after the look at its namespace, its PID was not used again before.
+        // It still runs after its namespace was read, so its PID was not reused in between.
         let is_inside = namespace(pid).is_some_and(|found| namespaces.contains(&found));
         (is_inside && !has_ended(&pidfd)).then_some(Inner { pid, pidfd })
     });
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn summary_is_what_was_written_at_the_end() {
+    fn summary_has_output_of_the_end() {
         let all = "   1.0 s  1 kpps\n   1.2 s  1 kpps\nsent 7\n\n";
         assert_eq!(summary(all, "   1.2 s  1 kpps\nsent 7\n\n", true), ["sent 7"]);
         assert_eq!(summary(all, "", true), ["sent 7"]);

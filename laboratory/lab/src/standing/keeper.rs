@@ -17,7 +17,7 @@ use crate::{Cancel, Lab, LabError};
 /// Interval between checks for cancellation.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Time limit to receive a request, and to send the reply.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of a request in bytes.
 const REQUEST_MAX: u64 = 1024;
 
@@ -98,8 +98,8 @@ fn serve(
 }
 
 fn request(stream: &UnixStream) -> io::Result<Request> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = String::new();
     BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)

@@ -1,4 +1,4 @@
-//! Labs that stand until they are taken down. Each has a background process, the keeper, that is
+//! Standing labs, which stay up until they are taken down. Each has a background process, the keeper, that is
 //! the parent of its containers; when the keeper dies, so do they.
 //!
 //! A keeper has a private directory, whose name identifies its owner, with the lab's name and a

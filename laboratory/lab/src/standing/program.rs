@@ -15,7 +15,7 @@ use crate::topology;
 use crate::{Cancel, Container, LabError};
 
 /// Time limit for `dray` commands to open their ports.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in which any other command is watched for a failure at its start.
 const FIRST_MOMENT: Duration = Duration::from_millis(500);
 
@@ -81,7 +81,7 @@ impl Program {
         fs::metadata(&self.log).map_or(0, |log| log.len())
     }
 
-    /// Returns true once the command works, as far as can be told; fails if it has failed.
+    /// Returns true once the command seems to work; fails if it has failed.
     fn works(&self) -> Result<bool, LabError> {
         match self.ended() {
             Some(SUCCESS) => return Ok(true),
@@ -98,8 +98,8 @@ impl Program {
         if self.pid.get().is_some_and(|&pid| has_thread(pid, thread)) {
             return Ok(true);
         }
-        if self.started.elapsed() > PATIENCE {
-            let seconds = PATIENCE.as_secs();
+        if self.started.elapsed() > TIMEOUT {
+            let seconds = TIMEOUT.as_secs();
             return Err(self.failed(&format!("no port opened within {seconds} s")));
         }
         Ok(false)

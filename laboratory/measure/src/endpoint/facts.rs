@@ -43,14 +43,14 @@ pub(crate) enum Requirement {
     Smc,
 }
 
-/// Obstacle of programs that the lab runs beside the containers.
+/// Engine obstacle of programs that the lab runs on the host.
 pub(super) const RUNS_ON_HOST: Option<&str> = Some(
     "its program runs on the host, in the network namespace of a container, so its figure would \
      not be one of an engine's container",
 );
 
 impl Facts {
-    /// Facts about most programs that open such an end: they write frames, and need nothing.
+    /// Default facts about programs that open this kind of end: frames, and no requirements.
     pub(super) const fn of(opens: EndKind) -> Self {
         let (writes, xdp, privileges): (_, _, Privileges) = (Unit::Frame, None, &[]);
         Self { opens, writes, xdp, privileges, engine_obstacle: None, requires: None }

@@ -44,7 +44,7 @@ impl Ns3 {
     pub(crate) fn uri(self, end: &End, peer: &End, burst: usize) -> Option<String> {
         Some(match self.device {
             Device::Fd => format!("fd:{}", end.interface()?),
-            // It runs where the port is, and beside the containers.
+            // The simulation runs on the "host", where the port is.
             Device::Ours(Port::Netmap) => format!("netmap:{}", end.netmap()?),
             Device::Ours(port) => port.uri(end, peer, burst, Wait::Block)?.to_string(),
         })

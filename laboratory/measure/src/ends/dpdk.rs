@@ -15,7 +15,7 @@ use dray_lab::peer::{
 };
 use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
-use dray_traffic::Sample;
+use dray_traffic::{Report, Sample};
 
 use super::sampling::{Measured, QUIET, measure, receiver, sample, sender};
 use crate::endpoint::Rings;
@@ -47,9 +47,9 @@ pub(crate) fn observe_round(
     };
     let port = |hop: &Hop| EndpointPort {
         driver,
-        mac: hop.here().station,
-        peer_mac: hop.there().station,
-        ..EndpointPort::connecting(hop.here().socket().expect("hop shares memory"), 0, 0)
+        mac: hop.local().station,
+        peer_mac: hop.remote().station,
+        ..EndpointPort::connecting(hop.local().socket().expect("hop shares memory"), 0, 0)
     };
     let mut endpoint = PeerEndpoint::start(
         &dir,
@@ -91,8 +91,8 @@ pub(crate) fn observe_one_way(
                 role,
                 cpu: station.cpu,
                 namespace: lab[station.container].namespace(),
-                interface: hop.here().interface().expect("kernel link has an interface"),
-                peer_mac: hop.there().station,
+                interface: hop.local().interface().expect("kernel link has an interface"),
+                peer_mac: hop.remote().station,
             },
         )
     };
@@ -156,7 +156,9 @@ impl Samples {
             (last.frames, last.bytes)
         };
         let (sent, received) = (counts(&self.sent), counts(&self.received));
-        let reports = vec![vec![sender(sent, self.sent), receiver(received, self.received)]];
+        let sender = Report::Send(sender(sent, self.sent));
+        let receiver = Report::Receive(receiver(received, self.received));
+        let reports = vec![vec![sender, receiver]];
         let kernel = [before, KernelReading::take()];
         let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
         Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }

@@ -13,7 +13,7 @@ use crate::jobs;
 use crate::reading::{CpuReading, KernelReading};
 use crate::run::Run;
 use crate::timing::Timing;
-use crate::topology::{Load, Topology};
+use crate::topology::{Load, Station, Topology};
 
 /// Time for the sender to receive its start time.
 const LEAD: Duration = Duration::from_millis(20);
@@ -22,7 +22,7 @@ const LEAD_EACH: Duration = Duration::from_micros(500);
 /// Time for a switch to learn the receiver's address.
 const LEAD_LEARNING: Duration = Duration::from_millis(200);
 /// Maximum time for a role to report after it should have ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Starts the roles, lets them run, and drains what is queued.
 pub(super) fn observe(
@@ -33,20 +33,14 @@ pub(super) fn observe(
 ) -> Result<Run, LabError> {
     let Timing { warm_up, measure, interval } = *timing;
     let switched_before = switched(lab, topologies)?;
-    let asked = Instant::now();
+    let started = Instant::now();
     // Roles that share memory wait for each other, so all are started before the first wait.
     for (station, job) in topologies.iter().flat_map(|topology| jobs::of(topology, load, timing)) {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
     let stations = || topologies.iter().flat_map(Topology::stations);
-    let mut agreements = Agreements::new();
-    for station in stations() {
-        let agreed = lab.wait_until_ready(station.container)?;
-        if !agreed.is_empty() {
-            agreements.insert(lab[station.container].name().to_owned(), agreed);
-        }
-    }
-    let ready_after = asked.elapsed();
+    let agreements = wait_until_ready(lab, stations())?;
+    let ready_after = started.elapsed();
     let kernel_before = KernelReading::take();
     // All samples fall on multiples of the interval, so the trial starts on one.
     let learns = topologies[0].technique.link.learns;
@@ -56,18 +50,12 @@ pub(super) fn observe(
     for station in stations() {
         lab[station.container].request(&Request::Begin { at_ns: start_at_ns })?;
     }
-
-    let until_start = Duration::from_nanos(start_at_ns.saturating_sub(monotonic_ns()));
-    let measure_from = Instant::now() + until_start + warm_up;
-    let mut read_cpus_at = |moment| {
-        lab.sleep_until(moment)?;
-        CpuReading::take(lab)
-    };
-    let cpus = [read_cpus_at(measure_from)?, read_cpus_at(measure_from + measure)?];
+    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
+    let cpus = read_cpus(lab, measure_from_ns, measure)?;
 
     let mut reports = Vec::new();
     for topology in topologies {
-        reports.push(vec![lab.wait_until_done(topology.sender.container, PATIENCE)?]);
+        reports.push(vec![lab.wait_until_done(topology.sender.container, TIMEOUT)?]);
     }
     let kernel = [kernel_before, KernelReading::take()];
     if let Some(before) = switched_before {
@@ -87,11 +75,38 @@ pub(super) fn observe(
             lab[station.container].request(&Request::Drain)?;
         }
         for (station, reports) in stations().zip(&mut reports) {
-            reports.push(lab.wait_until_done(station.container, PATIENCE)?);
+            reports.push(lab.wait_until_done(station.container, TIMEOUT)?);
         }
     }
-    let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
+}
+
+/// Waits until roles have opened their ports; returns what was negotiated, by container.
+pub(super) fn wait_until_ready<'t>(
+    lab: &mut Lab,
+    stations: impl Iterator<Item = &'t Station>,
+) -> Result<Agreements, LabError> {
+    let mut agreements = Agreements::new();
+    for station in stations {
+        let agreed = lab.wait_until_ready(station.container)?;
+        if !agreed.is_empty() {
+            agreements.insert(lab[station.container].name().to_owned(), agreed);
+        }
+    }
+    Ok(agreements)
+}
+
+/// Reads CPU times at `from_ns` on the monotonic clock, and after `measure`.
+pub(super) fn read_cpus(
+    lab: &mut Lab,
+    from_ns: u64,
+    measure: Duration,
+) -> Result<[CpuReading; 2], LabError> {
+    let from = Instant::now() + Duration::from_nanos(from_ns.saturating_sub(monotonic_ns()));
+    lab.sleep_until(from)?;
+    let before = CpuReading::take(lab)?;
+    lab.sleep_until(from + measure)?;
+    Ok([before, CpuReading::take(lab)?])
 }
 
 /// Number of frames that a sender sent.
@@ -108,5 +123,5 @@ fn sent(report: &Report) -> u64 {
 fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
     let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
     let outs = || topologies.iter().flat_map(|topology| &topology.sender.outs);
-    Ok(counters.map(|ports| outs().map(|hop| ports[hop.here().port].received_frames).sum()))
+    Ok(counters.map(|ports| outs().map(|hop| ports[hop.local().port].received_frames).sum()))
 }

@@ -8,7 +8,7 @@ use dray_lab::{End, Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::{ForwardReport, Report};
 
-use super::sampling::{self, QUIET, measure, sample};
+use super::sampling::{self, QUIET, check_one_port, measure, sample};
 use crate::reading::KernelReading;
 use crate::run::Run;
 use crate::timing::Timing;
@@ -23,26 +23,23 @@ pub(crate) fn observe(
 ) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let Topology { sender: from, receiver: to, .. } = topology;
-    if from.outs.len() > 1 {
-        let what = "sends to one port, so forwarders cannot be side by side".to_owned();
-        return Err(LabError::Peer { peer: "pkt-gen".to_owned(), what });
-    }
-    let asked = Instant::now();
+    check_one_port(topology, "pkt-gen")?;
+    let started = Instant::now();
     // From the last to the first: a frame always finds the next program.
-    let role = NetmapRole::Receiver { port: port(to.ins[0].here()) };
+    let role = NetmapRole::Receiver { port: port(to.ins[0].local()) };
     let mut receiver = lab.start_netmap(&to.role, role, to.cpu, timing.interval)?;
     let mut forwarders = Vec::new();
     for station in topology.forwarders.iter().rev() {
-        let ports = [&station.ins[0], &station.outs[0]].map(|hop: &Hop| port(hop.here()));
+        let ports = [&station.ins[0], &station.outs[0]].map(|hop: &Hop| port(hop.local()));
         let role = NetmapRole::Forwarder { ports };
         forwarders.insert(0, lab.start_netmap(&station.role, role, station.cpu, timing.interval)?);
     }
     let hop = &from.outs[0];
     let Load { size, rate, .. } = *load;
-    let role = NetmapRole::Sender { port: port(hop.here()), size, flow: hop.link.flow(), rate };
+    let role = NetmapRole::Sender { port: port(hop.local()), size, flow: hop.link.flow(), rate };
     let kernel_before = KernelReading::take();
     let mut sender = lab.start_netmap(&from.role, role, from.cpu, timing.interval)?;
-    let ready_after = asked.elapsed();
+    let ready_after = started.elapsed();
     sender.wait_until_working(&cancel)?;
 
     let mut samples = vec![Vec::new(); 2 + forwarders.len()];
@@ -61,14 +58,14 @@ pub(crate) fn observe(
     let counts = |frames: u64| (frames, frames * size as u64);
     let mut samples = samples.into_iter();
     let mut next = || samples.next().expect("samples of every program");
-    let mut reports = vec![sampling::sender(counts(sent), next())];
+    let mut reports = vec![Report::Send(sampling::sender(counts(sent), next()))];
     reports.extend(forwarders.iter().map(|_| {
         let samples = next();
         // A bridge counts nothing: what it passed on is what arrived behind it.
         let transmitted = received;
         Report::Forward(ForwardReport { received, transmitted, samples, ..Default::default() })
     }));
-    reports.push(sampling::receiver(counts(received), next()));
+    reports.push(Report::Receive(sampling::receiver(counts(received), next())));
     let kernel = [kernel_before, KernelReading::take()];
     let (agreements, reports) = (Agreements::new(), vec![reports]);
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })

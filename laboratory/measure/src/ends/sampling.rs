@@ -5,19 +5,20 @@ use std::time::{Duration, Instant};
 use dray_lab::peer::CpuTime;
 use dray_lab::{Lab, LabError};
 use dray_traffic::sample::monotonic_ns;
-use dray_traffic::{ReceiveReport, Report, Sample, SendReport, StreamReport};
+use dray_traffic::{ReceiveReport, Sample, SendReport, StreamReport};
 
 use crate::reading::CpuReading;
 use crate::timing::Timing;
+use crate::topology::Topology;
 
 /// Time for frames in flight to arrive.
-pub(crate) const QUIET: Duration = Duration::from_millis(60);
+pub(super) const QUIET: Duration = Duration::from_millis(60);
 
 /// Start of the measurement on the monotonic clock, and CPU times before and after it.
-pub(crate) type Measured = (u64, [CpuReading; 2]);
+pub(super) type Measured = (u64, [CpuReading; 2]);
 
 /// Calls `take` after the warm-up, at the interval of `timing`.
-pub(crate) fn measure(
+pub(super) fn measure(
     lab: &mut Lab,
     timing: &Timing,
     mut take: impl FnMut() -> Result<(), LabError>,
@@ -34,7 +35,7 @@ pub(crate) fn measure(
 }
 
 /// Returns a sample of a program's counters, taken now.
-pub(crate) fn sample(frames: u64, bytes: u64, cpu: CpuTime) -> Sample {
+pub(super) fn sample(frames: u64, bytes: u64, cpu: CpuTime) -> Sample {
     Sample {
         at_ns: monotonic_ns(),
         frames,
@@ -46,15 +47,22 @@ pub(crate) fn sample(frames: u64, bytes: u64, cpu: CpuTime) -> Sample {
 }
 
 /// Returns the report of a sender of these frames and bytes.
-pub(crate) fn sender((sent, bytes): (u64, u64), samples: Vec<Sample>) -> Report {
-    let streams = vec![sent];
-    Report::Send(SendReport { sent, bytes, streams, samples, ..SendReport::default() })
+pub(super) fn sender((sent, bytes): (u64, u64), samples: Vec<Sample>) -> SendReport {
+    SendReport { sent, bytes, streams: vec![sent], samples, ..SendReport::default() }
 }
 
 /// Returns the report of a receiver of these frames and bytes.
-pub(crate) fn receiver((received, bytes): (u64, u64), samples: Vec<Sample>) -> Report {
+pub(super) fn receiver((received, bytes): (u64, u64), samples: Vec<Sample>) -> ReceiveReport {
     // All frames are one stream; its missing frames are those sent but not received.
     let streams = vec![StreamReport { received, next: received, ..StreamReport::default() }];
-    let report = ReceiveReport { received, bytes, streams, samples, ..ReceiveReport::default() };
-    Report::Receive(report)
+    ReceiveReport { received, bytes, streams, samples, ..ReceiveReport::default() }
+}
+
+/// Fails if the sender has several links: `program` sends to one port.
+pub(super) fn check_one_port(topology: &Topology, program: &str) -> Result<(), LabError> {
+    if topology.sender.outs.len() == 1 {
+        return Ok(());
+    }
+    let what = "sends to one port, so forwarders cannot be side by side".to_owned();
+    Err(LabError::Peer { peer: program.to_owned(), what })
 }

@@ -18,8 +18,7 @@ use crate::trial::Trial;
 /// Trials of one case: either all with frames, or all with byte streams.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CaseTrials {
-    /// Number of rounds that are done for the case, failed ones among them; of a case that was
-    /// repeated, also those after the planned ones in which it had no need to be.
+    /// Number of completed rounds: with a trial, with a failure, or without need to repeat one.
     pub(super) rounds: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trials: Vec<Trial>,
@@ -82,8 +81,7 @@ impl CaseTrials {
         });
     }
 
-    /// Returns true if the trials are consistent, as those recorded here always are; a file may
-    /// differ.
+    /// Returns true if the trials are consistent: those read from a file may not be.
     pub(super) fn is_sound(&self, goals: usize) -> bool {
         let is_empty = self.trials.is_empty() && self.stream_trials.is_empty();
         let searches = self.searches.iter().all(|search| search.len() == goals);
@@ -113,7 +111,7 @@ impl CaseTrials {
         if !self.searches.is_empty() {
             return self.searches.iter().map(of_search).collect();
         }
-        // A share of a rate that was found elsewhere is another load.
+        // A share of a rate that was found at another distance is another load.
         let of_trial = |(index, trial): (usize, &Trial)| {
             let state = trial.state();
             match (self.loss_free.get(index).and_then(|it| it.distance), state.distance) {
@@ -135,15 +133,15 @@ impl CaseTrials {
         let left_out = chosen.iter().filter(|is_chosen| !**is_chosen).count();
         let mut kept = self.clone();
         if self.searches.is_empty() {
-            keep(&mut kept.trials, &chosen);
-            keep(&mut kept.loss_free, &chosen);
-            keep(&mut kept.stream_trials, &chosen);
+            retain(&mut kept.trials, &chosen);
+            retain(&mut kept.loss_free, &chosen);
+            retain(&mut kept.stream_trials, &chosen);
         } else if left_out > 0 {
-            keep(&mut kept.searches, &chosen);
+            retain(&mut kept.searches, &chosen);
             // Each search has some trials, which have distances of their own.
             let of_trial = |trial: &Trial| State::of(trial.lines, Noise::default());
             let of_trials: Vec<_> = self.trials.iter().map(of_trial).collect();
-            keep(&mut kept.trials, &state::choose(&of_trials, distance, usize::MAX).trials);
+            retain(&mut kept.trials, &state::choose(&of_trials, distance, usize::MAX).trials);
         }
         let frames = kept.trials.iter().map(|trial| (trial.lines, trial.noise));
         let streams = kept.stream_trials.iter().map(|trial| (trial.lines, trial.noise));
@@ -184,7 +182,7 @@ pub(crate) struct Comparable {
 }
 
 /// Keeps the `chosen` elements.
-fn keep<T>(all: &mut Vec<T>, chosen: &[bool]) {
+fn retain<T>(all: &mut Vec<T>, chosen: &[bool]) {
     let mut chosen = chosen.iter();
     all.retain(|_| *chosen.next().unwrap_or(&true));
 }

@@ -7,7 +7,7 @@ use crate::plan::{Case, Plan, Settings};
 use crate::state::{State, lacks};
 
 /// Overhead per trial: starting the roles, draining, sometimes building a testbed.
-const BESIDE: Duration = Duration::from_millis(500);
+const OVERHEAD: Duration = Duration::from_millis(500);
 /// Approximate number of trials of a search for one rate.
 const TRIALS_EACH: u32 = 40;
 
@@ -41,7 +41,7 @@ impl Plan {
 
 /// Returns how long the machine's limit is measured for each frame size.
 pub(super) fn limit_duration(settings: &Settings) -> Duration {
-    /// It is steady: more time does not make it more exact.
+    /// The limit is steady: longer measurements are not more exact.
     const MAX: Duration = Duration::from_secs(1);
     settings.timing.measure.min(MAX)
 }
@@ -66,12 +66,12 @@ impl Estimate {
             return Duration::ZERO;
         }
         let timing = plan.settings.timing;
-        let trial = timing.warm_up + timing.measure + BESIDE;
+        let trial = timing.warm_up + timing.measure + OVERHEAD;
         if case.technique.endpoint.is_stream() {
             return trial;
         }
         let goals = plan.settings.goals_of(case);
-        let search = goals.iter().map(|goal| TRIALS_EACH * (goal.trial + BESIDE / 4)).sum();
+        let search = goals.iter().map(|goal| TRIALS_EACH * (goal.trial + OVERHEAD / 4)).sum();
         match case.share {
             _ if goals.is_empty() => trial,
             None => search,

@@ -145,7 +145,7 @@ fn limit_row(
 }
 
 impl LimitTrial {
-    /// Other work is not watched for here.
+    /// Returns the state of the machine; noise is not measured here.
     pub(super) fn state(&self) -> State {
         State::of(self.lines, Noise::default())
     }

@@ -8,7 +8,7 @@ pub(crate) mod search;
 mod testbed;
 
 pub use journal::Journal;
-pub use resume::{CannotResume, Resumed};
+pub use resume::{CannotResume, PlannedRun};
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::state::{State, lacks};
 /// Receives the progress of a run.
 pub trait Listener {
     /// Called when a step begins or progresses.
-    fn now(&mut self, step: &Step);
+    fn began(&mut self, step: &Step);
     /// Called when the journal holds something new to save.
     fn found(&mut self, journal: &Journal);
 }
@@ -165,7 +165,7 @@ impl Running<'_> {
                 continue;
             }
             let step = self.step(format!("limit {size} B"));
-            self.listener.now(&step);
+            self.listener.began(&step);
             self.cancel.check()?;
             self.journal.limits[index].push(machine_limit(size, settings)?);
             self.estimate.done(estimate::limit_duration(settings));
@@ -191,7 +191,7 @@ impl Running<'_> {
             };
             let so_far = trials.so_far();
             let step = Step { so_far, before, ..self.step(format!("{case}{again}")) };
-            self.listener.now(&step);
+            self.listener.began(&step);
             match self.measure(number, testbed, step) {
                 Ok(ready) => testbed = Some(ready),
                 // Neither a cancellation nor a missing privilege says anything about the technique.
@@ -238,7 +238,7 @@ impl Running<'_> {
         } else {
             let mut progress = |so_far| {
                 step.so_far = Some(so_far);
-                self.listener.now(&step);
+                self.listener.began(&step);
             };
             let searcher = Searcher { case, settings, distance, progress: &mut progress };
             match case.share {

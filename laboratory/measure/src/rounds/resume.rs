@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use super::case_trials::CaseTrials;
 use super::journal::Journal;
-use crate::experiments;
+use crate::experiments::{self, Experiment};
 use crate::plan::{Case, Choices, Plan, WrongChoice};
 
-/// An interrupted run that can be resumed.
+/// A run of a plan: one that begins, or an interrupted one.
 #[derive(Debug)]
-pub struct Resumed {
-    /// Plan of the run.
+pub struct PlannedRun {
+    /// Cases and settings.
     pub plan: Plan,
     /// Choices from which the plan was built.
     pub choices: Choices,
-    /// Findings of the run.
+    /// Findings so far.
     pub journal: Journal,
 }
 
@@ -49,10 +49,21 @@ pub enum CannotResume {
     OtherCases { what: String },
 }
 
-impl Resumed {
+impl PlannedRun {
+    /// Begins a run of `experiment`; `command` is the command line, for the results.
+    pub fn new(
+        experiment: &'static Experiment,
+        choices: Choices,
+        command: String,
+    ) -> Result<Self, WrongChoice> {
+        let plan = Plan::new(experiment, &choices)?;
+        let journal = Journal::new(&plan, command);
+        Ok(Self { plan, choices, journal })
+    }
+
     /// Resumes the run of `results`, if `experiment` and `choices`, as far as given again, are
     /// unchanged.
-    pub fn new(
+    pub fn resume(
         results: Results,
         experiment: Option<&str>,
         choices: &Choices,
@@ -185,11 +196,11 @@ mod tests {
         let text = serde_json::to_string(&results).unwrap();
         let results: Results = serde_json::from_str(&text).unwrap();
         for again in [Choices::default(), of("veth")] {
-            let resumed = Resumed::new(results.clone(), None, &again).unwrap();
+            let resumed = PlannedRun::resume(results.clone(), None, &again).unwrap();
             assert_eq!(resumed.plan.settings.seed, 7);
             assert!(resumed.plan.cases.iter().all(|case| case.technique.link.name == "veth"));
         }
-        assert!(Resumed::new(results, Some("all"), &Choices::default()).is_ok());
+        assert!(PlannedRun::resume(results, Some("all"), &Choices::default()).is_ok());
     }
 
     #[test]
@@ -197,7 +208,7 @@ mod tests {
         let mut results = interrupted_in("latency", &of("veth/raw"));
         let shares = results.results.iter_mut().filter(|row| row.load_share.is_some());
         assert_ne!(shares.map(|row| row.offered_pps = Some(1234.5)).count(), 0);
-        Resumed::new(results, None, &Choices::default()).unwrap();
+        PlannedRun::resume(results, None, &Choices::default()).unwrap();
     }
 
     #[test]
@@ -205,7 +216,8 @@ mod tests {
         let rounds = |choices: &Choices, rounds: usize| {
             let mut results = interrupted(choices);
             journal(&mut results)["cases"][0]["rounds"] = rounds.into();
-            Resumed::new(results, None, &Choices::default()).map(|resumed| resumed.plan.settings)
+            PlannedRun::resume(results, None, &Choices::default())
+                .map(|resumed| resumed.plan.settings)
         };
         let choices = of("veth");
         let settings = rounds(&choices, 0).unwrap();
@@ -224,7 +236,7 @@ mod tests {
         let message = |change: fn(&mut Results), experiment, choices: &Choices| {
             let mut results = interrupted(&of("veth"));
             change(&mut results);
-            Resumed::new(results, experiment, choices).unwrap_err().to_string()
+            PlannedRun::resume(results, experiment, choices).unwrap_err().to_string()
         };
         let none = Choices::default;
         let sizes = Choices { sizes: Some(vec![64]), ..none() };

@@ -149,8 +149,8 @@ fn distance_of<'t>(trials: impl Iterator<Item = &'t Trial>) -> Option<Distance> 
     distances.reduce(|all, it| if it == all { all } else { Distance::Changed })
 }
 
-/// Keeps a search at one distance of the CPUs. It takes longer than CPUs often stay where they are,
-/// so trials are repeated, not whole searches.
+/// Keeps a search at one distance of the CPUs. Virtual CPUs often move within a search, so trials
+/// are repeated, not whole searches.
 struct Steady {
     /// Distance, near or far, once it is known.
     at: Option<Distance>,

@@ -78,7 +78,7 @@ impl Testbed {
         };
         let topologies = Topology::build(&mut lab, case.technique, case.shape, &placement, mtu)?;
         let set_up = began.elapsed();
-        // Checked after the build, because for a missing switch this error would say too much.
+        // Checked after the build: if the switch is missing, that is the error to report.
         case.technique.check()?;
         let loss_free = BTreeMap::new();
         Ok(Self { lab, topologies, runtime, neighbour, mtu, stations, loss_free, set_up, noise })
@@ -141,9 +141,9 @@ impl Testbed {
     /// trial that begins elsewhere will be left out. Waits no longer than a trial takes, since CPUs may
     /// stay elsewhere.
     fn wait_for(&self, of_run: Option<Distance>, timing: &Timing) {
-        const PATIENCE_MAX: Duration = Duration::from_secs(3);
-        let patience = timing.measure.min(PATIENCE_MAX);
-        Pairs::of(&self.topologies).wait_for(of_run.unwrap_or(Distance::Near), patience);
+        const TIMEOUT_MAX: Duration = Duration::from_secs(3);
+        let timeout = timing.measure.min(TIMEOUT_MAX);
+        Pairs::of(&self.topologies).wait_for(of_run.unwrap_or(Distance::Near), timeout);
     }
 }
 

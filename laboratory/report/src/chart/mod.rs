@@ -25,6 +25,6 @@ pub(crate) enum Chart {
     /// Panels of bars whose parts have these names.
     Bars([&'static str; 4], Vec<Panel>),
     Plot(Plot),
-    /// The table says more than a chart would.
+    /// No chart: the table suffices.
     None,
 }

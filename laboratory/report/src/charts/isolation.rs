@@ -1,4 +1,4 @@
-//! Shows whether links that must isolate containers did so.
+//! Isolation: share of the frames that crossed links that must isolate containers.
 
 use dray_results::{Isolation, ResultRow, Verdict};
 

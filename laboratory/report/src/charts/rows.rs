@@ -1,4 +1,4 @@
-//! Rows of a run, and words about them.
+//! Rows of a run, and texts about them.
 
 use dray_results::{Layout, Measured, ResultRow};
 
@@ -35,7 +35,7 @@ pub(crate) fn measured(run: &Run) -> impl Iterator<Item = MeasuredRow<'_>> {
 /// A column about a row with figures.
 pub(super) type RowColumn<'a> = Column<'a, MeasuredRow<'a>>;
 
-/// Something about one row of results.
+/// A value that belongs to one row of results.
 pub(super) trait OfRow {
     /// Returns the row.
     fn row(&self) -> &ResultRow;

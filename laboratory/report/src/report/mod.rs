@@ -16,7 +16,7 @@ use crate::figure::Figure;
 use crate::host::{facts, host_differences};
 use crate::input::Run;
 use crate::overview::Overview;
-use crate::papers::{self, Beside};
+use crate::papers::{self, PaperFigures};
 use crate::summary::{self, Answer};
 use crate::technique::{Techniques, named};
 
@@ -42,7 +42,7 @@ struct Host {
     #[serde(skip)]
     overview: Option<Overview>,
     /// Figures of papers, beside the ones measured here.
-    papers: Vec<Beside>,
+    papers: Vec<PaperFigures>,
     sections: Vec<Section>,
 }
 
@@ -93,7 +93,7 @@ impl Report {
     }
 
     /// Adds a caveat about all figures to every host.
-    pub fn beware(&mut self, of: &str) {
+    pub fn add_caveat(&mut self, of: &str) {
         self.hosts.iter_mut().for_each(|host| host.caveats.push(of.to_owned()));
     }
 
@@ -117,7 +117,7 @@ impl Host {
             answers,
             open,
             overview: Overview::new(runs),
-            papers: papers::beside(runs),
+            papers: papers::of_papers(runs),
             sections: runs.iter().map(|run| Section::new(run, techniques)).collect(),
         }
     }

@@ -9,6 +9,14 @@ pub(super) fn head(names: &str, units: &str) -> Vec<Vec<String>> {
     [names, units].map(|line| line.split('|').map(str::to_owned).collect()).to_vec()
 }
 
+/// Adds columns, each with name and unit, to the two lines above a table.
+pub(super) fn add_columns(head: &mut [Vec<String>], columns: &[(&str, &str)]) {
+    for (name, unit) in columns {
+        head[0].push((*name).to_owned());
+        head[1].push((*unit).to_owned());
+    }
+}
+
 /// Formats a value with `digits` decimals; a dash without a value.
 pub(super) fn or_dash(value: Option<f64>, digits: usize) -> String {
     value.map_or("-".to_owned(), |value| format!("{value:.digits$}"))

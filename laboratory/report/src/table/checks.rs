@@ -29,8 +29,8 @@ pub(super) fn table(rows: &[ResultRow]) -> String {
                 [rate, spread(it.interval()), or_dash(less.map(|less| 100.0 * less), 1)]
             });
             let figures = figures.unwrap_or(["-", "", ""].map(str::to_owned));
-            let looks = matches!(check, Check::Sampled | Check::Whole);
-            line.extend(figures.into_iter().take(if looks { 3 } else { 2 }));
+            let reads_payload = matches!(check, Check::Sampled | Check::Whole);
+            line.extend(figures.into_iter().take(if reads_payload { 3 } else { 2 }));
         }
         cells.push(line);
     }

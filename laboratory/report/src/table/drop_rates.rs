@@ -2,7 +2,7 @@
 
 use dray_results::{LimitedBy, ResultRow};
 
-use super::cell::{kilo, or_dash};
+use super::cell::{add_columns, head, kilo, or_dash};
 use crate::number::spread;
 use dray_text::fit;
 
@@ -11,17 +11,14 @@ use dray_text::fit;
 pub(super) fn table(rows: &[ResultRow]) -> String {
     let losses = rows.iter().filter_map(ResultRow::measured).map(|m| m.drop_rates.as_slice());
     let losses = losses.max_by_key(|rates| rates.len()).unwrap_or_default();
-    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
-    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    let mut cells = head("technique|size", "|B");
     for rate in losses {
-        let name = if rate.loss_ratio == 0.0 { "NDR".to_owned() } else { "PDR".to_owned() };
-        header.extend([name, "±".to_owned(), "limit".to_owned()]);
-        let allowed = format!("{} %", 100.0 * rate.loss_ratio);
-        units.extend([format!("kpps, {allowed}"), "%".to_owned(), String::new()]);
+        let name = if rate.loss_ratio == 0.0 { "NDR" } else { "PDR" };
+        let unit = format!("kpps, {} %", 100.0 * rate.loss_ratio);
+        add_columns(&mut cells, &[(name, unit.as_str()), ("±", "%"), ("limit", "")]);
     }
-    header.extend(["Gb/s", "cores", "cycles", "trials"].map(str::to_owned));
-    units.extend(["", "", "/frame", ""].map(str::to_owned));
-    let mut cells = vec![header, units];
+    let others = [("Gb/s", ""), ("cores", ""), ("cycles", "/frame"), ("trials", "")];
+    add_columns(&mut cells, &others);
     for row in rows {
         // The notes below say why a row has no figures.
         let Some(measured) = row.measured() else { continue };

@@ -2,7 +2,7 @@
 
 use dray_results::{Neighbour, ResultRow};
 
-use super::cell::{kilo, or_dash};
+use super::cell::{add_columns, head, kilo, or_dash};
 use crate::distinct::distinct;
 use dray_text::{fit, wrapped};
 
@@ -11,21 +11,16 @@ const NEIGHBOURS: [Neighbour; 3] = [Neighbour::Quiet, Neighbour::Noisy, Neighbou
 /// Formats a row for each technique and size: the receive rate beside each neighbour, also as a
 /// share of the rate beside a quiet one, and the 99th percentile of round trips.
 pub(super) fn table(rows: &[ResultRow]) -> String {
-    let mut header = ["technique", "size"].map(str::to_owned).to_vec();
-    let mut units = ["", "B"].map(str::to_owned).to_vec();
+    let mut cells = head("technique|size", "|B");
     for neighbour in NEIGHBOURS {
-        header.push(neighbour.to_string());
-        units.push("kpps".to_owned());
+        add_columns(&mut cells, &[(neighbour.to_string().as_str(), "kpps")]);
         if neighbour != Neighbour::Quiet {
-            header.push("of quiet".to_owned());
-            units.push("%".to_owned());
+            add_columns(&mut cells, &[("of quiet", "%")]);
         }
     }
     for neighbour in NEIGHBOURS {
-        header.push(neighbour.to_string());
-        units.push("p99 us".to_owned());
+        add_columns(&mut cells, &[(neighbour.to_string().as_str(), "p99 us")]);
     }
-    let mut cells = vec![header, units];
     for (technique, size) in distinct(rows, |row| (row.technique.clone(), row.frame_size)) {
         let find = |is_echo: bool, neighbour: Neighbour| {
             let is_it = |row: &&ResultRow| {

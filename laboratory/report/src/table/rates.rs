@@ -2,7 +2,7 @@
 
 use dray_results::{Isolation, Measured, Outcome, ResultRow, Verdict};
 
-use super::cell::{head, kilo, loss, mega, or_dash};
+use super::cell::{add_columns, head, kilo, loss, mega, or_dash};
 use crate::charts::rows::bits;
 use crate::distinct::distinct;
 use crate::number::spread;
@@ -64,17 +64,14 @@ pub(super) fn matrix(
     column_of: impl Fn(&ResultRow) -> String,
 ) -> String {
     let columns = distinct(rows, |row| (column_of(row), row.frame_size));
-    let mut header = vec![corner.to_owned()];
-    let mut units = vec![String::new()];
+    let mut cells = head(corner, "");
     if paper {
-        header.push("paper".to_owned());
-        units.push("kpps".to_owned());
+        add_columns(&mut cells, &[("paper", "kpps")]);
     }
     for (name, size) in &columns {
-        header.extend([format!("{name} {size} B"), "±".to_owned(), "loss".to_owned()]);
-        units.extend(["kpps", "%", "%"].map(str::to_owned));
+        let name = format!("{name} {size} B");
+        add_columns(&mut cells, &[(name.as_str(), "kpps"), ("±", "%"), ("loss", "%")]);
     }
-    let mut cells = vec![header, units];
     for name in distinct(rows, &row_of) {
         let mine: Vec<_> = rows.iter().filter(|row| row_of(row) == name).collect();
         let mut line = vec![name];
@@ -110,10 +107,8 @@ pub(super) fn grid(
     let highest = rows.iter().filter_map(ResultRow::measured).map(rate_of).fold(0.0, f64::max);
     let (unit, in_unit): (_, fn(f64) -> String) =
         if highest < 10e6 { ("kpps", kilo) } else { ("Mpps", mega) };
-    let header = std::iter::once(corner.to_owned()).chain(columns.clone()).collect();
-    let units = std::iter::repeat_n(unit.to_owned(), columns.len());
-    let units = std::iter::once(String::new()).chain(units).collect();
-    let mut cells = vec![header, units];
+    let mut cells = head(corner, "");
+    columns.iter().for_each(|name| add_columns(&mut cells, &[(name.as_str(), unit)]));
     for name in distinct(rows, &row_of) {
         let cell = |column: &String| {
             let row = rows.iter().find(|row| row_of(row) == name && column_of(row) == *column);

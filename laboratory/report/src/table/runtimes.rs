@@ -2,7 +2,7 @@
 
 use dray_results::{Interval, ResultRow, Results};
 
-use super::cell::kilo;
+use super::cell::{add_columns, head, kilo};
 use crate::distinct::distinct;
 use dray_text::{fit, wrapped};
 
@@ -48,13 +48,11 @@ pub(super) fn are_compared(results: &Results) -> bool {
 pub(super) fn table(results: &Results) -> String {
     let cells = cells(results);
     let runtimes = distinct(&cells, |cell| cell.runtime.clone());
-    let mut header = vec!["technique".to_owned(), "size".to_owned(), "unit".to_owned()];
-    header.extend(runtimes.iter().flat_map(|runtime| [runtime.clone(), "±".to_owned()]));
-    header.extend(["apart".to_owned(), "±".to_owned()]);
-    let mut units = vec![String::new(); 3];
-    units.extend(runtimes.iter().flat_map(|_| [String::new(), "%".to_owned()]));
-    units.extend(["%".to_owned(), "%".to_owned()]);
-    let mut lines = vec![header, units];
+    let mut lines = head("technique|size|unit", "||");
+    for runtime in &runtimes {
+        add_columns(&mut lines, &[(runtime.as_str(), ""), ("±", "%")]);
+    }
+    add_columns(&mut lines, &[("apart", "%"), ("±", "%")]);
     let (mut apart, mut compared) = (0, 0);
     for key in distinct(&cells, |cell| {
         let (technique, size, unit) = cell.line();

@@ -21,9 +21,9 @@ pub(in crate::peer) static ADAPTER: Adapter = Adapter {
         remedy: "apt install openvswitch-switch",
         minimum: "3.1",
         command: |program| command(program),
-        ask: &["--version"],
-        version: |said| {
-            let (_, version) = said.lines().next()?.split_once("(Open vSwitch) ")?;
+        version_arguments: &["--version"],
+        version: |output| {
+            let (_, version) = output.lines().next()?.split_once("(Open vSwitch) ")?;
             Some(format!("Open vSwitch {version}"))
         },
     }),

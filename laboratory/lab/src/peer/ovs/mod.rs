@@ -12,7 +12,7 @@ use std::process::Command;
 
 use super::program::Program;
 use super::{Needs, PeerDir};
-use crate::process::{Process, ask, calls, command, run};
+use crate::process::{Process, calls, command, query, run};
 use crate::{Cancel, LabError};
 
 pub(super) use bridge::{ADAPTER, RunningBridge};
@@ -160,7 +160,7 @@ impl Home {
     fn appctl(&self, words: &[&str]) -> Result<String, LabError> {
         let mut command = self.command("ovs-appctl");
         command.arg("--timeout=5").arg("--target").arg(self.control()).args(words);
-        ask(&self.dir, &mut command)
+        query(&self.dir, &mut command)
     }
 
     /// Writes `other_config` before the switch, which reads it, is started.
@@ -183,7 +183,7 @@ fn wait_until_ready(switch: &mut Program, control: &Path, cancel: &Cancel) -> Re
     if switch.needs.hugepages_mib == 0 {
         return Ok(());
     }
-    switch.process.wait_until_says(cancel, "its huge pages", "DPDK Enabled - initialized")
+    switch.process.wait_until_logged(cancel, "its huge pages", "DPDK Enabled - initialized")
 }
 
 /// Port number in flows: OpenFlow counts from 1.

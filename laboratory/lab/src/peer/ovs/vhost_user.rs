@@ -21,7 +21,7 @@ pub(in crate::peer) static ADAPTER: Adapter = Adapter {
         remedy: "apt install openvswitch-switch-dpdk",
         minimum: "3.1",
         command: |program| command(program),
-        ask: &["--version"],
+        version_arguments: &["--version"],
         version,
     }),
     learns: true,
@@ -140,9 +140,9 @@ fn config(cpu: usize) -> [String; 6] {
 
 /// Extracts the version. A build without DPDK is a different switch: its output lacks the DPDK
 /// line.
-fn version(said: &str) -> Option<String> {
-    let ovs = said.lines().next()?.rsplit(' ').next()?;
-    let dpdk = said.lines().find(|line| line.starts_with("DPDK "))?;
+fn version(output: &str) -> Option<String> {
+    let ovs = output.lines().next()?.rsplit(' ').next()?;
+    let dpdk = output.lines().find(|line| line.starts_with("DPDK "))?;
     Some(format!("Open vSwitch {ovs}, {dpdk}"))
 }
 

@@ -43,7 +43,7 @@ macro_rules! usage {
 }
 pub(crate) use usage;
 
-pub(crate) fn complain(message: &str, status: u8) -> ExitCode {
+pub(crate) fn report_error(message: &str, status: u8) -> ExitCode {
     dray_daemon::log::report_failure(message);
     ExitCode::from(status)
 }
@@ -129,7 +129,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes a command's result as JSON.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
+    print(&json(value)?)
+}
+
+/// Returns a command's result as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
 }
 
 /// Returns true if standard output is a terminal and the user wants colours there.
@@ -142,18 +147,23 @@ pub(crate) fn has_colour() -> bool {
 
 /// Formats a rate with three digits and `k`, `M` or `G`.
 pub(crate) fn scaled(rate: f64) -> String {
-    let (number, unit) = match rate {
-        _ if rate >= 999.5e6 => (rate / 1e9, "G"),
-        _ if rate >= 999.5e3 => (rate / 1e6, "M"),
-        _ if rate >= 999.5 => (rate / 1e3, "k"),
-        _ => return format!("{rate:.0}"),
-    };
-    let decimals = match number {
-        _ if number >= 99.95 => 0,
-        _ if number >= 9.995 => 1,
-        _ => 2,
-    };
-    format!("{number:.decimals$}{unit}")
+    if rate < 999.5 {
+        return format!("{rate:.0}");
+    }
+    let (number, prefix) = with_prefix(rate, 3);
+    number + prefix
+}
+
+/// Formats a number with a number of digits, in units of the returned prefix: none, `k`, `M` or `G`.
+pub(crate) fn with_prefix(number: f64, digits: usize) -> (String, &'static str) {
+    // Half a unit of the last digit: numbers from there on round to the next power of ten.
+    let rounds_to = |power: f64| power - 0.5 * power / 10_f64.powi(digits as i32);
+    let factors = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let reached = factors.into_iter().find(|(factor, _)| number >= rounds_to(*factor));
+    let (factor, prefix) = reached.unwrap_or((1.0, ""));
+    let number = number / factor;
+    let more = [10.0, 100.0].into_iter().filter(|power| number >= rounds_to(*power)).count();
+    (format!("{number:.0$}", digits - 1 - more), prefix)
 }
 
 /// Cancels the running command in good order on Ctrl-C, SIGTERM or a closed terminal.

@@ -29,6 +29,18 @@ impl Control {
         self.control.is_some()
     }
 
+    /// Returns a client of the selected switch.
+    pub(crate) fn switch(&self) -> Result<dray_switch::client::Client, Failure> {
+        let socket = self.socket(dray_switch::config::CONTROL, "dray switch")?;
+        Ok(dray_switch::client::Client::new(&socket))
+    }
+
+    /// Returns a client of the selected user plane function.
+    pub(crate) fn upf(&self) -> Result<dray_upf::api::Client, Failure> {
+        let socket = self.socket(dray_upf::api::CONTROL, "dray upf")?;
+        Ok(dray_upf::api::Client::new(&socket))
+    }
+
     /// Returns the path of the selected socket. `usual` is the default, `program` the command line
     /// that starts the program.
     #[cfg_attr(
@@ -46,7 +58,7 @@ impl Control {
 
 /// Options of a command that shows what the program replies.
 #[derive(clap::Args)]
-pub(crate) struct Ask {
+pub(crate) struct Query {
     #[command(flatten)]
     pub(crate) control: Control,
     /// Write JSON instead of text.
@@ -54,7 +66,7 @@ pub(crate) struct Ask {
     json: bool,
 }
 
-impl Ask {
+impl Query {
     /// Prints a reply: as JSON, or as the text that `text` returns.
     pub(crate) fn show<T: Serialize>(
         &self,

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use common::{Failure, complain, one_line};
+use common::{Failure, one_line, report_error};
 
 /// Connects the containers on one Linux host, and measures every way of doing it.
 #[derive(Parser)]
@@ -118,12 +118,12 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) => complain(&format!("{error:#}"), 1),
-        Err(Failure::Usage(error)) => complain(&format!("{error:#}"), 2),
+        Err(Failure::Failed(error)) => report_error(&format!("{error:#}"), 1),
+        Err(Failure::Usage(error)) => report_error(&format!("{error:#}"), 2),
         #[cfg(feature = "laboratory")]
-        Err(Failure::Slower(error)) => complain(&format!("{error:#}"), 3),
+        Err(Failure::Slower(error)) => report_error(&format!("{error:#}"), 3),
         #[cfg(feature = "laboratory")]
-        Err(Failure::NotJudged(error)) => complain(&format!("{error:#}"), 4),
+        Err(Failure::NotJudged(error)) => report_error(&format!("{error:#}"), 4),
     }
 }
 
@@ -149,9 +149,9 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && laboratory::is_experiment(name)
     {
-        return complain(&format!("{name:?} is an experiment: give `dray bench {name}`"), 2);
+        return report_error(&format!("{name:?} is an experiment: give `dray bench {name}`"), 2);
     }
-    complain(&one_line(error), 2)
+    report_error(&one_line(error), 2)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ fn interfaces() -> String {
     let mut text = format!("extcap {{version={version}}}{{display=dray}}\n");
     for program in &PROGRAMS {
         let Program { interface, command, .. } = program;
-        // It does not run.
+        // The program does not run.
         let Ok(ports) = ask_ports(&program.client()) else { continue };
         text += &format!("interface {{value={interface}}}{{display={command}: all ports}}\n");
         for port in ports.iter().filter(|port| !port.is_empty()) {

@@ -22,9 +22,9 @@ pub(super) fn compile(expression: &str) -> Result<Program, Failure> {
         let program = String::from_utf8_lossy(&stdout).parse::<Program>();
         return program.map_err(|error| anyhow!("tcpdump -ddd {expression:?}: {error}").into());
     }
-    let said = String::from_utf8_lossy(&stderr);
-    let said = said.lines().map(|line| line.trim_start_matches("tcpdump: ")).next_back();
-    Err(usage!("--filter {expression:?}: {}", said.unwrap_or("tcpdump does not compile it")))
+    let reason = String::from_utf8_lossy(&stderr);
+    let reason = reason.lines().map(|line| line.trim_start_matches("tcpdump: ")).next_back();
+    Err(usage!("--filter {expression:?}: {}", reason.unwrap_or("tcpdump does not compile it")))
 }
 
 fn run(expression: &str) -> Result<Output, Failure> {

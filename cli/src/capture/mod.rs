@@ -18,7 +18,7 @@ use crate::control::{Control, refused};
 use crate::parse;
 use output::{Ended, Output, Rotation};
 
-/// Time without frames after which it looks again.
+/// Interval of polls while there are no frames.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Capture frames at ports of a running switch, user plane function or role, as pcapng.
@@ -130,7 +130,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let output = (Some(fifo), None);
     let counts = capture(&client, ports, &choice, filter.as_deref(), count, output)?;
     if counts.missed > 0 {
-        // Wireshark takes whatever is said for an error.
+        // Wireshark shows any text on standard error as an error.
         eprintln!("{}", closing(counts));
     }
     Ok(())

@@ -10,10 +10,10 @@ use dray_capture::pcapng::{self, Packet};
 use dray_capture::{Counts, Record};
 use dray_socket::Place;
 
-/// Number of bytes after which they are written.
+/// Size in bytes at which the buffer is written.
 const LONG: usize = 1 << 20;
 
-/// When a file is followed by another one.
+/// Rotation of the files of a capture.
 pub(super) struct Rotation {
     /// At this number of bytes.
     pub(super) size: u64,
@@ -110,7 +110,7 @@ impl Output {
         pcapng::packet(&mut self.buffer, &packet);
     }
 
-    /// Returns true if there is much to write.
+    /// Returns true if the buffer is full.
     pub(super) fn is_long(&self) -> bool {
         self.buffer.len() >= LONG
     }
@@ -161,7 +161,7 @@ impl Output {
         Ok(())
     }
 
-    /// Leaves the file with the whole blocks among what was written, `done` bytes of the buffer.
+    /// Cuts the file after its last whole block; `done` bytes of the buffer were written.
     fn failed(&self, done: usize, error: &io::Error) -> Ended {
         let whole = pcapng::whole_blocks(&self.buffer[..done]) as u64;
         let Some(path) = &self.path else {

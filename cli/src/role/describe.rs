@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::common::with_prefix;
 use crate::parse::Interval;
 use dray_text::count;
 use dray_traffic::{Arrivals, Latency, OnSample, Percentiles, Report, Sample};
@@ -75,20 +76,8 @@ fn rates_line(at: Duration, &Arrivals { frames, bytes, ns }: &Arrivals) -> Strin
 
 /// Formats a number with a unit, to four digits: `20.02 kpps`.
 fn scaled(number: f64, unit: &str) -> String {
-    // Bounds are where rounding to four digits reaches the next power of ten.
-    let (factor, prefix) = match number {
-        0.99995e9.. => (1e9, "G"),
-        0.99995e6.. => (1e6, "M"),
-        0.99995e3.. => (1e3, "k"),
-        _ => (1.0, ""),
-    };
-    let number = number / factor;
-    let decimals = match number {
-        99.995.. => 1,
-        9.9995.. => 2,
-        _ => 3,
-    };
-    format!("{number:.decimals$} {prefix}{unit}")
+    let (number, prefix) = with_prefix(number, 4);
+    format!("{number} {prefix}{unit}")
 }
 
 /// Formats the rates of what a role received: `, 20.02 kpps, 10.25 Mb/s`. Empty if it received one

@@ -17,12 +17,12 @@ pub(super) struct Waiting {
     /// Bytes counted so far.
     bytes: Arc<AtomicU64>,
     since: Instant,
-    said: Option<String>,
+    shown: Option<String>,
 }
 
 impl Waiting {
     pub(super) fn new(watch: Watch, frames: Option<String>, bytes: Arc<AtomicU64>) -> Self {
-        Self { watch, frames, bytes, since: Instant::now(), said: None }
+        Self { watch, frames, bytes, since: Instant::now(), shown: None }
     }
 
     /// Returns a new line, if there is one. Called repeatedly.
@@ -39,13 +39,13 @@ impl Waiting {
 
     fn next(&mut self, reason: Option<String>, now: Instant) -> Option<String> {
         if reason.is_none() {
-            (self.since, self.said) = (now, None);
+            (self.since, self.shown) = (now, None);
         }
         // A peer that comes and goes causes at most one line a second.
-        if reason == self.said || now.duration_since(self.since) < SILENCE {
+        if reason == self.shown || now.duration_since(self.since) < SILENCE {
             return None;
         }
-        (self.since, self.said) = (now, reason.clone());
+        (self.since, self.shown) = (now, reason.clone());
         reason.map(|reason| format!("waiting for {reason}"))
     }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reason_is_said_once_after_a_second() {
+    fn reason_is_printed_once_after_a_second() {
         let mut waiting = Waiting::new(Watch::default(), None, Arc::default());
         let start = waiting.since;
         let mut at = |ms: u64, reason: Option<&str>| {
@@ -98,6 +98,6 @@ mod tests {
         waiting.since -= SILENCE;
         assert_eq!(waiting.line().as_deref(), Some("waiting for a frame: none has arrived"));
         bytes.store(64, Ordering::Relaxed);
-        assert!(waiting.line().is_none() && waiting.said.is_none());
+        assert!(waiting.line().is_none() && waiting.shown.is_none());
     }
 }

@@ -1,14 +1,14 @@
 //! The switch as a program: its options, its start and its end.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dray_cni::{Opened, Records};
-use dray_daemon::{ControlSocket, Store, Supervisor};
-use dray_datapath::{Placement, placement};
+use dray_daemon::ControlSocket;
+use dray_datapath::{Cancel, Placement, placement};
 use dray_port::PortUri;
 use dray_service::{PortLog, Sockets};
 use dray_switch::api::{self, Observed};
@@ -22,11 +22,11 @@ use serde::de::value::Error;
 use tracing::{error, info, warn};
 
 use super::{keys, show};
-use crate::common::{Failure, cancel_on_end, cancel_on_signals, print};
+use crate::common::{Failure, cancel_on_end, cancel_on_signals};
 use crate::parse;
 use crate::parse::CpuList;
 use crate::sandbox::Confined;
-use crate::service::ServiceArguments;
+use crate::service::{Daemon, Process, ServiceArguments, report_start};
 
 /// Options of a switch, which override those of the file.
 #[derive(clap::Args)]
@@ -80,11 +80,9 @@ fn word<'de, T: Deserialize<'de>>(text: &str) -> Result<T, String> {
 }
 
 pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
-    std::mem::take(&mut arguments.service.log).start()?;
+    let process = Process::begin(&mut arguments.service)?;
     let (file, given) = (arguments.config.clone(), arguments.given());
     let takes_over = arguments.service.take_over;
-    let confined = arguments.service.confinement.clone().begin()?;
-    let supervisor = Supervisor::from_environment();
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
     let mut past = None;
@@ -110,14 +108,8 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    let store = Store::of(&supervisor);
-    if let (None, Some(store)) = (&past, &store) {
-        past = Past::of_store(store).unwrap_or_else(|error| {
-            warn!(%error, "the state before is not used, and peers connect anew");
-            None
-        });
-    }
-    run_daemon(&config, file, given, &confined, past, supervisor, store)
+    let past = past.or_else(|| process.left(Past::of_store, "peers connect anew"));
+    serve(process, &config, file, given, past)
 }
 
 impl DaemonArguments {
@@ -153,16 +145,13 @@ impl DaemonArguments {
     }
 }
 
-/// Runs the switch until it is cancelled, or another process takes over. With a `store`, the next
-/// process continues it.
-fn run_daemon(
+/// Starts the switch, and serves until it is cancelled or another process takes over.
+fn serve(
+    mut process: Process,
     config: &SwitchConfig,
     file: Option<PathBuf>,
     given: Given,
-    confined: &Confined,
     past: Option<Past>,
-    mut supervisor: Supervisor,
-    store: Option<Store>,
 ) -> Result<(), Failure> {
     let (cancel, file) = match file {
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
@@ -171,56 +160,62 @@ fn run_daemon(
     dray_service::begin()?;
     let path = file.as_ref().map(|file| file.path.as_path());
     let Started { engine, socket, monitors, again, problems, mut log } = match past {
-        Some(past) => take_over(config, path, confined, past)?,
-        None => start(config, path, confined)?,
+        Some(past) => take_over(config, path, &process.confined, past)?,
+        None => start(config, path, &process.confined)?,
     };
     engine.give(given.ports);
-    let is_kept = store.is_some();
-    engine.record(config, Sockets::new(&socket, monitors.as_ref())?, store)?;
+    engine.record(config, Sockets::new(&socket, monitors.as_ref())?, process.take_store())?;
     let present = Arc::new(Configuration::new(config.clone(), given.keys));
     let server = api::serve(socket, engine.clone(), present.clone());
     let monitors =
         monitors.map(|listener| api::serve_monitors(listener, engine.clone(), present.clone()));
     let ports: Vec<_> = engine.ports().into_iter().map(|port| port.config).collect();
-    if dray_daemon::log::is_journal() {
-        let control = config.control.path.display();
-        info!(%control, cpus = ?config.cpus, ports = ports.len(), "switch started");
-    } else {
-        // A closed standard error must not end the switch.
-        let started = show::started(&SwitchConfig { ports, ..config.clone() });
-        let _ = std::io::stderr().write_all(started.as_bytes());
-    }
+    let (control, count) = (config.control.path.display(), ports.len());
+    report_start(
+        || info!(%control, cpus = ?config.cpus, ports = count, "switch started"),
+        || show::started(&SwitchConfig { ports, ..config.clone() }),
+    );
     if again > 0 {
         info!(ports = again, "containers have their ports again");
     }
     for problem in &problems {
         warn!(problem, "container without port");
     }
-    supervisor.ready(&dray_text::count(engine.status().ports, "port"));
-    dray_service::run(&Observed::new(&*engine, &present), &mut supervisor, &mut log, || {
-        if let Some(file) = file.as_ref().filter(|file| file.is_due()) {
+    let status = dray_text::count(count, "port");
+    let switch = Running { engine: engine.clone(), present: present.clone(), file, cancel };
+    let observed = Observed::new(&*engine, &present);
+    process.serve(switch, &observed, (server, monitors), &mut log, &status)
+}
+
+/// The switch, its configuration, and what ends it.
+struct Running {
+    engine: Arc<Switch>,
+    present: Arc<Configuration>,
+    file: Option<Reload>,
+    cancel: Cancel,
+}
+
+impl Daemon for Running {
+    const NAME: &str = "switch";
+
+    fn tend(&mut self) -> bool {
+        if let Some(file) = self.file.as_ref().filter(|file| file.is_due()) {
             if file.has_lost_terminal() {
                 return false;
             }
-            reload(&file.path, &present, &engine);
+            reload(&file.path, &self.present, &self.engine);
         }
-        cancel.check().is_ok()
-    });
-    if is_kept && dray_daemon::failure().is_none() {
-        info!("switch ended");
-        engine.leave(|| std::process::exit(0));
+        self.cancel.check().is_ok()
     }
-    drop((server, monitors));
-    match dray_daemon::failure() {
-        None if dray_daemon::log::is_journal() => {
-            info!("switch ended");
-            Ok(())
-        }
-        None => {
-            let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
-            print(&show::ended(&engine.status(), &stats))
-        }
-        Some(why) => dray_daemon::exit(why),
+
+    fn leave(&self) {
+        info!("switch ended");
+        self.engine.leave(|| std::process::exit(0));
+    }
+
+    fn ended(&self) -> Result<String, Failure> {
+        let stats: Vec<_> = self.engine.ports().into_iter().map(PortStats::from).collect();
+        Ok(show::ended(&self.engine.status(), &stats))
     }
 }
 
@@ -243,7 +238,7 @@ impl Reload {
         self.signal.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns true if the terminal was closed, of which SIGHUP tells as well.
+    /// Returns true if the terminal was closed, which also sends SIGHUP.
     fn has_lost_terminal(&self) -> bool {
         self.has_terminal && !io::stderr().is_terminal()
     }

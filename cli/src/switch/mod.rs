@@ -3,7 +3,6 @@
 mod daemon;
 mod keys;
 mod show;
-mod talk;
 mod watch;
 
 use std::os::fd::AsFd;
@@ -17,9 +16,7 @@ use dray_switch::config::{Name, read_file};
 use dray_switch::{PortStatus, SwitchConfig};
 
 use crate::common::{Failure, print, usage};
-use crate::control::{Ask, Control, Health, refused};
-
-use self::talk::client;
+use crate::control::{Control, Health, Query, refused};
 
 /// Run a switch that containers plug into, or talk to a running one.
 #[derive(clap::Args)]
@@ -70,7 +67,7 @@ Examples:
     Apply(Apply),
     /// List the ports: how each is reached, and its state.
     #[command(after_help = "Examples:\n  dray switch ports\n  dray switch ports --json")]
-    Ports(Ask),
+    Ports(Query),
     /// Show frames, bytes and drops by port, or their rates.
     #[command(after_help = "\
 Examples:
@@ -88,7 +85,7 @@ Examples:
     Fdb(Fdb),
     /// Show mode, uptime and workers.
     #[command(after_help = "Examples:\n  dray switch status\n  dray switch status --json")]
-    Status(Ask),
+    Status(Query),
     /// Print `ok` if the workers run; otherwise fail with the reason.
     #[command(after_help = "\
 Examples:
@@ -129,7 +126,7 @@ struct Apply {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    ask: Ask,
+    query: Query,
 }
 
 #[derive(clap::Args)]
@@ -149,62 +146,62 @@ struct Fdb {
     #[arg(long, conflicts_with = "json")]
     flush: bool,
     #[command(flatten)]
-    ask: Ask,
+    query: Query,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         None => daemon::run(arguments.daemon),
-        Some(command) => talk(command),
+        Some(command) => request(command),
     }
 }
 
-fn talk(command: Command) -> Result<(), Failure> {
+fn request(command: Command) -> Result<(), Failure> {
     match command {
         Command::AddPort(arguments) => add_port(*arguments),
         Command::DelPort(DelPort { name, control }) => {
-            client(&control)?.remove_port(&name).map_err(refused)
+            control.switch()?.remove_port(&name).map_err(refused)
         }
         Command::Apply(apply) => apply.run(),
-        Command::Ports(ask) => {
-            let ports: Vec<PortStatus> = client(&ask.control)?.ports().map_err(refused)?;
-            ask.show(&ports, |ports| show::ports(ports))
+        Command::Ports(query) => {
+            let ports: Vec<PortStatus> = query.control.switch()?.ports().map_err(refused)?;
+            query.show(&ports, |ports| show::ports(ports))
         }
         Command::Stats(stats) => stats.run(),
-        Command::Fdb(Fdb { flush: true, ask, .. }) => {
-            client(&ask.control)?.flush_table().map_err(refused)
+        Command::Fdb(Fdb { flush: true, query, .. }) => {
+            query.control.switch()?.flush_table().map_err(refused)
         }
-        Command::Fdb(Fdb { port, ask, .. }) => {
-            let stations = client(&ask.control)?.table(port.as_ref()).map_err(refused)?;
-            ask.show(&stations, |stations| show::stations(stations))
+        Command::Fdb(Fdb { port, query, .. }) => {
+            let stations = query.control.switch()?.table(port.as_ref()).map_err(refused)?;
+            query.show(&stations, |stations| show::stations(stations))
         }
-        Command::Status(ask) => {
-            ask.show(&client(&ask.control)?.status().map_err(refused)?, show::status)
+        Command::Status(query) => {
+            query.show(&query.control.switch()?.status().map_err(refused)?, show::status)
         }
         Command::Health(Health { control, ready }) => {
-            client(&control)?.health(ready).map_err(refused)?;
+            control.switch()?.health(ready).map_err(refused)?;
             print("ok\n")
         }
-        Command::Metrics(control) => print(&client(&control)?.metrics().map_err(refused)?),
+        Command::Metrics(control) => print(&control.switch()?.metrics().map_err(refused)?),
     }
 }
 
 impl Apply {
     fn run(self) -> Result<(), Failure> {
-        let Self { file, dry_run, ask } = self;
+        let Self { file, dry_run, query } = self;
         let name = file.display();
         let named = |error: &dyn std::fmt::Display| usage!("{name}: {error}");
         let text = read_file(&file).map_err(|error| named(&error))?;
         let config = SwitchConfig::from_toml(&text).map_err(|error| named(&error))?;
-        let client = match ask.control.is_given() {
-            true => client(&ask.control)?,
+        let client = match query.control.is_given() {
+            true => query.control.switch()?,
             false => Client::new(&config.control.path),
         };
         let changes = client.apply(&text, dry_run).map_err(|error| match error {
             ClientError::Refused { status: 400, .. } => named(&error),
             other => other.into(),
         })?;
-        ask.show(&changes, ToString::to_string)
+        query.show(&changes, ToString::to_string)
     }
 }
 
@@ -218,7 +215,7 @@ fn add_port(arguments: AddPort) -> Result<(), Failure> {
     };
     port.fd = opened.len() as u16;
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-    let client = client(&control)?;
+    let client = control.switch()?;
     let added = match force {
         true => client.force_port_with(&port, &descriptors),
         false => client.add_port_with(&port, &descriptors),

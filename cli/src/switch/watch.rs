@@ -9,9 +9,8 @@ use dray_switch::PortStats;
 use dray_switch::config::Name;
 
 use super::show;
-use super::talk::client;
 use crate::common::{Failure, cancel_on_signals};
-use crate::control::{Ask, refused};
+use crate::control::{Query, refused};
 use crate::parse;
 
 /// Clears a terminal and moves its cursor to the first line.
@@ -40,12 +39,12 @@ pub(super) struct Stats {
     #[arg(long, conflicts_with = "watch")]
     total: bool,
     #[command(flatten)]
-    ask: Ask,
+    query: Query,
 }
 
 impl Stats {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let client = client(&self.ask.control)?;
+        let client = self.query.control.switch()?;
         if self.reset {
             return client.reset_stats().map_err(refused);
         }
@@ -61,12 +60,12 @@ impl Stats {
         let since = reset_s.map_or(String::new(), |seconds| {
             format!("since the reset {seconds:.0} s ago; --total shows all\n")
         });
-        self.ask.show(&stats, |stats| since + &show::stats(stats))
+        self.query.show(&stats, |stats| since + &show::stats(stats))
     }
 
     /// Prints the rates of each interval until the command is cancelled.
     fn watch(&self, interval: Duration) -> Result<(), Failure> {
-        let (client, cancel) = (client(&self.ask.control)?, cancel_on_signals()?);
+        let (client, cancel) = (self.query.control.switch()?, cancel_on_signals()?);
         let clear = if stdout().is_terminal() { CLEAR } else { "" };
         let take = || -> Result<_, Failure> {
             let stats = self.of_port(client.stats().map_err(refused)?)?;

@@ -10,7 +10,6 @@ use std::thread;
 use std::time::Duration;
 
 use dray_daemon::ClientError;
-use dray_switch::config::CONTROL;
 use dray_text::table;
 
 use self::model::{Rates, Reading};
@@ -148,14 +147,8 @@ impl Arguments {
 impl Program {
     fn source(self, control: &Control) -> Result<Source, Failure> {
         Ok(match self {
-            Self::Switch => {
-                let socket = control.socket(CONTROL, "dray switch")?;
-                Source::Switch(dray_switch::client::Client::new(&socket))
-            }
-            Self::Upf => {
-                let socket = control.socket(dray_upf::api::CONTROL, "dray upf")?;
-                Source::Upf(dray_upf::api::Client::new(&socket))
-            }
+            Self::Switch => Source::Switch(control.switch()?),
+            Self::Upf => Source::Upf(control.upf()?),
             #[cfg(feature = "laboratory")]
             Self::Bench => Source::Bench,
         })

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_until_program_is_back() {
+    fn missing_program_is_shown_until_it_is_back() {
         let (mut screen, start) = (Screen::default(), Instant::now());
         screen.take(Ok(reading(start, 0, 0)));
         screen.take(Err("no program listens at /x".to_owned()));

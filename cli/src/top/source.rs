@@ -19,7 +19,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Asks the program.
+    /// Reads the counters and the state of the program.
     pub(crate) fn read(&self) -> Result<Reading, ClientError> {
         match self {
             Self::Switch(client) => switch(client),

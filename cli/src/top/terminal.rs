@@ -14,7 +14,7 @@ use super::screen::Screen;
 use super::view;
 use crate::common::{Failure, cancel_on_signals, usage};
 
-/// Interval between looks at signals and new readings.
+/// Interval at which signals and new readings are checked.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Returns an error if there is no terminal.

@@ -45,11 +45,11 @@ pub(super) fn or_dash(number: Option<f64>) -> String {
 }
 
 /// Colours and attributes. Without colours, attributes alone make the difference.
-struct Look {
+struct Theme {
     colours: bool,
 }
 
-impl Look {
+impl Theme {
     fn of(&self, colour: Color) -> Style {
         if self.colours { Style::new().fg(colour) } else { Style::new() }
     }
@@ -82,7 +82,7 @@ pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
         return;
     }
     let Some(rates) = &screen.rates else { return };
-    let style = Look { colours: screen.colours };
+    let style = Theme { colours: screen.colours };
     let workers = rates.workers.len().min(usize::from(area.height) / 3) as u16;
     let rows = [
         Constraint::Length(1),
@@ -92,7 +92,7 @@ pub(super) fn draw(screen: &Screen, frame: &mut Frame<'_>) {
         Constraint::Length(1),
     ];
     let [head, silent, of_workers, of_ports, foot] = Layout::vertical(rows).areas(area);
-    frame.render_widget(Line::styled(headline(rates), Look::title()), head);
+    frame.render_widget(Line::styled(headline(rates), Theme::title()), head);
     if let Some(why) = &screen.silent {
         let text = format!("{why}; waiting for it to come back");
         frame.render_widget(Line::styled(text, style.bad()), silent);
@@ -125,11 +125,11 @@ fn draw_workers(screen: &Screen, workers: &[WorkerRates], frame: &mut Frame<'_>,
     let widths = widths.into_iter().chain([Constraint::Fill(1)]);
     let header =
         Row::new(names.map(right).into_iter().chain(["", "receives from"].map(Cell::from)));
-    let header = header.style(Look::title().add_modifier(Modifier::UNDERLINED));
+    let header = header.style(Theme::title().add_modifier(Modifier::UNDERLINED));
     frame.render_widget(Table::new(rows, widths).header(header), area);
 }
 
-fn draw_ports(screen: &Screen, style: &Look, frame: &mut Frame<'_>, area: Rect) {
+fn draw_ports(screen: &Screen, style: &Theme, frame: &mut Frame<'_>, area: Rect) {
     let ports = screen.ports();
     let selected = screen.selected_line(&ports);
     let mut room =
@@ -168,7 +168,7 @@ fn draw_ports(screen: &Screen, style: &Look, frame: &mut Frame<'_>, area: Rect) 
             true => Cell::from(name),
             false => right(name),
         });
-    let header = Row::new(names).style(Look::title().add_modifier(Modifier::UNDERLINED));
+    let header = Row::new(names).style(Theme::title().add_modifier(Modifier::UNDERLINED));
     let table = Table::new(rows, widths)
         .header(header)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
@@ -185,7 +185,7 @@ fn draw_ports(screen: &Screen, style: &Look, frame: &mut Frame<'_>, area: Rect) 
 }
 
 /// Returns the cells of the columns that every terminal shows.
-fn cells<'t>(port: &PortRates, style: &Look) -> Vec<Cell<'t>> {
+fn cells<'t>(port: &PortRates, style: &Theme) -> Vec<Cell<'t>> {
     let about = &port.about;
     let ring = |ring: Option<Fill>| {
         let is_full = ring.is_some_and(|ring| share(ring) >= NEARLY_FULL);
@@ -205,9 +205,9 @@ fn cells<'t>(port: &PortRates, style: &Look) -> Vec<Cell<'t>> {
 }
 
 /// Returns all that is known of a port.
-fn detail<'t>(screen: &Screen, port: &PortRates, style: &Look, area: Rect) -> Paragraph<'t> {
+fn detail<'t>(screen: &Screen, port: &PortRates, style: &Theme, area: Rect) -> Paragraph<'t> {
     let about = &port.about;
-    let label = |name: &str| Span::styled(format!("{name:<12}"), Look::title());
+    let label = |name: &str| Span::styled(format!("{name:<12}"), Theme::title());
     let line = |name: &str, text: String| Line::from(vec![label(name), Span::raw(text)]);
     let traffic = |name: &str, of: super::model::TrafficRates| {
         let [frames, bits] = [of.frames_per_s, of.bits_per_s].map(scaled);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn small_terminal_is_told_what_is_needed() {
+    fn small_terminal_shows_required_size() {
         let lines = lines(&screen(), 60, 8);
         assert!(lines.join(" ").contains("has 60 columns and 8 lines; dray top needs 80 and 12"));
         // No size makes it panic.

@@ -5,10 +5,8 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{
-    ControlAddress, ControlSocket, MetricsAddress, Store, Supervisor, default_control,
-};
-use dray_datapath::{Idle, Placement};
+use dray_daemon::{ControlAddress, ControlSocket, MetricsAddress, default_control};
+use dray_datapath::{Cancel, Idle, Placement};
 use dray_service::{PortLog, Sockets};
 use dray_upf::api::{self, CONTROL, Stats};
 use dray_upf::{Past, RunningUpf, State, Upf, UpfConfig};
@@ -17,11 +15,10 @@ use tracing::{info, warn};
 
 use super::ports::{Given, Ports};
 use super::show;
-use crate::common::{Failure, cancel_on_signals, print, print_json, usage};
+use crate::common::{Failure, cancel_on_signals, json, usage};
 use crate::parse;
 use crate::parse::CpuList;
-use crate::sandbox::Confined;
-use crate::service::ServiceArguments;
+use crate::service::{Daemon, Process, ServiceArguments, report_start};
 
 /// Options of the daemon.
 #[derive(clap::Args)]
@@ -43,45 +40,70 @@ pub(super) struct DaemonArguments {
 }
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
-    std::mem::take(&mut arguments.service.log).start()?;
-    let confined = arguments.service.confinement.clone().begin()?;
+    let mut process = Process::begin(&mut arguments.service)?;
     let (plan, past) = Plan::new(given, &arguments)?;
     let cancel = cancel_on_signals()?;
     dray_service::begin()?;
-    let mut supervisor = Supervisor::from_environment();
-    let store = Store::of(&supervisor);
-    let is_kept = store.is_some();
-    let past = past.or_else(|| left(store.as_ref()?));
-    let Started { mut running, socket, monitors, mut log } = plan.start(&confined, past, store)?;
+    let past = past.or_else(|| {
+        let left = process.left(Past::of_store, "sessions are those of the configuration")?;
+        info!(sessions = left.session_count(), "continues with what was kept");
+        Some(left)
+    });
+    let Started { running, socket, monitors, mut log } = plan.start(&mut process, past)?;
     let upf = running.upf().clone();
     let reports = upf.clone();
-    let server = api::serve(socket, upf.clone(), move || say_last(&reports));
+    let server = api::serve(socket, upf.clone(), move || report_last(&reports));
     let monitors = monitors.map(|listener| api::serve_monitors(listener, upf.clone()));
     let (started, json) = (Instant::now(), arguments.json);
-    plan.say_started(upf.session_count());
-    supervisor.ready(&dray_text::count(upf.session_count(), "session"));
+    plan.report_start(upf.session_count());
+    let status = dray_text::count(upf.session_count(), "session");
     let deadline = arguments.duration.map(|duration| Instant::now() + duration);
-    dray_service::run(&*upf, &mut supervisor, &mut log, || {
-        report(&upf);
-        if let Some(failure) = running.failure() {
+    let daemon = Running { running, cancel, deadline, started, json };
+    process.serve(daemon, &*upf, (server, monitors), &mut log, &status)
+}
+
+/// The user plane function, and what ends it.
+struct Running {
+    running: RunningUpf,
+    cancel: Cancel,
+    deadline: Option<Instant>,
+    started: Instant,
+    json: bool,
+}
+
+impl Daemon for Running {
+    const NAME: &str = "user plane function";
+
+    fn tend(&mut self) -> bool {
+        report(self.running.upf());
+        if let Some(failure) = self.running.failure() {
             dray_daemon::fail(failure);
         }
-        cancel.check().is_ok() && deadline.is_none_or(|deadline| Instant::now() < deadline)
-    });
-    if is_kept && dray_daemon::failure().is_none() {
+        let is_due = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        self.cancel.check().is_ok() && !is_due
+    }
+
+    fn leave(&self) {
+        let upf = self.running.upf();
         upf.leave(|| {
-            say_last(&upf);
+            report_last(upf);
             // The next process goes on in any case.
-            let _ = say_end(&upf, started, json);
+            let _ = self.report_end();
             std::process::exit(0)
         });
     }
-    drop((server, monitors));
-    running.stop();
-    if let Some(why) = dray_daemon::failure() {
-        dray_daemon::exit(why);
+
+    fn stop(&mut self) {
+        self.running.stop();
     }
-    say_end(&upf, started, json)
+
+    fn ended(&self) -> Result<String, Failure> {
+        let stats = Stats::from(&**self.running.upf());
+        if self.json {
+            return json(&stats);
+        }
+        Ok(show::ended(&stats, self.started.elapsed()))
+    }
 }
 
 /// Options of a start, completed by those of a process that hands over.
@@ -133,13 +155,8 @@ impl Plan {
         Ok((Self { control, ports, config, options }, past))
     }
 
-    /// Starts the user plane function, or continues `past`. With a `store`, the next process continues it.
-    fn start(
-        &self,
-        confined: &Confined,
-        mut past: Option<Past>,
-        store: Option<Store>,
-    ) -> Result<Started, Failure> {
+    /// Starts the user plane function, or continues `past`.
+    fn start(&self, process: &mut Process, mut past: Option<Past>) -> Result<Started, Failure> {
         let Self { control, ports, config, options } = self;
         // Bind the socket first: a second daemon must fail before it touches ports.
         let is_running = past.as_ref().is_some_and(Past::is_running);
@@ -147,7 +164,7 @@ impl Plan {
         let (socket, monitors) = Sockets::listen(control, options.metrics, sockets, is_running)?;
         let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
         let log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
-        let confine = || confined.enter(&control.path, [&ports.n3, &ports.n6], None);
+        let confine = || process.confined.enter(&control.path, [&ports.n3, &ports.n6], None);
         let [n3, n6] = ports.open(past.as_mut(), confine)?;
         let upf = Upf::resume(config, past.as_mut(), n3, n6, options.workers.into());
         let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
@@ -156,23 +173,20 @@ impl Plan {
         running.go();
         let state = State { config: config.clone(), options: serde_json::to_string(options)? };
         let uris = [&ports.n3, &ports.n6].map(Clone::clone);
-        running.upf().record(state, uris, Sockets::new(&socket, monitors.as_ref())?, store)?;
+        let sockets = Sockets::new(&socket, monitors.as_ref())?;
+        running.upf().record(state, uris, sockets, process.take_store())?;
         Ok(Started { running, socket, monitors, log })
     }
 
-    fn say_started(&self, sessions: usize) {
+    fn report_start(&self, sessions: usize) {
         let Self { control, ports, config, options } = self;
         let threads = 2 * usize::from(options.workers);
         let cpus: Vec<_> = options.cpus.iter().cycle().take(threads).copied().collect();
-        if dray_daemon::log::is_journal() {
-            let control = control.path.display();
-            info!(%control, ?cpus, sessions, "user plane function started");
-        } else {
-            let text =
-                show::started(ports, config, sessions, &cpus, &control.path, options.metrics);
-            // A closed standard error must not end the user plane function.
-            let _ = io::stderr().write_all(text.as_bytes());
-        }
+        let path = &control.path;
+        report_start(
+            || info!(control = %path.display(), ?cpus, sessions, "user plane function started"),
+            || show::started(ports, config, sessions, &cpus, path, options.metrics),
+        );
     }
 }
 
@@ -207,7 +221,7 @@ impl DaemonArguments {
     }
 }
 
-/// Options that the process after this one gets.
+/// Options for the next process.
 #[derive(Serialize, Deserialize)]
 struct Options {
     config: PathBuf,
@@ -228,38 +242,10 @@ fn report(upf: &Upf) {
 }
 
 /// Writes the last events of a process that another one continues, and what is lost.
-fn say_last(upf: &Upf) {
+fn report_last(upf: &Upf) {
     report(upf);
     let packets = upf.buffered();
     if packets > 0 {
         warn!(packets, "buffered packets are lost");
-    }
-}
-
-/// Prints that the user plane function has ended, and its counters.
-fn say_end(upf: &Upf, started: Instant, json: bool) -> Result<(), Failure> {
-    if dray_daemon::log::is_journal() {
-        info!("user plane function ended");
-        return Ok(());
-    }
-    let stats = Stats::from(upf);
-    match json {
-        true => print_json(&stats),
-        false => print(&show::ended(&stats, started.elapsed())),
-    }
-}
-
-/// Returns what an earlier process has left in `store`, if there is anything that can be used.
-fn left(store: &Store) -> Option<Past> {
-    match Past::of_store(store) {
-        Ok(past) => {
-            let sessions = past.as_ref().map(Past::session_count);
-            sessions.iter().for_each(|sessions| info!(sessions, "continues with what was kept"));
-            past
-        }
-        Err(error) => {
-            warn!(%error, "the state before is not used, and sessions are those of the configuration");
-            None
-        }
     }
 }

@@ -4,14 +4,14 @@
 mod daemon;
 mod load;
 mod ports;
+mod requests;
 mod show;
-mod talk;
 
 use clap::Subcommand;
 
 use self::ports::Given;
-use crate::common::Failure;
-use crate::control::{Ask, Control, Health};
+use crate::common::{Failure, print};
+use crate::control::{Control, Health, Query, refused};
 
 pub(crate) use load::{Arguments as LoadArguments, run as load};
 
@@ -56,13 +56,13 @@ A file with a gNB, a router to the data network, and 8000 sessions:
 enum Command {
     /// List sessions and their usage, or change them.
     #[command(subcommand)]
-    Sessions(talk::Sessions),
+    Sessions(requests::Sessions),
     /// Show the counters of both directions.
     #[command(after_help = "Examples:\n  dray upf stats\n  dray upf stats --json")]
-    Stats(Ask),
+    Stats(Query),
     /// Show uptime and number of sessions.
     #[command(after_help = "Examples:\n  dray upf status\n  dray upf status --json")]
-    Status(Ask),
+    Status(Query),
     /// Print `ok` if the data threads run; otherwise fail with the reason.
     #[command(after_help = "\
 Examples:
@@ -76,11 +76,18 @@ Examples:
 
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
-        Some(Command::Sessions(sessions)) => talk::sessions(sessions),
-        Some(Command::Stats(ask)) => talk::stats(&ask),
-        Some(Command::Status(ask)) => talk::status(&ask),
-        Some(Command::Health(health)) => talk::health(&health),
-        Some(Command::Metrics(control)) => talk::metrics(&control),
+        Some(Command::Sessions(sessions)) => requests::sessions(sessions),
+        Some(Command::Stats(query)) => {
+            query.show(&query.control.upf()?.stats().map_err(refused)?, show::stats)
+        }
+        Some(Command::Status(query)) => {
+            query.show(&query.control.upf()?.status().map_err(refused)?, show::status)
+        }
+        Some(Command::Health(Health { control, ready })) => {
+            control.upf()?.health(ready).map_err(refused)?;
+            print("ok\n")
+        }
+        Some(Command::Metrics(control)) => print(&control.upf()?.metrics().map_err(refused)?),
         None => daemon::run(arguments.given, arguments.daemon),
     }
 }

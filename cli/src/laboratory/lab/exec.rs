@@ -15,7 +15,7 @@ use rustix::process::Pid;
 use signal_hook::consts::{SIGINT, SIGQUIT};
 
 use super::find::{container, find};
-use crate::common::{Failure, complain};
+use crate::common::{Failure, report_error};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         // Exit statuses as in shells.
         Err(JoinError::Start { program, error }) => {
             let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
-            Ok(complain(&format!("{program}: {error}"), code))
+            Ok(report_error(&format!("{program}: {error}"), code))
         }
         Err(error) => Err(error.into()),
     }

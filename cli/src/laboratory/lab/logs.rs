@@ -12,10 +12,10 @@ use dray_lab::standing::{LabState, StandingLab};
 use super::find::{container, find, names};
 use crate::common::{Failure, usage};
 
-/// Interval between looks at the logs.
+/// Interval at which logs are read.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Interval between questions to the keeper if the commands still run.
-const QUESTION: Duration = Duration::from_secs(1);
+/// Interval at which the state of the commands is requested from the keeper.
+const STATE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -79,10 +79,10 @@ fn show(
     follow: bool,
     output: &mut impl Write,
 ) -> io::Result<()> {
-    let mut asked = Instant::now() - QUESTION;
+    let mut asked = Instant::now() - STATE_INTERVAL;
     loop {
-        // Before the look at the logs: what is written until the end is shown.
-        let is_due = asked.elapsed() >= QUESTION || logs.iter().any(|log| !log.path.exists());
+        // Checked before the logs are read, so that the last output of commands is shown.
+        let is_due = asked.elapsed() >= STATE_INTERVAL || logs.iter().any(|log| !log.path.exists());
         let is_over = !follow || (is_due && has_ended(logs, lab));
         if is_due {
             asked = Instant::now();

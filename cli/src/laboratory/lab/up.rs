@@ -64,8 +64,8 @@ pub(super) fn run(arguments: Arguments, check: CheckCommand) -> Result<(), Failu
     // If the keeper does not read, it reports the reason.
     let _ = stdin.write_all(text.as_bytes());
     drop(stdin);
-    let said = wait_for_word(&mut keeper, &cancel)?;
-    if said == UP {
+    let reply = wait_for_word(&mut keeper, &cancel)?;
+    if reply == UP {
         let count = |count, what| match count {
             1 => format!("1 {what}"),
             count => format!("{count} {what}s"),
@@ -81,9 +81,9 @@ pub(super) fn run(arguments: Arguments, check: CheckCommand) -> Result<(), Failu
         return print(&format!("lab {name} is up: {containers}, {links}\n{hint}"));
     }
     let status = keeper.wait()?;
-    Err(match said.as_str() {
+    Err(match reply.as_str() {
         "" => anyhow!("the keeper of lab {name} ended without an error message ({status})"),
-        said => anyhow!("{said}"),
+        reply => anyhow!("{reply}"),
     }
     .into())
 }
@@ -92,10 +92,10 @@ pub(super) fn run(arguments: Arguments, check: CheckCommand) -> Result<(), Failu
 /// cleans up.
 fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> {
     let mut stdout = keeper.stdout.take().expect("piped");
-    let (mut said, mut chunk, mut told) = (Vec::new(), [0; 4096], false);
-    while !said.ends_with(b"\n") {
-        if cancel.check().is_err() && !told {
-            told = kill_process(Pid::from_child(keeper), Signal::TERM).is_ok();
+    let (mut reply, mut chunk, mut cancelled) = (Vec::new(), [0; 4096], false);
+    while !reply.ends_with(b"\n") {
+        if cancel.check().is_err() && !cancelled {
+            cancelled = kill_process(Pid::from_child(keeper), Signal::TERM).is_ok();
         }
         let mut ready = [PollFd::new(&stdout, PollFlags::IN)];
         if !matches!(poll(&mut ready, Some(&INTERVAL)), Ok(1..)) {
@@ -103,15 +103,15 @@ fn wait_for_word(keeper: &mut Child, cancel: &Cancel) -> anyhow::Result<String> 
         }
         match stdout.read(&mut chunk)? {
             0 => break,
-            len => said.extend_from_slice(&chunk[..len]),
+            len => reply.extend_from_slice(&chunk[..len]),
         }
     }
-    if told {
+    if cancelled {
         // Cancelled even if the lab was up already: the keeper has taken it down.
         keeper.wait()?;
         return Err(LabError::Cancelled.into());
     }
-    Ok(String::from_utf8_lossy(&said).trim_end().to_owned())
+    Ok(String::from_utf8_lossy(&reply).trim_end().to_owned())
 }
 
 pub(super) fn keep(arguments: &KeepArguments) -> Result<(), Failure> {

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use dray_daemon::ClientError;
-use dray_upf::api::{CONTROL, Client, Transaction};
+use dray_upf::api::Transaction;
 use dray_upf::config::{SessionConfig, SessionsFile};
 
 use super::show;
-use crate::common::{Failure, print, usage};
-use crate::control::{Ask, Control, Health, refused};
+use crate::common::{Failure, usage};
+use crate::control::{Control, Query, refused};
 
 #[derive(Subcommand)]
 pub(super) enum Sessions {
@@ -49,11 +49,11 @@ Examples:
         #[arg(value_name = "SEID")]
         seid: u64,
         #[command(flatten)]
-        ask: Ask,
+        query: Query,
     },
     /// List sessions and their usage.
     #[command(after_help = "Examples:\n  dray upf sessions ls\n  dray upf sessions ls --json")]
-    Ls(Ask),
+    Ls(Query),
 }
 
 #[derive(clap::Args)]
@@ -63,11 +63,6 @@ pub(super) struct File {
     file: PathBuf,
     #[command(flatten)]
     control: Control,
-}
-
-/// Returns a client of the user plane function that the options select.
-fn client(control: &Control) -> Result<Client, Failure> {
-    Ok(Client::new(&control.socket(CONTROL, "dray upf")?))
 }
 
 /// Reads the sessions of a file.
@@ -92,38 +87,19 @@ pub(super) fn sessions(command: Sessions) -> Result<(), Failure> {
             seids.extend(sessions.iter().map(|session| session.seid));
             (control, Transaction { remove: seids, ..none }, file)
         }
-        Sessions::Show { seid, ask } => {
-            let session = client(&ask.control)?.session(seid).map_err(refused)?;
-            return ask.show(&session, show::session);
+        Sessions::Show { seid, query } => {
+            let session = query.control.upf()?.session(seid).map_err(refused)?;
+            return query.show(&session, show::session);
         }
-        Sessions::Ls(ask) => {
-            let sessions = client(&ask.control)?.sessions().map_err(refused)?;
-            return ask.show(&sessions, |sessions| show::sessions(sessions));
+        Sessions::Ls(query) => {
+            let sessions = query.control.upf()?.sessions().map_err(refused)?;
+            return query.show(&sessions, |sessions| show::sessions(sessions));
         }
     };
-    client(&control)?.change(&transaction).map_err(|error| match (error, file) {
+    control.upf()?.change(&transaction).map_err(|error| match (error, file) {
         (ClientError::Refused { status: 400, what }, Some(file)) => {
             usage!("{}: {what}", file.display())
         }
         (error, _) => refused(error),
     })
-}
-
-pub(super) fn stats(ask: &Ask) -> Result<(), Failure> {
-    let stats = client(&ask.control)?.stats().map_err(refused)?;
-    ask.show(&stats, show::stats)
-}
-
-pub(super) fn status(ask: &Ask) -> Result<(), Failure> {
-    let status = client(&ask.control)?.status().map_err(refused)?;
-    ask.show(&status, show::status)
-}
-
-pub(super) fn health(Health { control, ready }: &Health) -> Result<(), Failure> {
-    client(control)?.health(*ready).map_err(refused)?;
-    print("ok\n")
-}
-
-pub(super) fn metrics(control: &Control) -> Result<(), Failure> {
-    print(&client(control)?.metrics().map_err(refused)?)
 }

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
+use crate::clock;
 use crate::uri::query::{Query, UriError};
 
 /// How long a waiting call sleeps before it returns, so that its caller can check whether to stop.
@@ -46,6 +47,28 @@ impl Wait {
     /// Returns the key and value for a URI, if they differ from the default.
     pub(crate) fn pair(self) -> Option<(&'static str, String)> {
         (self != Self::Block).then(|| ("wait", "poll".to_owned()))
+    }
+}
+
+/// Pause between system calls of a port that polls ([`Wait::Poll`]).
+#[derive(Default)]
+pub(crate) struct PollPause {
+    /// Tick at which the pause ends.
+    until: u64,
+}
+
+impl PollPause {
+    /// Returns true if the port must not make a system call yet.
+    pub(crate) fn is_active(&self, wait: Wait) -> bool {
+        matches!(wait, Wait::Poll { pause_us: 1.. }) && clock::ticks() < self.until
+    }
+
+    /// Starts the pause, after a call that found the queue nearly empty.
+    pub(crate) fn start(&mut self, wait: Wait) {
+        if let Wait::Poll { pause_us: pause_us @ 1.. } = wait {
+            let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
+            self.until = clock::ticks() + pause;
+        }
     }
 }
 

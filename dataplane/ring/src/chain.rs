@@ -16,7 +16,7 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 /// The buffer holds a table of descriptors.
 pub(crate) const INDIRECT: u16 = 4;
-/// Size of a descriptor in either layout, in bytes.
+/// Size of a descriptor in both layouts, in bytes.
 pub(crate) const DESCRIPTOR_LEN: u32 = 16;
 
 /// Access of a device to the buffers of a queue.
@@ -40,7 +40,7 @@ impl Access {
     }
 }
 
-/// A buffer as a driver names it: by an address in the driver's address space.
+/// A buffer as a driver posts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Address in the driver's address space.
@@ -60,7 +60,7 @@ impl Buffer {
     }
 }
 
-/// A buffer as a device sees it: `len` bytes, checked to be mapped.
+/// A buffer that a device reads or writes: `len` bytes, checked to be mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Pointer to the first byte.
@@ -69,8 +69,8 @@ pub struct Segment {
     pub len: u32,
 }
 
-// SAFETY: only a pointer; the code that dereferences it must know that the memory is mapped, on any
-// thread.
+// SAFETY: a segment is only an address; code that dereferences it must ensure that the memory is
+// mapped, on any thread.
 unsafe impl Send for Segment {}
 
 /// A chain that a device popped.
@@ -97,16 +97,16 @@ pub struct Plain {
     pub id: u16,
 }
 
-// SAFETY: as for a segment.
+// SAFETY: as for `Segment`.
 unsafe impl Send for Plain {}
 
 /// Memory addressed by a driver's addresses.
 pub trait AddressSpace {
-    /// Returns our pointer to `len` bytes at the driver's `address`, if all of them are mapped.
-    /// `hint` may carry a search hint from one call to the next.
+    /// Returns a pointer to `len` bytes at the driver's `address`, if all of them are mapped. `hint`
+    /// carries a search hint from one call to the next.
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>>;
 
-    /// Returns the part of the memory that `hint` refers to, to search first.
+    /// Returns the part of the memory that `hint` refers to, which is searched first.
     #[inline(always)]
     fn window(&self, hint: usize) -> Window {
         let _ = hint;
@@ -136,7 +136,7 @@ pub(crate) struct Descriptor {
     pub(crate) tag: u16,
 }
 
-/// A word at any address, still read in one access, unlike single bytes.
+/// A word at any address. It is read in one access, unlike an array of bytes.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 struct Unaligned(u64);
@@ -144,8 +144,8 @@ struct Unaligned(u64);
 /// State that a device needs to check descriptors, kept from one chain to the next.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// The chain's buffers after the first.
-    pub(crate) rest: Vec<Segment>,
+    /// Buffers of the chain that was walked last; empty if that was a single buffer.
+    segments: Vec<Segment>,
     pub(crate) hint: usize,
     pub(crate) indirect_allowed: bool,
     /// Number of descriptors that may still be read. A chain that has been started is read to its
@@ -157,11 +157,22 @@ impl Walk {
     pub(crate) fn new(indirect_allowed: bool) -> Self {
         // Never grows: a chain is cut off at CHAIN_MAX.
         Self {
-            rest: Vec::with_capacity(CHAIN_MAX.into()),
+            segments: Vec::with_capacity(CHAIN_MAX.into()),
             hint: 0,
             indirect_allowed,
             budget: u32::MAX,
         }
+    }
+
+    /// Clears the buffers of the last chain.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        self.segments.clear();
+    }
+
+    /// Returns the buffers after the first one of the chain that was walked last.
+    pub(crate) fn rest(&self) -> &[Segment] {
+        self.segments.get(1..).unwrap_or_default()
     }
 
     #[inline(always)]
@@ -203,19 +214,48 @@ impl Walk {
         Ok(Plain { start, len, id })
     }
 
-    /// Adds a buffer to the chain being walked: as the first one, or to the rest.
-    pub(crate) fn keep(
+    /// Walks the chain of at most `max` descriptors that begins with `head`. `next` reads the
+    /// descriptor after one in the ring, and `table` adds the buffers of an indirect table. Returns
+    /// the first buffer, the tag of the last descriptor, and the number of descriptors in the ring.
+    #[cold]
+    pub(crate) fn chain<M: AddressSpace>(
         &mut self,
-        first: &mut Option<Segment>,
-        segment: Segment,
+        memory: &M,
+        access: Access,
+        head: Descriptor,
+        max: u16,
+        mut next: impl FnMut(Descriptor) -> Result<Descriptor, RingError>,
+        table: impl FnOnce(&mut Self, &M, Access, Descriptor) -> Result<(), RingError>,
+    ) -> Result<(Segment, u16, u16), RingError> {
+        let mut descriptor = head;
+        for slots in 1..=max {
+            if descriptor.flags & INDIRECT != 0 {
+                table(self, memory, access, descriptor)?;
+            } else {
+                self.add(memory, access, descriptor)?;
+                if descriptor.flags & NEXT != 0 {
+                    descriptor = next(descriptor)?;
+                    continue;
+                }
+            }
+            let first = *self.segments.first().ok_or(RingError::ChainTooLong { max })?;
+            return Ok((first, descriptor.tag, slots));
+        }
+        Err(RingError::ChainTooLong { max })
+    }
+
+    /// Adds the buffer of a descriptor to the chain being walked.
+    pub(crate) fn add<M: AddressSpace>(
+        &mut self,
+        memory: &M,
+        access: Access,
+        descriptor: Descriptor,
     ) -> Result<(), RingError> {
-        if first.is_none() {
-            *first = Some(segment);
-        } else if self.rest.len() + 1 < usize::from(CHAIN_MAX) {
-            self.rest.push(segment);
-        } else {
+        let segment = self.segment(memory, access, descriptor)?;
+        if self.segments.len() == usize::from(CHAIN_MAX) {
             return Err(RingError::ChainTooLong { max: CHAIN_MAX });
         }
+        self.segments.push(segment);
         Ok(())
     }
 

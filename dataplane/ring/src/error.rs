@@ -30,7 +30,7 @@ pub enum RingError {
     IndirectLength { len: u32 },
     #[error("indirect tables were not negotiated")]
     IndirectNotNegotiated,
-    #[error("descriptor {index} was returned without those that it belongs to")]
+    #[error("descriptor {index} was returned without the rest of its frame")]
     NotTogether { index: u16 },
     #[error("device returned buffer {id}, which is not in flight")]
     NotInFlight { id: u32 },

@@ -12,15 +12,15 @@ use crate::QueueSize;
 /// chains of one buffer store nothing but the ends of its parts. Out of order, each return exchanges
 /// two identities.
 ///
-/// In a loop over many identities, [`first`](Self::first) lends the slices that hold them and
+/// In a loop over many identities, [`first`](Self::first) lends the slices that contain them and
 /// [`returning`](Self::returning) is a local of the loop: fields behind `&mut self` would be read
-/// again after every store, because the compiler cannot know that no store changes them.
+/// again after every store, because the compiler must assume that a store changes them.
 #[derive(Debug)]
 pub(crate) struct Ids {
     /// Each identity once; as many entries as the queue's size, a power of two. The free ones are
     /// those from `first` to `end`, the posted ones the others.
     ring: Box<[u16]>,
-    /// Entry of the ring that holds each identity.
+    /// Entry of the ring that contains each identity.
     places: Box<[u16]>,
     /// Number of buffers of the chain that begins with each identity; 0 for the others of a chain.
     /// A free identity has 1, as most chains have.
@@ -52,6 +52,12 @@ impl Ids {
     #[inline(always)]
     pub(crate) fn count(&self) -> u16 {
         self.end.wrapping_sub(self.first) as u16
+    }
+
+    /// Returns the number of posted identities.
+    #[inline(always)]
+    pub(crate) fn in_use(&self) -> u16 {
+        self.ring.len() as u16 - self.count()
     }
 
     /// Returns the free identity at `offset`, which must be below the number of free ones.
@@ -98,7 +104,7 @@ impl Ids {
         self.take(count);
     }
 
-    /// Returns what frees identities in a loop.
+    /// Returns a value that frees identities in a loop.
     #[inline(always)]
     pub(crate) fn returning(&mut self) -> Returning<'_> {
         let full = self.first.wrapping_add(self.ring.len());

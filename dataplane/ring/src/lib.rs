@@ -1,8 +1,8 @@
 //! Virtqueues as in Virtio 1.3, sections 2.7 (split) and 2.8 (packed): both layouts, both sides.
 //! Also both sides of the rings of [`memif`], and a ring of [`records`] for a local user.
 //!
-//! * [`DriverQueue`]: the side that owns the memory, posts buffers and gets them back.
-//! * [`DeviceQueue`]: the side that takes the buffers, fills or reads them and returns them.
+//! * [`DriverQueue`]: the side that owns the memory, posts buffers and polls returned ones.
+//! * [`DeviceQueue`]: the side that pops the buffers, fills or reads them and returns them.
 //!
 //! Neither side trusts the other. A ring is read only through relaxed atomics, each field once into
 //! a local that is checked and then used. An impossible index or address is a [`RingError`], and the side
@@ -11,8 +11,8 @@
 //!
 //! Functions called for every frame are always inlined (`#[inline(always)]`): otherwise their large
 //! results pass through memory, where reading a field next to one just written stalls the processor
-//! for longer than all the rest takes (see `make bench`). A loop over a batch is a function of its own:
-//! in a larger one, what it counts is kept in memory.
+//! for longer than everything else takes (see `make bench`). A loop over a batch is a function of its
+//! own: in a larger one, the compiler stores the loop's counters in memory.
 //!
 //! Each side keeps to its own cache lines: it caches the other side's index until that runs out,
 //! and rewrites an entry only if the entry changes.
@@ -87,18 +87,17 @@ pub use size::{QueueSize, SizeError};
 
 /// The device side of a virtqueue.
 ///
-/// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the order in
-/// which it got them, and makes the batch visible with [`publish`](Self::publish).
+/// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the same order, and
+/// makes the batch visible with [`publish`](Self::publish).
 pub trait DeviceQueue: Send {
     /// Returns the number of entries of the ring.
     fn size(&self) -> u16;
 
-    /// Sets how many descriptors may be read from now on, in the ring and in indirect tables, by
-    /// [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) together; without this call there is
-    /// no bound. A buffer that is not taken does not count. Once the budget is used up, no chain is available any more. A chain that has been
-    /// started is read to its end, which may read up to [`CHAIN_MAX`] descriptors more, and one for
-    /// its table.
-    fn allow(&mut self, descriptors: u32);
+    /// Sets the number of descriptors that [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) may
+    /// read together, in the ring and in indirect tables; by default there is no limit. A buffer that is
+    /// not taken does not count. With an exhausted budget, no chain is available. A chain is always read
+    /// to its end, which may take [`CHAIN_MAX`] descriptors beyond the budget, and one for its table.
+    fn set_budget(&mut self, descriptors: u32);
 
     /// Returns the next available chain, if all of its buffers are in `memory` and allow `access`.
     /// Its buffers after the first are in [`rest`](Self::rest) until the next call. Popped chains
@@ -109,10 +108,10 @@ pub trait DeviceQueue: Send {
         access: Access,
     ) -> Result<Option<Chain>, RingError>;
 
-    /// Gives chains of one buffer to `take` and pops those that it takes, up to `most`, until it returns
-    /// false, no chain is left, or the next chain has several buffers. Returns true in the last case:
-    /// then [`pop`](Self::pop) takes that chain. With an error, nothing is popped, also
-    /// of those that were given to `take`.
+    /// Passes chains of one buffer to `take` and pops those that it accepts, up to `most`, until `take`
+    /// returns false, no chain is left, or the next chain has several buffers. Returns true in the last
+    /// case: [`pop`](Self::pop) returns that chain. With an error, no chain is popped, not even one that
+    /// `take` has accepted.
     fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,
@@ -125,8 +124,8 @@ pub trait DeviceQueue: Send {
     /// bytes written into it.
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>);
 
-    /// Notes at `word` how far the device has come, from now on: a device that goes on after this one
-    /// was killed reads it ([`Progress`]).
+    /// Records the device's [`Progress`] in `word` from now on. A device that continues after this one
+    /// was killed reads it.
     fn publish_progress(&mut self, word: SharedWord);
 
     /// Marks the popped chains as about to be used. If this device is killed before it has returned
@@ -150,7 +149,7 @@ pub trait DeviceQueue: Send {
     fn publish(&mut self) -> bool;
 
     /// Sets whether the driver should kick when it makes a buffer available. Returns true if a
-    /// buffer is available now: then no kick may ever come for it.
+    /// buffer is available now, for which the driver may never kick.
     fn want_kicks(&mut self, on: bool) -> bool;
 
     /// Returns the device's position, as in vhost-user's `GET_VRING_BASE`: in a split ring the next
@@ -161,7 +160,7 @@ pub trait DeviceQueue: Send {
 /// The driver side of a virtqueue.
 ///
 /// A driver [`post`](Self::post)s buffers, makes the batch visible with [`publish`](Self::publish),
-/// and gets them back with [`poll`](Self::poll).
+/// and [`poll`](Self::poll)s returned ones.
 pub trait DriverQueue: Send {
     /// Appends the free identities to `out`, as many as fit, in the order in which the buffers of
     /// the next chains will use them. A driver with a fixed memory area for each identity can thus
@@ -186,8 +185,19 @@ pub trait DriverQueue: Send {
     /// have written.
     fn poll(&mut self) -> Result<Option<Used>, RingError>;
 
-    /// Like [`poll`](Self::poll), up to `most` times, until nothing is left to poll.
+    /// Like [`poll`](Self::poll), up to `most` times, until no chain is left. The fast path is for
+    /// chains of one buffer.
     fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), RingError>;
+
+    /// Like [`poll_each`](Self::poll_each), without a fast path.
+    #[inline(always)]
+    fn poll_chains(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), RingError> {
+        for _ in 0..most {
+            let Some(used) = self.poll()? else { break };
+            each(used);
+        }
+        Ok(())
+    }
 
     /// Returns the number of identities in use: those of buffers posted and not polled yet.
     fn in_use(&self) -> u16;
@@ -201,7 +211,7 @@ pub trait DriverQueue: Send {
     fn repost(&mut self, count: u16);
 
     /// Sets whether the device should call when it returns a buffer. Returns true if a buffer has
-    /// been returned already: then no call may ever come for it.
+    /// been returned already, for which the device may never call.
     fn want_calls(&mut self, on: bool) -> bool;
 }
 

@@ -1,10 +1,10 @@
 //! Progress of a device on a queue, stored where it outlives the process.
 //!
-//! A device that is killed in the middle of a batch has given some of the frames to others, and has
-//! not returned their buffers: the next device must not read them again. It notes the end of each
-//! batch before it uses the batch, and where it stands afterwards. No ordering of processors is
-//! needed, since a process that is killed has executed its stores up to some point of the program.
-//! The compiler keeps the order: stores to rings that follow a note are releases.
+//! A device that is killed within a batch has forwarded some of the frames without returning their
+//! buffers. The next device must not read these buffers again. A device therefore records the end of
+//! each batch before it uses the batch, and its position afterwards. No memory barrier is needed, since a
+//! killed process has executed its stores up to some point of the program. The compiler preserves their
+//! order: stores to rings that follow such a record are releases.
 //!
 //! ```text
 //! bit 63      62 ... 48   47 .. 32   31 .. 16   15 .. 0
@@ -31,7 +31,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads what a device has noted; `None` if its queue did not run.
+    /// Decodes the progress that a device has recorded; `None` if its queue did not run.
     pub fn read(word: u64) -> Option<Self> {
         let [used, next, step] = [0, 16, 32].map(|shift| (word >> shift) as u16);
         (word & SET != 0).then_some(Self { used, next, step })
@@ -43,7 +43,7 @@ impl Progress {
     }
 }
 
-/// Shared word to which a device writes its progress, if it has one.
+/// Shared word in which a device records its progress, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressCell(Option<SharedWord>);
 
@@ -53,9 +53,9 @@ impl ProgressCell {
     }
 
     #[inline(always)]
-    pub(crate) fn note(&self, used: u16, next: u16, step: u16) {
+    pub(crate) fn record(&self, used: u16, next: u16, step: u16) {
         if let Some(word) = &self.0 {
-            // Buffers returned before are in the ring.
+            // Keeps stores to the ring before this point in front of the record.
             compiler_fence(SeqCst);
             word.store(Progress { used, next, step }.word(), Relaxed);
         }
@@ -71,15 +71,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn note_is_read_as_written() {
+    fn recorded_progress_is_read_back() {
         let words = Arc::new(SharedWords::create("test", 1).unwrap());
         let read = || Progress::read(words.words()[0].load(Relaxed));
         assert_eq!(read(), None);
-        let mark = ProgressCell::at(words.word(0));
+        let cell = ProgressCell::at(words.word(0));
         for (used, next, step) in [(0, 0, 0), (1, 2, 3), (u16::MAX, 0x8000, 0x8000)] {
-            mark.note(used, next, step);
+            cell.record(used, next, step);
             assert_eq!(read(), Some(Progress { used, next, step }));
         }
-        ProgressCell::default().note(1, 2, 3);
+        ProgressCell::default().record(1, 2, 3);
     }
 }

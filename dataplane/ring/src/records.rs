@@ -1,6 +1,6 @@
 //! A ring of records of any length, from one writer, which never waits, to one reader in another
-//! process. Neither trusts the other: the writer reads nothing but the reader's position, and
-//! treats an impossible one as a full ring; the reader checks the length of each record.
+//! process. Neither trusts the other: the writer reads only the reader's position, and treats an
+//! invalid one as a full ring; the reader checks the length of each record.
 //!
 //! ```text
 //!     0   head u64                    (writer) bytes written so far
@@ -38,7 +38,7 @@ const _: () = assert!(size_of::<Header>() == HEADER_LEN);
 /// Length of the length.
 const LENGTH: usize = 8;
 
-/// The memory cannot be a ring, or the writer has written what is no record.
+/// The memory cannot contain a ring, or the writer has written an invalid record.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("ring of records: {0}")]
 pub struct RecordsError(String);
@@ -129,7 +129,7 @@ fn room(len: usize) -> usize {
 pub struct RecordWriter {
     place: Place,
     head: u64,
-    /// The reader's position when it was last looked at.
+    /// The reader's position when it was last read.
     tail: u64,
 }
 
@@ -164,7 +164,7 @@ impl RecordWriter {
         self.place.size - (self.head - self.tail) as usize
     }
 
-    /// Returns the reader's position; the last known one if the present one is impossible.
+    /// Returns the reader's position; the last valid one if the present one is invalid.
     fn reader_position(&self) -> u64 {
         let tail = self.place.header().tail.load(Ordering::Acquire);
         if (self.tail..=self.head).contains(&tail) { tail } else { self.tail }
@@ -223,7 +223,7 @@ impl RecordReader {
         Ok(true)
     }
 
-    /// Leaves the room of the records that were read to the writer.
+    /// Returns the room of the records that were read to the writer.
     pub fn release(&mut self) {
         self.place.header().tail.store(self.tail, Ordering::Release);
     }

@@ -3,6 +3,7 @@
 pub(crate) mod finisher;
 pub(crate) mod list;
 pub(crate) mod reassembly;
+pub(crate) mod received;
 
 use std::marker::PhantomData;
 use std::num::NonZeroU16;

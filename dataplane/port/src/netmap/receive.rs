@@ -12,8 +12,8 @@ use super::registration::Registration;
 use super::ring::Ring;
 use crate::frame::reassembly::ReassemblyBuffer;
 use crate::frame::{self, FRAME_LIMIT, Frame};
-use crate::wait::sleep_on;
-use crate::{BATCH_MAX, Batch, Receive, Take, Wait, clock};
+use crate::wait::{PollPause, sleep_on};
+use crate::{BATCH_MAX, Batch, Receive, Take, Wait};
 
 pub(super) struct NetmapReceive {
     // Dropped before the registration, so that the ring's slots are in order when it ends.
@@ -22,8 +22,7 @@ pub(super) struct NetmapReceive {
     /// Number of slots released since the last sync.
     released: u32,
     wait: Wait,
-    /// With [`Wait::Poll`]: tick before which no system call is made.
-    rest_until: u64,
+    pause: PollPause,
     reassembly: ReassemblyBuffer,
     /// Number of frames that were longer than [`FRAME_LIMIT`], or not in a buffer.
     unusable: u64,
@@ -41,14 +40,14 @@ enum Found<'a> {
     Frame(Frame<'a>, Lent),
     /// A frame that cannot be lent.
     Unusable(u32),
-    /// The beginning of a frame, or there is no room to gather it now.
+    /// The beginning of a frame, or a frame for which there is no reassembly buffer at present.
     Later,
 }
 
 impl NetmapReceive {
     pub(super) fn new(registration: Arc<Registration>, ring: Ring, wait: Wait) -> Self {
-        let reassembly = ReassemblyBuffer::new();
-        Self { ring, registration, released: 0, wait, rest_until: 0, reassembly, unusable: 0 }
+        let (pause, reassembly) = (PollPause::default(), ReassemblyBuffer::new());
+        Self { ring, registration, released: 0, wait, pause, reassembly, unusable: 0 }
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -61,11 +60,7 @@ impl NetmapReceive {
     /// with frames.
     #[cold]
     fn wait(&mut self) -> io::Result<u32> {
-        let pause_us = match self.wait {
-            Wait::Poll { pause_us } => pause_us,
-            Wait::Block => 0,
-        };
-        if pause_us > 0 && clock::ticks() < self.rest_until {
+        if self.pause.is_active(self.wait) {
             return Ok(0);
         }
         self.sync()?;
@@ -74,9 +69,8 @@ impl NetmapReceive {
             sleep_on(&[self.registration.as_fd()])?;
         }
         let available = self.ring.available()?;
-        if pause_us > 0 && available < BATCH_MAX as u32 / 2 {
-            let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
-            self.rest_until = clock::ticks() + pause;
+        if available < BATCH_MAX as u32 / 2 {
+            self.pause.start(self.wait);
         }
         Ok(available)
     }
@@ -123,7 +117,7 @@ impl NetmapReceive {
         count
     }
 
-    /// Puts the buffer that was given for `buffer` into the slot `index` after the head.
+    /// Puts the buffer that was exchanged for `buffer` into the slot `index` after the head.
     #[inline(always)]
     fn take_back(&self, index: u32, buffer: Option<u32>) {
         if let Some(buffer) = buffer {
@@ -177,8 +171,8 @@ impl Receive for NetmapReceive {
 
 impl Drop for NetmapReceive {
     fn drop(&mut self) {
-        // Frames that were put on another ring and not taken since: netmap frees the buffers of
-        // this ring's slots, and the other ring has theirs.
+        // Buffers whose frames were put on another ring: netmap frees the buffers in this ring's slots,
+        // so each slot must get the buffer that it was exchanged for.
         for index in 0..self.ring.available().unwrap_or(0) {
             let buffer = self.ring.read(index).place.buffer;
             self.take_back(index, Some(buffer));
@@ -209,7 +203,7 @@ fn find<'a>(
     gather(ring, first, available, rooms)
 }
 
-/// Copies the parts of a frame together.
+/// Reassembles a frame from its parts.
 #[cold]
 fn gather<'a>(
     ring: &'a Ring,

@@ -1,21 +1,21 @@
 //! Cuts packets of several segments for a reader that handles no offloads, and those in tunnels for
 //! all.
 
-use arrayvec::ArrayVec;
 use dray_wire::offload::{Finish, HEADERS_MAX, Offload, Tunnel};
 
-use super::slots::{Filled, LINE, SLOT_LEN};
-use crate::{BATCH_MAX, FRAME_LIMIT};
+use super::slots::{LINE, SLOT_LEN};
+use crate::FRAME_LIMIT;
+use crate::frame::received::{Filled, ReceivedFrames};
 
-/// Segments lent at a time have at most this length in all, up to the end of the last one: they are
-/// to stay in the second-level cache until they are read.
+/// Maximum length of the segments that are lent together, not counting the last one: they should stay in
+/// the second-level cache until they are read.
 const TOGETHER: usize = 128 << 10;
 
 /// Length of the room for segments, in bytes.
 pub(super) const ROOM_LEN: usize = TOGETHER + SLOT_LEN;
 
-/// The packet that is being cut. One that becomes more segments than there is room for is continued
-/// when these have been taken.
+/// Segments one packet at a time. If there is no room for all segments of a packet, the rest follows once
+/// the first ones have been taken.
 pub(super) struct Cutter {
     /// True if the reader handles no offloads.
     pub(super) cuts_all: bool,
@@ -36,7 +36,7 @@ impl Cutter {
         self.used = 0;
     }
 
-    /// Begins with a packet, which may be in a tunnel.
+    /// Starts a packet, which may be in a tunnel.
     pub(super) fn begin(&mut self, packet: Filled, tunnel: Option<Tunnel>) {
         (self.packet, self.next) = (Some((packet, tunnel)), 0);
     }
@@ -49,11 +49,7 @@ impl Cutter {
     /// Writes segments of the packet, which is in `memory`, to the room at its end, and adds them to
     /// `filled`. Returns false, and drops the packet, if its segments are too long or its headers do
     /// not fit its offload.
-    pub(super) fn cut(
-        &mut self,
-        memory: &mut [u8],
-        filled: &mut ArrayVec<Filled, BATCH_MAX>,
-    ) -> bool {
+    pub(super) fn cut(&mut self, memory: &mut [u8], filled: &mut ReceivedFrames) -> bool {
         let Some((packet, tunnel)) = self.packet.take() else { return true };
         let room_start = memory.len() - ROOM_LEN;
         let (slots, room) = memory.split_at_mut(room_start);

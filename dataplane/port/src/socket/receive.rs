@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dray_wire::ethernet::TAG_LEN;
 use dray_wire::flow::{self, Flow, HEADERS_LEN};
 use dray_wire::offload::{self, Offload, Offloads, Tunnel, VIRTIO_NET_LEN};
@@ -13,10 +12,12 @@ use rustix::net::RecvFlags;
 use super::SocketOptions;
 use super::calls::{self, Messages, Tag, is_of_frame, is_transient};
 use super::cutter::{Cutter, ROOM_LEN};
-use super::slots::{Filled, LINE, LONG_SLOT_LEN, SLOT_LEN};
+use super::slots::{LINE, LONG_SLOT_LEN, SLOT_LEN};
+use crate::frame::received::{Filled, ReceivedFrames};
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
 use crate::total::Total;
-use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock, vnet};
+use crate::wait::PollPause;
+use crate::{FRAME_LIMIT, Receive, Take, Wait, vnet};
 
 /// The part of frames that the kernel removes on a socket, and the port restores.
 #[derive(Clone, Copy)]
@@ -71,17 +72,14 @@ pub(crate) struct SocketReceive {
     fill: Fill,
     batch: usize,
     wait: Wait,
-    /// With [`Wait::Poll`]: tick before which no system call is made.
-    rest_until: u64,
+    pause: PollPause,
     /// True if no system call is made.
     is_draining: bool,
-    /// Number of messages in the slots, and of those that were read.
+    /// Number of messages in the slots, and number of those that were read.
     count: usize,
     read: usize,
-    filled: ArrayVec<Filled, BATCH_MAX>,
-    /// Number of those that were taken.
-    taken: usize,
-    /// Frames that were too long, or that the kernel or the port could not make sense of.
+    filled: ReceivedFrames,
+    /// Frames that were too long or malformed.
     refused: u64,
 }
 
@@ -107,20 +105,19 @@ impl SocketReceive {
             fill,
             batch,
             wait: options.wait,
-            rest_until: 0,
+            pause: PollPause::default(),
             is_draining: false,
             count: 0,
             read: 0,
-            filled: ArrayVec::new(),
-            taken: 0,
+            filled: ReceivedFrames::default(),
             refused: 0,
         }
     }
 
-    /// For a packet socket that puts a virtio-net header in front of each frame. The offloads that
-    /// the kernel leaves are left to the reader in turn, or `finish` makes frames without any.
+    /// For a packet socket that puts a virtio-net header in front of each frame. The port passes the
+    /// kernel's offloads on to the reader; with `finish`, it completes such frames instead.
     pub(crate) fn with_offloads(self, offloads: Offloads, finish: bool) -> Self {
-        // Only memory that frames reach is ever used.
+        // Pages that no frame reaches take no memory.
         let slots = vec![0; self.batch * LONG_SLOT_LEN + ROOM_LEN].into_boxed_slice();
         let cutter = Some(Cutter::new(finish));
         Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), cutter, ..self }
@@ -150,19 +147,10 @@ impl SocketReceive {
 
 impl Receive for SocketReceive {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        if self.taken == self.filled.len() {
+        if self.filled.is_empty() {
             self.fill()?;
         }
-        let frame = |&Filled { start, len, offload }: &Filled| {
-            Frame::with_offload(&self.slots[start..start + len], offload)
-        };
-        // Filled in place: a batch that is returned from a function is moved, full or not.
-        let mut batch = Batch::new();
-        batch.extend(self.filled[self.taken..].iter().map(frame));
-        if !batch.is_empty() {
-            self.taken += take(&batch).min(batch.len());
-        }
-        Ok(batch.len())
+        Ok(self.filled.lend(&self.slots, take))
     }
 
     fn missed(&self) -> io::Result<u64> {
@@ -183,8 +171,8 @@ impl Receive for SocketReceive {
     }
 
     fn arm(&mut self, _: bool) -> bool {
-        // The descriptor knows nothing of frames that were received but not taken yet.
-        self.taken < self.filled.len() || self.has_rest()
+        // The descriptor does not signal frames that were received but not taken yet.
+        !self.filled.is_empty() || self.has_rest()
     }
 
     fn devices(&self) -> Vec<BorrowedFd<'_>> {
@@ -197,9 +185,8 @@ impl Receive for SocketReceive {
 }
 
 impl SocketReceive {
-    /// Finds the next frames in the slots, and receives into them if none is left there.
+    /// Finds the next frames in the slots; receives messages if no frame is left there.
     fn fill(&mut self) -> io::Result<()> {
-        self.taken = 0;
         self.filled.clear();
         if let Some(cutter) = &mut self.cutter {
             cutter.clear();
@@ -236,7 +223,7 @@ impl SocketReceive {
         }
     }
 
-    /// Returns true if there are messages in the slots from which no frames were made yet.
+    /// Returns true if the slots contain messages that were not turned into frames yet.
     #[inline]
     fn has_rest(&self) -> bool {
         self.read < self.count || self.cutter.as_ref().is_some_and(Cutter::is_busy)
@@ -245,13 +232,7 @@ impl SocketReceive {
     /// Receives into the slots, all of which are free.
     fn receive_messages(&mut self) -> io::Result<()> {
         (self.count, self.read) = (0, 0);
-        if self.is_draining {
-            return Ok(());
-        }
-        if let Wait::Poll { pause_us } = self.wait
-            && pause_us > 0
-            && clock::ticks() < self.rest_until
-        {
+        if self.is_draining || self.pause.is_active(self.wait) {
             return Ok(());
         }
         self.count = match self.call() {
@@ -264,18 +245,14 @@ impl SocketReceive {
             }
             Err(error) => return Err(error),
         };
-        if let Wait::Poll { pause_us } = self.wait
-            && self.count <= self.batch / 2
-            && pause_us > 0
-        {
-            let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
-            self.rest_until = clock::ticks() + pause;
+        if self.count <= self.batch / 2 {
+            self.pause.start(self.wait);
         }
         Ok(())
     }
 
     /// Returns the frame of message `index`, and the tunnel in which it has an offload; `None` if it
-    /// cannot be passed on.
+    /// cannot be forwarded.
     #[inline]
     fn message(&mut self, index: usize) -> Option<(Filled, Option<Tunnel>)> {
         let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
@@ -323,8 +300,8 @@ impl SocketReceive {
     }
 }
 
-/// Moves the addresses of a frame, which lie [`TAG_LEN`] bytes further on, to the start of `room`,
-/// and puts `tag` behind them.
+/// Inserts a VLAN tag: moves the frame's addresses by [`TAG_LEN`] bytes to the start of `room`, and
+/// writes `tag` behind them.
 #[cold]
 fn put_tag(room: &mut [u8], tag: Tag) {
     room.copy_within(TAG_LEN..TAG_LEN + ADDRESSES_LEN, 0);

@@ -1,7 +1,5 @@
 //! Slots of memory that a socket receives into.
 
-use dray_wire::offload::Offload;
-
 use crate::FRAME_LIMIT;
 use crate::frame::OFFLOADED_LIMIT;
 
@@ -15,11 +13,4 @@ pub(super) const LINE: usize = 64;
 const fn slot_len(longest: usize) -> usize {
     let lines = (LINE + longest + 1).div_ceil(LINE);
     (lines | 1) * LINE
-}
-
-/// A frame in the slots, or a segment behind them.
-pub(super) struct Filled {
-    pub(super) start: usize,
-    pub(super) len: usize,
-    pub(super) offload: Offload,
 }

@@ -5,21 +5,21 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dray_wire::offload::{Offload, Offloads, VIRTIO_NET_LEN};
 use rustix::io::Errno;
 
 use super::drops::Drops;
 use crate::frame::OFFLOADED_LIMIT;
+use crate::frame::received::{Filled, ReceivedFrames};
 use crate::socket::SLOT_LEN;
 use crate::wait::sleep_on;
-use crate::{Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, vnet};
+use crate::{FRAME_LIMIT, Receive, Take, Wait, vnet};
 
 /// Maximum number of frames per call.
 const BATCH: usize = 64;
 
-/// Frames of a call whose segments the kernel left together are at most this long in all, up to the
-/// end of the last one: they are to stay in the second-level cache until they are written.
+/// Maximum length of the unsegmented frames of a call, not counting the last one: they should stay in the
+/// second-level cache until they are written.
 const TOGETHER: usize = 128 << 10;
 
 /// Frames begin on a cache line.
@@ -33,18 +33,9 @@ pub(super) struct TapReceive {
     offloads: Option<Offloads>,
     /// Received frames, one after the other.
     arena: Box<[u8]>,
-    filled: ArrayVec<Filled, BATCH>,
-    /// Number of those that were taken.
-    taken: usize,
+    filled: ReceivedFrames<BATCH>,
     dropped: u64,
     wait: Wait,
-}
-
-/// A frame in the arena.
-struct Filled {
-    start: usize,
-    len: usize,
-    offload: Offload,
 }
 
 impl TapReceive {
@@ -56,13 +47,12 @@ impl TapReceive {
     ) -> Self {
         let len = if offloads.is_some() { TOGETHER + room(true) } else { BATCH * SLOT_LEN };
         let arena = vec![0; len].into_boxed_slice();
-        let filled = ArrayVec::new();
-        Self { device, drops, offloads, arena, filled, taken: 0, dropped: 0, wait }
+        let filled = ReceivedFrames::default();
+        Self { device, drops, offloads, arena, filled, dropped: 0, wait }
     }
 
-    /// Reads into the arena, which is free, until it is full or the queue is empty.
+    /// Reads into the empty arena until it is full or the queue is empty.
     fn fill(&mut self) -> io::Result<()> {
-        self.taken = 0;
         self.filled.clear();
         let room = room(self.offloads.is_some());
         let mut start = 0;
@@ -97,29 +87,21 @@ impl TapReceive {
     }
 }
 
-/// Returns how much of the arena a frame may need.
+/// Returns the number of bytes of the arena that a frame may need.
 fn room(has_header: bool) -> usize {
     if has_header { LINE + OFFLOADED_LIMIT + 1 } else { SLOT_LEN }
 }
 
 impl Receive for TapReceive {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        if self.taken == self.filled.len() {
+        if self.filled.is_empty() {
             self.fill()?;
             if self.filled.is_empty() && self.wait == Wait::Block {
                 sleep_on(&[self.device.as_fd()])?;
                 self.fill()?;
             }
         }
-        let frame = |&Filled { start, len, offload }: &Filled| {
-            Frame::with_offload(&self.arena[start..start + len], offload)
-        };
-        let mut batch = Batch::new();
-        batch.extend(self.filled[self.taken..].iter().map(frame));
-        if !batch.is_empty() {
-            self.taken += take(&batch).min(batch.len());
-        }
-        Ok(batch.len())
+        Ok(self.filled.lend(&self.arena, take))
     }
 
     fn missed(&self) -> io::Result<u64> {

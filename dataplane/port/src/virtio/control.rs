@@ -95,7 +95,7 @@ pub(super) fn session(
 /// Takes all queues from the data threads, and the memory from the back end.
 fn stop(device: &Device, memory: &mut PeerMemory<SharedMemory>, end: End) -> End {
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.call.as_fd()));
-    memory.take_back(&end);
+    memory.release(&end);
     end
 }
 
@@ -150,14 +150,15 @@ fn introduce(
     }
     back_end.set_features(features).map_err(says("SET_FEATURES"))?;
 
-    let memory = memory.give().map_err(|error| format!("shared memory: {error}"))?;
+    let memory = memory.allocate().map_err(|error| format!("shared memory: {error}"))?;
+    // The back end gets addresses of this process as guest addresses.
     let address = memory.at(0).as_ptr() as u64;
     let region = VhostUserMemoryRegionInfo {
         guest_phys_addr: address,
         userspace_addr: address,
         memory_size: memory.len() as u64,
         mmap_offset: 0,
-        mmap_handle: memory.file().as_fd().as_raw_fd(),
+        mmap_handle: memory.fd().as_raw_fd(),
     };
     back_end.set_mem_table(&[region]).map_err(says("SET_MEM_TABLE"))?;
 

@@ -13,16 +13,16 @@
 //! the caches.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use dray_ring::QueueSize;
 use dray_ring::packed::PackedLayout;
 use dray_ring::split::SplitLayout;
-use dray_shm::{Mapping, MemoryFile, PageSize};
+use dray_shm::PageSize;
 
 use super::VirtioUri;
-use crate::ends::peer_memory::{self, Discard};
+use crate::ends::peer_memory::Region;
 
 /// Length of the virtio-net header of a device with `VERSION_1` or `MRG_RXBUF`.
 pub(super) const HEADER_LEN: usize = 12;
@@ -39,8 +39,7 @@ const PAGE: usize = 4096;
 /// Memory of all virtqueues, shared with one back end.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
-    file: MemoryFile,
-    mapping: Mapping,
+    region: Region,
     size: QueueSize,
     packed: bool,
 }
@@ -83,21 +82,13 @@ impl SharedMemory {
     pub(super) fn new(uri: &VirtioUri) -> io::Result<Self> {
         const HUGE_PAGE: usize = 2 << 20;
         let len = QueueOffsets::new(0, uri.size, uri.packed).end * 2 * usize::from(uri.queues);
-        let map = |pages, len: usize| -> io::Result<(MemoryFile, Mapping)> {
-            let file =
-                MemoryFile::create("dray-virtio", len as u64, pages).map_err(io::Error::other)?;
-            let mapping = Mapping::new(&file, 0, len as u64)?;
-            Ok((file, mapping))
+        let create = |pages, len| Region::create("dray-virtio", len, pages);
+        let huge = || create(PageSize::Huge, len.next_multiple_of(HUGE_PAGE)).ok();
+        let region = match uri.hugepages.then(huge).flatten() {
+            Some(region) => region,
+            None => create(PageSize::Normal, len)?,
         };
-        let huge = match uri.hugepages {
-            true => map(PageSize::Huge, len.next_multiple_of(HUGE_PAGE)).ok(),
-            false => None,
-        };
-        let (file, mapping) = match huge {
-            Some(huge) => huge,
-            None => map(PageSize::Normal, len)?,
-        };
-        Ok(Self { file, mapping, size: uri.size, packed: uri.packed })
+        Ok(Self { region, size: uri.size, packed: uri.packed })
     }
 
     /// Returns the offsets of virtqueue `index`.
@@ -106,32 +97,17 @@ impl SharedMemory {
         QueueOffsets::new(index * len, self.size, self.packed)
     }
 
-    pub(super) fn file(&self) -> impl AsFd {
-        &self.file
-    }
-
-    /// Returns the length in bytes, a multiple of the page size.
-    pub(super) fn len(&self) -> usize {
-        self.mapping.len()
-    }
-
-    /// Returns the address of the byte at `offset`, for us and for the back end: the port names
-    /// memory to the back end by its address in our own process.
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len(), "offset {offset}");
-        // SAFETY: the offset is within the mapping.
-        unsafe { self.mapping.start().add(offset) }
-    }
-
     /// Returns the slots of a virtqueue.
     pub(super) fn slots(&self, offsets: &QueueOffsets) -> Slots {
         Slots { first: self.at(offsets.buffers), count: self.size.get() }
     }
 }
 
-impl Discard for SharedMemory {
-    fn discard(&self) {
-        peer_memory::discard(self.file.as_fd(), self.len());
+impl Deref for SharedMemory {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.region
     }
 }
 
@@ -158,7 +134,7 @@ impl Slots {
     #[inline]
     pub(super) fn frame(&self, id: u16) -> NonNull<u8> {
         assert!(id < self.count, "slot {id}");
-        // SAFETY: all slots lie in the mapping.
+        // SAFETY: all slots lie in the region.
         unsafe { self.first.add(usize::from(id) * SLOT_LEN + FRAME_AT) }
     }
 }

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use arrayvec::ArrayVec;
 use dray_wire::ethernet::Ethernet;
+use dray_wire::offload::Offload;
 use dray_wire::vxlan::{self, VXLAN_LEN};
 
 use super::calls::{Incoming, Message};
@@ -14,9 +14,11 @@ use super::remotes::Sources;
 use super::seconds;
 use super::sockets::Sockets;
 use super::stations::Stations;
+use crate::frame::received::{Filled, ReceivedFrames};
 use crate::socket::{dropped, is_transient};
 use crate::total::Total;
-use crate::{BATCH_MAX, Batch, FRAME_LIMIT, Frame, Receive, Take, Wait, clock};
+use crate::wait::PollPause;
+use crate::{FRAME_LIMIT, Receive, Take, Wait};
 
 /// Messages per system call. Each may be of many datagrams.
 const MESSAGES: usize = 64;
@@ -27,22 +29,18 @@ pub(super) struct VxlanReceive {
     memory: Memory,
     header: [u8; VXLAN_LEN],
     incoming: Incoming,
-    /// Number of messages in the buffers, and of those that were read.
+    /// Number of messages in the buffers, and number of those that were read.
     count: usize,
     read: usize,
     /// The message that is being read, and the number of its sender.
     message: Option<(Message, u16)>,
-    /// Offsets of frames in the buffers, and their lengths.
-    filled: ArrayVec<(usize, usize), BATCH_MAX>,
-    /// Number of those that were taken.
-    taken: usize,
+    filled: ReceivedFrames,
     sources: Sources,
     stations: Option<Arc<Stations>>,
     wait: Wait,
-    /// True if only messages are read that were received already.
+    /// True if no system call is made.
     is_draining: bool,
-    /// With [`Wait::Poll`]: tick before which no system call is made.
-    rest_until: u64,
+    pause: PollPause,
     /// Datagrams of other hosts, of other networks, malformed, or with frames that are too long.
     refused: u64,
 }
@@ -66,20 +64,18 @@ impl VxlanReceive {
             count: 0,
             read: 0,
             message: None,
-            filled: ArrayVec::new(),
-            taken: 0,
+            filled: ReceivedFrames::default(),
             sources,
             stations,
             wait,
             is_draining: false,
-            rest_until: 0,
+            pause: PollPause::default(),
             refused: 0,
         }
     }
 
-    /// Finds the next frames in the buffers, and receives messages if none is left there.
+    /// Finds the next frames in the buffers; receives messages if no frame is left there.
     fn fill(&mut self) -> io::Result<()> {
-        self.taken = 0;
         self.filled.clear();
         if self.message.is_none() && self.read == self.count {
             self.receive_messages()?;
@@ -96,13 +92,7 @@ impl VxlanReceive {
 
     fn receive_messages(&mut self) -> io::Result<()> {
         (self.count, self.read) = (0, 0);
-        if self.is_draining {
-            return Ok(());
-        }
-        if let Wait::Poll { pause_us } = self.wait
-            && pause_us > 0
-            && clock::ticks() < self.rest_until
-        {
+        if self.is_draining || self.pause.is_active(self.wait) {
             return Ok(());
         }
         let block = self.wait == Wait::Block;
@@ -111,17 +101,13 @@ impl VxlanReceive {
             Err(error) if is_transient(&error) => 0,
             Err(error) => return Err(error),
         };
-        if let Wait::Poll { pause_us } = self.wait
-            && self.count <= MESSAGES / 2
-            && pause_us > 0
-        {
-            let pause = u64::from(pause_us) * clock::ticks_per_second() / 1_000_000;
-            self.rest_until = clock::ticks() + pause;
+        if self.count <= MESSAGES / 2 {
+            self.pause.start(self.wait);
         }
         Ok(())
     }
 
-    /// Returns the next message from a host that frames are accepted from.
+    /// Returns the next message from an accepted host.
     fn next(&mut self, now: u32) -> Option<(Message, u16)> {
         while self.read < self.count {
             let message = self.incoming.message(self.read);
@@ -138,8 +124,7 @@ impl VxlanReceive {
         None
     }
 
-    /// Finds the frames of a message, as many as there is room for. Returns the rest of the message,
-    /// if there is one.
+    /// Adds the frames of a message to the batch. Returns the rest of the message if the batch is full.
     fn unpack(&mut self, mut message: Message, from: u16, now: u32) -> Option<(Message, u16)> {
         let bytes = self.incoming.bytes();
         while !message.bytes.is_empty() {
@@ -150,7 +135,8 @@ impl VxlanReceive {
             message.bytes.start = message.bytes.end.min(start + message.size);
             match vxlan::frame(&bytes[start..message.bytes.start], &self.header) {
                 Ok(frame) if frame.len() <= FRAME_LIMIT => {
-                    self.filled.push((start + VXLAN_LEN, frame.len()));
+                    let (start, len) = (start + VXLAN_LEN, frame.len());
+                    self.filled.push(Filled { start, len, offload: Offload::None });
                     if let Some(stations) = &self.stations
                         && let Some(Ethernet { src, .. }) = Ethernet::parse(frame)
                     {
@@ -166,17 +152,10 @@ impl VxlanReceive {
 
 impl Receive for VxlanReceive {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        if self.taken == self.filled.len() {
+        if self.filled.is_empty() {
             self.fill()?;
         }
-        let bytes = self.incoming.bytes();
-        let mut batch = Batch::new();
-        let frame = |&(start, len): &(usize, usize)| Frame::from(&bytes[start..start + len]);
-        batch.extend(self.filled[self.taken..].iter().map(frame));
-        if !batch.is_empty() {
-            self.taken += take(&batch).min(batch.len());
-        }
-        Ok(batch.len())
+        Ok(self.filled.lend(self.incoming.bytes(), take))
     }
 
     fn missed(&self) -> io::Result<u64> {
@@ -201,8 +180,8 @@ impl Receive for VxlanReceive {
     }
 
     fn arm(&mut self, _: bool) -> bool {
-        // The descriptor knows nothing of messages that were received but not read yet.
-        self.taken < self.filled.len() || self.message.is_some() || self.read < self.count
+        // The descriptor does not signal messages that were received but not read yet.
+        !self.filled.is_empty() || self.message.is_some() || self.read < self.count
     }
 
     fn set_wait(&mut self, wait: Wait) {

@@ -59,14 +59,14 @@ impl ClientRing {
         self.ring.size.get()
     }
 
-    /// Returns the number of entries that the server has returned, as it says, and that were not
-    /// taken back; at most [`size`](Self::size).
+    /// Returns the number of entries that the server claims to have returned and that were not taken
+    /// back; at most [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let tail = self.ring.header().tail.load(Ordering::Relaxed);
         tail.wrapping_sub(self.tail).min(self.size())
     }
 
-    /// Returns the index of the entry that is posted `ahead` entries from now.
+    /// Returns the index of the entry that is posted after the next `ahead` ones.
     #[inline(always)]
     pub fn entry(&self, ahead: u16) -> u16 {
         self.ring.size.slot(self.head.wrapping_add(ahead)) as u16
@@ -91,7 +91,7 @@ impl ClientRing {
     /// If there is no [`room`](Self::room) for all.
     #[inline(always)]
     pub fn post_each(&mut self, lens: impl Iterator<Item = u32>, offset: impl Fn(u16) -> u32) {
-        // A local, written back once: no store to a peer's memory delays reading it again.
+        // A local, written back once: reading a field again would wait for stores to the peer's memory.
         let (ring, mut head) = (self.ring, self.head);
         for len in lens {
             assert!(head.wrapping_sub(self.tail) < ring.size.get(), "a full ring");
@@ -111,7 +111,7 @@ impl ClientRing {
         self.published = self.head;
         let header = self.ring.header();
         header.head.store(self.head, Ordering::Release);
-        // The flag must be read after the other side can have seen the index, or both would sleep.
+        // The flag must be read after the index is visible to the other side, or both would sleep.
         fence(Ordering::SeqCst);
         header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
     }
@@ -152,12 +152,12 @@ impl ClientRing {
     }
 
     /// As the receiving side, sets whether the server should interrupt when an entry is returned.
-    /// Returns true if an entry has been returned already: then no interrupt may ever come for it.
+    /// Returns true if an entry has been returned already: the server may send no interrupt for it.
     pub fn want_interrupts(&mut self, on: bool) -> bool {
         let flags = if on { 0 } else { MASK_INTERRUPTS };
         self.ring.header().flags.store(flags, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // A violation counts as work: the next poll reports it.
+        // A protocol violation counts as work: the next poll reports it.
         self.poll().map_or(true, |returned| returned > 0)
     }
 }

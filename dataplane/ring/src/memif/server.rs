@@ -10,8 +10,8 @@ use crate::sync::{Ordering, fence};
 
 /// The server's side of a ring. Entries are taken and returned in order.
 ///
-/// The client writes everything in the ring but the tail, at any time. The server reads each field
-/// of an entry once; whether the entry's buffer is in the client's memory is for the user to check.
+/// The client may write everything in the ring but the tail, at any time. The server reads each field
+/// of an entry once. The caller checks that the entry's buffer is in the client's memory.
 #[derive(Debug)]
 pub struct ServerRing {
     ring: MemifLayout,
@@ -24,7 +24,7 @@ pub struct ServerRing {
     progress: ProgressCell,
 }
 
-/// An entry that the client has posted, as the client describes it.
+/// An entry that the client has posted, by the client's unchecked description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// Number of the region that the buffer is in.
@@ -38,10 +38,10 @@ pub struct Posted {
 }
 
 impl ServerRing {
-    /// Creates the server's side of a ring that the client has made empty.
+    /// Creates the server's side of an empty ring of the client.
     ///
     /// # Errors
-    /// If the client has made no ring.
+    /// If the memory contains no ring.
     pub fn new(ring: MemifLayout) -> Result<Self, RingError> {
         match ring.wrong_cookie() {
             Some(found) => Err(RingError::Cookie { found }),
@@ -51,18 +51,18 @@ impl ServerRing {
         }
     }
 
-    /// Creates the server's side of a ring that another server has used, which may have been killed:
-    /// continues at the tail that the client knows. `progress` is what the other server has noted, if
-    /// it received on the ring: entries that it has used and not returned are returned unread.
+    /// Creates the server's side of a ring that another server, which may have been killed, has used.
+    /// Continues at the published tail. `progress` is the other server's, if it received on the ring:
+    /// entries that it has used but not returned are returned unread.
     ///
     /// # Errors
-    /// If the client has made no ring, or has revoked such entries.
+    /// If the memory contains no ring, or the client has revoked such entries.
     pub fn resume(ring: MemifLayout, progress: Option<Progress>) -> Result<Self, RingError> {
         let tail = ring.header().tail.load(Ordering::Relaxed);
         let mut server = Self { next: tail, published: tail, head: tail, ..Self::new(ring)? };
         let unreturned = progress.map_or(0, |progress| progress.next.wrapping_sub(tail));
         let size = server.size();
-        // A note that is older than the tail leaves nothing to return.
+        // Progress that is older than the tail leaves nothing to return.
         if unreturned == 0 || unreturned > size {
             return Ok(server);
         }
@@ -78,7 +78,7 @@ impl ServerRing {
         Ok(server)
     }
 
-    /// Notes at `word` how far this side has come, from now on, as a
+    /// Records the progress of this side in `word` from now on, as a
     /// [device](crate::DeviceQueue::publish_progress) does.
     pub fn publish_progress(&mut self, word: SharedWord) {
         self.progress = ProgressCell::at(word);
@@ -89,7 +89,7 @@ impl ServerRing {
     /// before it has returned them, the next one returns them without reading them again.
     #[inline(always)]
     pub fn commit(&self, count: u16) {
-        self.progress.note(self.published, self.next.wrapping_add(count), 1);
+        self.progress.record(self.published, self.next.wrapping_add(count), 1);
     }
 
     /// Returns the number of entries.
@@ -98,8 +98,8 @@ impl ServerRing {
         self.ring.size.get()
     }
 
-    /// Returns the number of entries that the client has posted, as it says, and that were not taken;
-    /// at most [`size`](Self::size).
+    /// Returns the number of entries that the client claims to have posted and that were not taken; at
+    /// most [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let head = self.ring.header().head.load(Ordering::Relaxed);
         head.wrapping_sub(self.next).min(self.size())
@@ -110,7 +110,7 @@ impl ServerRing {
     pub fn poll(&mut self) -> Result<u16, RingError> {
         let head = self.ring.header().head.load(Ordering::Acquire);
         let (out, size) = (head.wrapping_sub(self.published), self.size());
-        // The client has no more entries than the ring, nor can it revoke entries it has posted.
+        // The ring bounds the posted entries, and the client cannot revoke any.
         if out > size || out < self.head.wrapping_sub(self.published) {
             return Err(RingError::IndexJump { from: self.head, to: head, size });
         }
@@ -166,19 +166,19 @@ impl ServerRing {
         self.published = self.next;
         let header = self.ring.header();
         header.tail.store(self.next, Ordering::Release);
-        // The flag must be read after the other side can have seen the index, or both would sleep.
+        // The flag must be read after the index is visible to the other side, or both would sleep.
         fence(Ordering::SeqCst);
         self.commit(0);
         header.flags.load(Ordering::Relaxed) & MASK_INTERRUPTS == 0
     }
 
     /// As the receiving side, sets whether the client should interrupt when an entry is posted.
-    /// Returns true if an entry is posted already: then no interrupt may ever come for it.
+    /// Returns true if an entry is posted already: the client may send no interrupt for it.
     pub fn want_interrupts(&mut self, on: bool) -> bool {
         let flags = if on { 0 } else { MASK_INTERRUPTS };
         self.ring.header().flags.store(flags, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        // A violation counts as work: the next poll reports it.
+        // A protocol violation counts as work: the next poll reports it.
         self.poll().map_or(true, |posted| posted > 0)
     }
 }

@@ -20,7 +20,7 @@ pub struct PackedDevice {
     /// Next descriptor to write back.
     used: Position,
     /// Number of descriptors popped and not yet pushed.
-    out: u16,
+    popped: u16,
     /// Number of descriptors pushed since the last [`DeviceQueue::publish`]. The driver sees them
     /// at once and may post them again, so this number is not bounded by the ring's size.
     unpublished: u32,
@@ -47,14 +47,14 @@ impl PackedDevice {
         }
         ring.set_device_event(Event { at: 0, flags: EVENTS_OFF });
         let (walk, progress) = (Walk::new(indirect), ProgressCell::default());
-        Ok(Self { ring, next, used: next, out: 0, unpublished: 0, event_index, walk, progress })
+        Ok(Self { ring, next, used: next, popped: 0, unpublished: 0, event_index, walk, progress })
     }
 
-    /// Goes on after a device that may have been killed: `progress` is what it has noted. If the driver
-    /// `sends`, the chains that the other device has used and not returned are returned unread.
+    /// Continues after another device, which may have been killed, from its recorded `progress`. If the
+    /// driver `sends`, chains that the other device has used but not returned are returned unread.
     ///
     /// # Errors
-    /// If that is not where a device can have stopped.
+    /// If no device can have stopped at this position.
     pub fn resume(
         ring: PackedLayout,
         progress: Progress,
@@ -68,15 +68,15 @@ impl PackedDevice {
         let end = Position::from_base(next);
         let no_such = |index| RingError::NoSuchDescriptor { index, size: size.get() };
         let mut rest = device.next.distance(end, size).ok_or(no_such(end.at))?;
-        // Shown to the driver before the note was renewed. The driver may have posted them again, which
-        // leaves this flag as it is.
+        // Returned before the progress was updated. The driver may have posted them again, which leaves
+        // this flag unchanged.
         while rest > 0 && device.next.is_passed(ring.flags(device.next.at)) {
             rest = rest.checked_sub(step.max(1)).ok_or(no_such(end.at))?;
             device.next = device.next.forward(step.max(1), size);
         }
         device.used = device.next;
         if !sends {
-            // Chains behind the first of several that are shown together cannot be taken back.
+            // Chains after the first of several that are returned together cannot be revoked.
             let mut place = device.next;
             for _ in 0..rest {
                 if place.is_passed(ring.flags(place.at)) {
@@ -90,7 +90,7 @@ impl PackedDevice {
             let (id, slots) = device.skip(rest)?;
             rest -= slots;
             device.next = device.next.forward(slots, size);
-            device.out = slots;
+            device.popped = slots;
             device.put(id, slots, 0);
         }
         device.publish();
@@ -114,7 +114,7 @@ impl PackedDevice {
         Err(RingError::IndexJump { from: self.next.at, to: place.at, size })
     }
 
-    /// Returns the number of descriptors that are available, as the driver says, at most
+    /// Returns the number of descriptors that the driver claims to have made available; at most
     /// [`size`](Self::size). Reads as many.
     pub fn waiting(&self) -> u16 {
         let mut place = self.next;
@@ -126,69 +126,6 @@ impl PackedDevice {
         (0..self.size()).take_while(is_available).count() as u16
     }
 
-    /// Walks the chain whose first descriptor is `head`; returns its first buffer, its identity and
-    /// the number of descriptors that it takes.
-    #[cold]
-    fn walk<M: AddressSpace>(
-        &mut self,
-        memory: &M,
-        access: Access,
-        head: Descriptor,
-    ) -> Result<(Segment, u16, u16), RingError> {
-        let max = CHAIN_MAX.min(self.ring.size.get() - self.out);
-        let too_long = RingError::ChainTooLong { max };
-        let (mut first, mut place, mut descriptor) = (None, self.next, head);
-        for slots in 1..=max {
-            if descriptor.flags & INDIRECT != 0 {
-                self.walk_table(memory, access, descriptor, &mut first)?;
-                return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
-            }
-            let segment = self.walk.segment(memory, access, descriptor)?;
-            self.walk.keep(&mut first, segment)?;
-            if descriptor.flags & NEXT == 0 {
-                return Ok((first.ok_or(too_long)?, descriptor.tag, slots));
-            }
-            place = place.forward(1, self.ring.size);
-            // The driver makes a chain available through the flags of its first descriptor, written
-            // last.
-            descriptor = self.ring.descriptor(place.at);
-        }
-        Err(too_long)
-    }
-
-    /// The whole table is one chain (section 2.8.7); of its entries' flags only WRITE has a
-    /// meaning.
-    fn walk_table<M: AddressSpace>(
-        &mut self,
-        memory: &M,
-        access: Access,
-        descriptor: Descriptor,
-        first: &mut Option<Segment>,
-    ) -> Result<(), RingError> {
-        let (table, entries) = self.walk.table(memory, descriptor)?;
-        if entries > CHAIN_MAX {
-            return Err(RingError::ChainTooLong { max: CHAIN_MAX });
-        }
-        for index in 0..entries {
-            // SAFETY: the table has `entries` entries, all of them mapped.
-            let (low, high) = unsafe { Walk::entry(table, index) };
-            let mut entry = decode(low, high);
-            if access == Access::Read {
-                // DPDK's driver, up to 22.11 at least, sets WRITE on the header of a frame that it
-                // transmits. The device does not write there anyway.
-                entry.flags &= !WRITE;
-            }
-            if entry.flags & INDIRECT != 0 {
-                return Err(RingError::NestedIndirect);
-            }
-            let segment = self.walk.segment(memory, access, entry)?;
-            self.walk.keep(first, segment)?;
-        }
-        Ok(())
-    }
-}
-
-impl PackedDevice {
     /// Returns a chain of `slots` descriptors.
     #[inline(always)]
     fn put(&mut self, id: u16, slots: u16, len: u32) {
@@ -199,15 +136,44 @@ impl PackedDevice {
     /// Advances past a chain of `slots` descriptors; returns the place of that chain.
     #[inline(always)]
     fn pass(&mut self, slots: u16) -> Position {
-        debug_assert!(slots <= self.out, "more than was popped");
-        self.out = self.out.saturating_sub(slots);
+        debug_assert!(slots <= self.popped, "more than was popped");
+        self.popped = self.popped.saturating_sub(slots);
         self.unpublished = self.unpublished.saturating_add(slots.into());
         let behind = self.used.forward(slots, self.ring.size);
         std::mem::replace(&mut self.used, behind)
     }
 }
 
-/// Shows the driver that the chain `id` at `place` has been used.
+/// Adds the buffers of an indirect table, all of which are one chain (section 2.8.7); of the entries'
+/// flags only WRITE has a meaning.
+fn walk_table<M: AddressSpace>(
+    walk: &mut Walk,
+    memory: &M,
+    access: Access,
+    descriptor: Descriptor,
+) -> Result<(), RingError> {
+    let (table, entries) = walk.table(memory, descriptor)?;
+    if entries > CHAIN_MAX {
+        return Err(RingError::ChainTooLong { max: CHAIN_MAX });
+    }
+    for index in 0..entries {
+        // SAFETY: the table has `entries` entries, all of them mapped.
+        let (low, high) = unsafe { Walk::entry(table, index) };
+        let mut entry = decode(low, high);
+        if access == Access::Read {
+            // DPDK's driver, up to 22.11 at least, sets WRITE on the header of a frame that it
+            // transmits. The device does not write there anyway.
+            entry.flags &= !WRITE;
+        }
+        if entry.flags & INDIRECT != 0 {
+            return Err(RingError::NestedIndirect);
+        }
+        walk.add(memory, access, entry)?;
+    }
+    Ok(())
+}
+
+/// Marks the chain `id` at `place` as used.
 #[inline(always)]
 fn write(ring: PackedLayout, place: Position, id: u16, len: u32) {
     let written = if len > 0 { WRITE } else { 0 };
@@ -221,7 +187,7 @@ impl DeviceQueue for PackedDevice {
     }
 
     #[inline(always)]
-    fn allow(&mut self, descriptors: u32) {
+    fn set_budget(&mut self, descriptors: u32) {
         self.walk.budget = descriptors;
     }
 
@@ -239,19 +205,25 @@ impl DeviceQueue for PackedDevice {
             return Ok(None);
         }
         let size = self.ring.size.get();
-        if self.out == size {
+        if self.popped == size {
             return Err(RingError::Overfull { size });
         }
-        self.walk.rest.clear();
+        self.walk.clear();
         let (first, id, slots) = if head.flags & (NEXT | INDIRECT) == 0 {
             (self.walk.segment(memory, access, head)?, head.tag, 1)
         } else {
-            self.walk(memory, access, head)?
+            let (ring, mut place) = (self.ring, self.next);
+            // The driver makes a chain available by the flags of its first descriptor, written last.
+            let next = |_| {
+                place = place.forward(1, ring.size);
+                Ok(ring.descriptor(place.at))
+            };
+            let max = CHAIN_MAX.min(size - self.popped);
+            self.walk.chain(memory, access, head, max, next, walk_table)?
         };
-        let more = head.flags & (NEXT | INDIRECT) != 0 && !self.walk.rest.is_empty();
         self.next = self.next.forward(slots, self.ring.size);
-        self.out += slots;
-        Ok(Some(Chain { id, slots, first, more }))
+        self.popped += slots;
+        Ok(Some(Chain { id, slots, first, more: !self.rest().is_empty() }))
     }
 
     #[inline(always)]
@@ -262,11 +234,11 @@ impl DeviceQueue for PackedDevice {
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, RingError> {
-        self.walk.rest.clear();
+        self.walk.clear();
         let mut window = memory.window(self.walk.hint);
-        // A copy, so that the compiler knows that the location of the ring does not change.
+        // A copy, which no store through a pointer can change.
         let (ring, mut next) = (self.ring, self.next);
-        let mut popped = 0;
+        let mut count = 0;
         let mut odd = false;
         let wanted = most.min(self.walk.budget as usize);
         for _ in 0..wanted {
@@ -279,26 +251,26 @@ impl DeviceQueue for PackedDevice {
                 break;
             }
             // The ring holds no more than its size: a driver that posts more has overwritten
-            // entries that are still popped.
-            if self.out + popped == ring.size.get() {
+            // entries that have not been pushed.
+            if self.popped + count == ring.size.get() {
                 return Err(RingError::Overfull { size: ring.size.get() });
             }
             if !take(self.walk.plain(memory, &mut window, access, head, head.tag)?) {
                 break;
             }
             next = next.forward(1, ring.size);
-            popped += 1;
+            count += 1;
         }
         self.next = next;
-        self.out += popped;
-        self.walk.budget -= u32::from(popped);
+        self.popped += count;
+        self.walk.budget -= u32::from(count);
         Ok(odd)
     }
 
     #[inline(always)]
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
-        self.progress.note(self.used.to_base(), self.next.to_base(), 1);
-        // A local, as in the split device.
+        self.progress.record(self.used.to_base(), self.next.to_base(), 1);
+        // A local, written back once, as in the split device.
         let (ring, mut place) = (self.ring, self.used);
         let mut count = 0;
         for (id, len) in used {
@@ -306,9 +278,9 @@ impl DeviceQueue for PackedDevice {
             place = place.forward(1, ring.size);
             count += 1;
         }
-        debug_assert!(count <= self.out, "more than was popped");
+        debug_assert!(count <= self.popped, "more than was popped");
         self.used = place;
-        self.out = self.out.saturating_sub(count);
+        self.popped = self.popped.saturating_sub(count);
         self.unpublished = self.unpublished.saturating_add(count.into());
     }
 
@@ -319,23 +291,23 @@ impl DeviceQueue for PackedDevice {
 
     #[inline(always)]
     fn commit(&mut self) {
-        self.progress.note(self.used.to_base(), self.next.to_base(), 1);
+        self.progress.record(self.used.to_base(), self.next.to_base(), 1);
     }
 
     fn rest(&self) -> &[Segment] {
-        &self.walk.rest
+        self.walk.rest()
     }
 
     #[inline(always)]
     fn unpop(&mut self, slots: u16) {
-        debug_assert!(slots <= self.out, "more than was popped");
-        self.out = self.out.saturating_sub(slots);
+        debug_assert!(slots <= self.popped, "more than was popped");
+        self.popped = self.popped.saturating_sub(slots);
         self.next = self.next.back(slots, self.ring.size);
     }
 
     #[inline(always)]
     fn push(&mut self, chain: &Chain, len: u32) {
-        self.progress.note(self.used.to_base(), self.next.to_base(), chain.slots);
+        self.progress.record(self.used.to_base(), self.next.to_base(), chain.slots);
         self.put(chain.id, chain.slots, len);
     }
 
@@ -343,10 +315,10 @@ impl DeviceQueue for PackedDevice {
         let Some(((first, len), rest)) = chains.split_first() else { return };
         let slots = chains.iter().map(|(chain, _)| chain.slots).sum();
         let end = self.used.forward(slots, self.ring.size);
-        self.progress.note(self.used.to_base(), end.to_base(), slots);
+        self.progress.record(self.used.to_base(), end.to_base(), slots);
         let place = self.pass(first.slots);
         rest.iter().for_each(|(chain, len)| self.put(chain.id, chain.slots, *len));
-        // The driver takes chains in order, so it sees none of them before this one.
+        // The driver takes chains in order, so none of them is visible to it before this one.
         write(self.ring, place, first.id, *len);
     }
 
@@ -357,7 +329,7 @@ impl DeviceQueue for PackedDevice {
         if count == 0 {
             return false;
         }
-        // As in the split device's `publish`.
+        // See the split device's `publish`.
         fence(Ordering::SeqCst);
         self.used.event_wanted(self.ring.driver_event(), count, self.ring.size)
     }

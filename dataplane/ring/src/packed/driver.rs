@@ -13,7 +13,7 @@ use crate::{DriverQueue, RingError, Used};
 #[derive(Debug)]
 pub struct PackedDriver {
     ring: PackedLayout,
-    /// Identities: as many are free as descriptors are.
+    /// Identities, of which as many are free as descriptors.
     ids: Ids,
     /// Identity after this one in its chain: the device only sees the first.
     next_id: Box<[u16]>,
@@ -23,7 +23,7 @@ pub struct PackedDriver {
     next: Position,
     /// Number of descriptors posted since the last [`DriverQueue::publish`].
     unpublished: u16,
-    /// First of the unpublished descriptors, which is written last.
+    /// First of the unpublished descriptors. It is written last.
     first: Option<(Position, Descriptor)>,
     /// Next descriptor that the device will write back.
     used: Position,
@@ -31,7 +31,7 @@ pub struct PackedDriver {
 }
 
 impl PackedDriver {
-    /// Creates the driver of a fresh ring whose memory is all zero.
+    /// Creates the driver of a ring whose memory is all zero.
     pub fn new(ring: PackedLayout, event_index: bool) -> Self {
         ring.set_driver_event(Event { at: 0, flags: EVENTS_OFF });
         let size = ring.size.get();
@@ -53,8 +53,8 @@ impl PackedDriver {
         self.ring.size.get()
     }
 
-    /// Returns the number of chains of one buffer that the device has returned, as it says, and that
-    /// were not polled; at most [`size`](Self::size). Reads as many descriptors.
+    /// Returns the number of chains of one buffer that the device claims to have returned and that were
+    /// not polled; at most [`size`](Self::size). Reads as many descriptors.
     pub fn waiting(&self) -> u16 {
         let mut place = self.used;
         let is_used = |_: &u16| {
@@ -92,7 +92,7 @@ impl DriverQueue for PackedDriver {
             let flags = buffer.flags() | next | self.next.available_flag();
             let descriptor = Descriptor { address, len, flags, tag: id };
             if self.first.is_none() {
-                // Held back until everything after it is written.
+                // Written by `publish`, after all descriptors that follow it.
                 self.first = Some((self.next, descriptor));
             } else {
                 self.ring.set_descriptor(self.next.at, descriptor);
@@ -107,7 +107,7 @@ impl DriverQueue for PackedDriver {
         let Some((place, descriptor)) = self.first.take() else { return false };
         self.ring.set_descriptor(place.at, descriptor);
         let count = std::mem::take(&mut self.unpublished);
-        // As in the split driver's `publish`.
+        // See the split device's `publish`.
         fence(Ordering::SeqCst);
         self.next.event_wanted(self.ring.device_event(), count.into(), self.ring.size)
     }
@@ -115,7 +115,7 @@ impl DriverQueue for PackedDriver {
     #[inline(always)]
     fn poll(&mut self) -> Result<Option<Used>, RingError> {
         // Only what was posted and published can be returned by the device.
-        let known = self.ring.size.get() - self.ids.count() - self.unpublished;
+        let known = self.ids.in_use() - self.unpublished;
         if known == 0 {
             return Ok(None);
         }
@@ -136,9 +136,9 @@ impl DriverQueue for PackedDriver {
 
     #[inline(always)]
     fn poll_each(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), RingError> {
-        // Locals, so that the compiler knows that no store changes them.
+        // Copies, which no store through a pointer can change.
         let (ring, mut used) = (self.ring, self.used);
-        let known = ring.size.get() - self.ids.count() - self.unpublished;
+        let known = self.ids.in_use() - self.unpublished;
         let mut free = self.ids.returning();
         let mut left = most.min(known.into());
         while left > 0 {
@@ -156,16 +156,11 @@ impl DriverQueue for PackedDriver {
         }
         free.done();
         self.used = used;
-        // Anything but a valid chain of one buffer takes the general path.
-        for _ in 0..left {
-            let Some(used) = self.poll()? else { break };
-            each(used);
-        }
-        Ok(())
+        self.poll_chains(left, each)
     }
 
     fn in_use(&self) -> u16 {
-        self.ring.size.get() - self.ids.count()
+        self.ids.in_use()
     }
 
     #[inline(never)] // Its loop needs the registers.

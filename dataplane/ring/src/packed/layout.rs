@@ -24,7 +24,7 @@ pub(crate) const EVENTS_ON: u16 = 0;
 pub(crate) const EVENTS_OFF: u16 = 1;
 pub(crate) const EVENTS_AT: u16 = 2;
 
-/// A descriptor as its two words. The second one holds the flags: it is written last, in one store.
+/// A descriptor as its two words. The second one has the flags: it is written last, in one store.
 #[repr(C, align(16))]
 pub(crate) struct DescriptorCell {
     address: AtomicU64,
@@ -112,7 +112,7 @@ impl PackedLayout {
         unsafe { self.descriptors.add(usize::from(at)).as_ref() }
     }
 
-    /// Reads the descriptor at `at`, flags first with acquire ordering: what they announce is
+    /// Reads the descriptor at `at`, flags first with acquire ordering: stores before the flags are
     /// visible afterwards.
     #[inline(always)]
     pub(crate) fn descriptor(&self, at: u16) -> Descriptor {
@@ -121,7 +121,7 @@ impl PackedLayout {
         decode(cell.address.load(Ordering::Relaxed), rest)
     }
 
-    /// Reads the flags of the descriptor at `at`, with acquire ordering: what they announce is
+    /// Reads the flags of the descriptor at `at`, with acquire ordering: stores before the flags are
     /// visible afterwards.
     #[inline(always)]
     pub(crate) fn flags(&self, at: u16) -> u16 {
@@ -195,7 +195,7 @@ impl Position {
     #[inline(always)]
     pub(crate) fn forward(self, count: u16, size: QueueSize) -> Self {
         let size = size.get();
-        // Both are at most 32768, so the sum needs more than 15 bits but fits in 17.
+        // Both are at most 32768, so the sum takes up to 17 bits.
         let at = u32::from(self.at) + u32::from(count);
         if at >= size.into() {
             Self { at: (at - u32::from(size)) as u16, wrap: !self.wrap }

@@ -47,8 +47,8 @@ impl SplitDevice {
         device
     }
 
-    /// Goes on after a device that may have been killed: `progress` is what it has noted. If the driver
-    /// `sends`, the chains that the other device has used and not returned are returned unread.
+    /// Continues after another device, which may have been killed, from its recorded `progress`. If the
+    /// driver `sends`, chains that the other device has used but not returned are returned unread.
     ///
     /// # Errors
     /// If the driver has revoked such chains.
@@ -63,7 +63,7 @@ impl SplitDevice {
         let mut device = Self::new(ring, used, indirect, event_index);
         let size = device.ring.size.get();
         let unreturned = progress.next.wrapping_sub(used);
-        // A note that is older than the used index leaves nothing to return.
+        // Progress that is older than the used index leaves nothing to return.
         if !sends || unreturned > size {
             return Ok(device);
         }
@@ -73,7 +73,7 @@ impl SplitDevice {
         for _ in 0..unreturned {
             let id = u16::from_le(device.ring.available(device.next).load(Ordering::Acquire));
             device.next = device.next.wrapping_add(1);
-            device.push_plain(std::iter::once((device.in_table(id)?, 0)));
+            device.push_plain(std::iter::once((in_table(id, size)?, 0)));
         }
         device.available = device.next;
         device.publish();
@@ -85,7 +85,7 @@ impl SplitDevice {
         u16::from_le(ring.used_index().load(Ordering::Relaxed))
     }
 
-    /// Returns the number of chains that are available, as the driver says, at most
+    /// Returns the number of chains that the driver claims to have made available; at most
     /// [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let index = u16::from_le(self.ring.available_index().load(Ordering::Relaxed));
@@ -108,67 +108,36 @@ impl SplitDevice {
         self.available = index;
         Ok(index != self.next)
     }
+}
 
-    #[inline(always)]
-    fn in_table(&self, index: u16) -> Result<u16, RingError> {
-        let size = self.ring.size.get();
-        if index < size { Ok(index) } else { Err(RingError::NoSuchDescriptor { index, size }) }
-    }
+#[inline(always)]
+fn in_table(index: u16, size: u16) -> Result<u16, RingError> {
+    if index < size { Ok(index) } else { Err(RingError::NoSuchDescriptor { index, size }) }
+}
 
-    /// Walks the chain that begins with `head`, if it is not one plain buffer.
-    #[cold]
-    fn walk<M: AddressSpace>(
-        &mut self,
-        memory: &M,
-        access: Access,
-        head: Descriptor,
-    ) -> Result<Segment, RingError> {
-        let too_long = RingError::ChainTooLong { max: CHAIN_MAX };
-        let mut first = None;
-        let mut descriptor = head;
-        for _ in 0..CHAIN_MAX {
-            if descriptor.flags & INDIRECT != 0 {
-                self.walk_table(memory, access, descriptor, &mut first)?;
-                return first.ok_or(too_long);
-            }
-            let segment = self.walk.segment(memory, access, descriptor)?;
-            self.walk.keep(&mut first, segment)?;
-            if descriptor.flags & NEXT == 0 {
-                return first.ok_or(too_long);
-            }
-            descriptor = self.ring.descriptor(self.in_table(descriptor.tag)?);
+/// Adds the buffers of an indirect table, whose entries are linked.
+fn walk_table<M: AddressSpace>(
+    walk: &mut Walk,
+    memory: &M,
+    access: Access,
+    descriptor: Descriptor,
+) -> Result<(), RingError> {
+    let (table, size) = walk.table(memory, descriptor)?;
+    let mut index = 0;
+    for _ in 0..CHAIN_MAX {
+        // SAFETY: the table has `size` entries, all of them mapped, and the index is below it.
+        let (low, high) = unsafe { Walk::entry(table, in_table(index, size)?) };
+        let entry = decode(low, high);
+        if entry.flags & INDIRECT != 0 {
+            return Err(RingError::NestedIndirect);
         }
-        Err(too_long)
-    }
-
-    fn walk_table<M: AddressSpace>(
-        &mut self,
-        memory: &M,
-        access: Access,
-        descriptor: Descriptor,
-        first: &mut Option<Segment>,
-    ) -> Result<(), RingError> {
-        let (table, size) = self.walk.table(memory, descriptor)?;
-        let mut index = 0;
-        for _ in 0..CHAIN_MAX {
-            if index >= size {
-                return Err(RingError::NoSuchDescriptor { index, size });
-            }
-            // SAFETY: the table has `size` entries, all of them mapped, and `index` is below it.
-            let (low, high) = unsafe { Walk::entry(table, index) };
-            let entry = decode(low, high);
-            if entry.flags & INDIRECT != 0 {
-                return Err(RingError::NestedIndirect);
-            }
-            let segment = self.walk.segment(memory, access, entry)?;
-            self.walk.keep(first, segment)?;
-            if entry.flags & NEXT == 0 {
-                return Ok(());
-            }
-            index = entry.tag;
+        walk.add(memory, access, entry)?;
+        if entry.flags & NEXT == 0 {
+            return Ok(());
         }
-        Err(RingError::ChainTooLong { max: CHAIN_MAX })
+        index = entry.tag;
     }
+    Err(RingError::ChainTooLong { max: CHAIN_MAX })
 }
 
 impl DeviceQueue for SplitDevice {
@@ -177,7 +146,7 @@ impl DeviceQueue for SplitDevice {
     }
 
     #[inline(always)]
-    fn allow(&mut self, descriptors: u32) {
+    fn set_budget(&mut self, descriptors: u32) {
         self.walk.budget = descriptors;
     }
 
@@ -191,16 +160,17 @@ impl DeviceQueue for SplitDevice {
             return Ok(None);
         }
         let id = u16::from_le(self.ring.available(self.next).load(Ordering::Relaxed));
-        let head = self.ring.descriptor(self.in_table(id)?);
-        self.walk.rest.clear();
-        let (first, more) = if head.flags & (NEXT | INDIRECT) == 0 {
-            (self.walk.segment(memory, access, head)?, false)
+        let (ring, size) = (self.ring, self.size());
+        let head = ring.descriptor(in_table(id, size)?);
+        self.walk.clear();
+        let first = if head.flags & (NEXT | INDIRECT) == 0 {
+            self.walk.segment(memory, access, head)?
         } else {
-            let first = self.walk(memory, access, head)?;
-            (first, !self.walk.rest.is_empty())
+            let next = |last: Descriptor| Ok(ring.descriptor(in_table(last.tag, size)?));
+            self.walk.chain(memory, access, head, CHAIN_MAX, next, walk_table)?.0
         };
         self.next = self.next.wrapping_add(1);
-        Ok(Some(Chain { id, slots: 1, first, more }))
+        Ok(Some(Chain { id, slots: 1, first, more: !self.rest().is_empty() }))
     }
 
     #[inline(always)]
@@ -211,19 +181,19 @@ impl DeviceQueue for SplitDevice {
         most: usize,
         mut take: impl FnMut(Plain) -> bool,
     ) -> Result<bool, RingError> {
-        self.walk.rest.clear();
+        self.walk.clear();
         let wanted = most.min(self.walk.budget as usize);
         if !self.refresh(wanted.min(usize::from(u16::MAX)) as u16)? {
             return Ok(false);
         }
         let most = wanted.min(usize::from(self.available.wrapping_sub(self.next)));
         let mut window = memory.window(self.walk.hint);
-        // A copy, so that the compiler knows that the location of the ring does not change.
+        // A copy, which no store through a pointer can change.
         let ring = self.ring;
         let (mut next, mut odd) = (self.next, false);
         for _ in 0..most {
             let id = u16::from_le(ring.available(next).load(Ordering::Relaxed));
-            let head = ring.descriptor(self.in_table(id)?);
+            let head = ring.descriptor(in_table(id, ring.size.get())?);
             if head.flags & (NEXT | INDIRECT) != 0 {
                 odd = true;
                 break;
@@ -240,8 +210,8 @@ impl DeviceQueue for SplitDevice {
 
     #[inline(always)]
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
-        // A local, written back once: a field that is stored and read again for every chain waits
-        // for all stores before it, and those to the peer's memory take long.
+        // A local, written back once: reading a field again after a store for every chain would wait for
+        // all earlier stores, and those to the peer's memory are slow.
         let (ring, mut next) = (self.ring, self.used);
         for (id, len) in used {
             debug_assert!(next != self.next, "more than was popped");
@@ -253,16 +223,16 @@ impl DeviceQueue for SplitDevice {
 
     fn publish_progress(&mut self, word: SharedWord) {
         self.progress = ProgressCell::at(word);
-        self.progress.note(self.used, self.next, 1);
+        self.progress.record(self.used, self.next, 1);
     }
 
     #[inline(always)]
     fn commit(&mut self) {
-        self.progress.note(self.used, self.next, 1);
+        self.progress.record(self.used, self.next, 1);
     }
 
     fn rest(&self) -> &[Segment] {
-        &self.walk.rest
+        self.walk.rest()
     }
 
     #[inline(always)]
@@ -277,23 +247,23 @@ impl DeviceQueue for SplitDevice {
     }
 
     fn push_together(&mut self, chains: &[(Chain, u32)]) {
-        // The driver sees nothing before the index is published.
+        // No chain is visible to the driver before the index is published.
         chains.iter().for_each(|(chain, len)| self.push(chain, *len));
     }
 
     #[inline]
     fn publish(&mut self) -> bool {
         if self.used == self.published {
-            self.progress.note(self.used, self.next, 1);
+            self.progress.record(self.used, self.next, 1);
             return false;
         }
         let before = self.published;
         self.published = self.used;
         self.ring.used_index().store(self.used.to_le(), Ordering::Release);
-        // The driver's wish must be read after the driver can have seen the index, or both sides
-        // would sleep: the driver stores its wish, then reads the index.
+        // The request for an event must be read after the index is visible, or both sides would sleep:
+        // the driver stores its request, then reads the index.
         fence(Ordering::SeqCst);
-        self.progress.note(self.used, self.next, 1);
+        self.progress.record(self.used, self.next, 1);
         if self.event_index {
             let event = u16::from_le(self.ring.used_event().load(Ordering::Relaxed));
             event_wanted(event, self.used, before)
@@ -304,7 +274,8 @@ impl DeviceQueue for SplitDevice {
 
     fn want_kicks(&mut self, on: bool) -> bool {
         if self.event_index {
-            // The event index cannot express "never"; one that was just passed comes close.
+            // The event index cannot express "never"; the index that was just passed is the best
+            // approximation.
             let event = if on { self.next } else { self.next.wrapping_sub(1) };
             self.ring.available_event().store(event.to_le(), Ordering::Relaxed);
         } else {
@@ -312,7 +283,7 @@ impl DeviceQueue for SplitDevice {
             self.ring.used_flags().store(flags.to_le(), Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
-        // A violation counts as work: the next pop reports it.
+        // A protocol violation counts as work: the next pop reports it.
         self.refresh(1).unwrap_or(true)
     }
 

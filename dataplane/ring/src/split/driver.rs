@@ -15,8 +15,7 @@ pub struct SplitDriver {
     ring: SplitLayout,
     /// Indices of the descriptors, free or posted.
     ids: Ids,
-    /// Content of the descriptor table and the available ring, which are written only where it
-    /// changes.
+    /// Content of the descriptor table and the available ring: only entries that change are written.
     descriptors: Box<[Descriptor]>,
     available: Box<[u16]>,
     /// Next entry of the available ring to write, running.
@@ -31,7 +30,7 @@ pub struct SplitDriver {
 }
 
 impl SplitDriver {
-    /// Creates the driver of a fresh ring whose memory is all zero.
+    /// Creates the driver of a ring whose memory is all zero.
     pub fn new(ring: SplitLayout, event_index: bool) -> Self {
         let size = ring.size.get();
         let flags = if event_index { 0 } else { NO_INTERRUPT };
@@ -56,8 +55,8 @@ impl SplitDriver {
         self.ring.size.get()
     }
 
-    /// Returns the number of chains that the device has returned, as it says, and that were not
-    /// polled; at most [`size`](Self::size).
+    /// Returns the number of chains that the device claims to have returned and that were not polled; at
+    /// most [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let index = u16::from_le(self.ring.used_index().load(Ordering::Relaxed));
         index.wrapping_sub(self.used).min(self.size())
@@ -125,7 +124,7 @@ impl DriverQueue for SplitDriver {
         let before = self.published;
         self.published = self.next;
         self.ring.available_index().store(self.next.to_le(), Ordering::Release);
-        // As in the device's `publish`.
+        // See the device's `publish`.
         fence(Ordering::SeqCst);
         if self.event_index {
             let event = u16::from_le(self.ring.available_event().load(Ordering::Relaxed));
@@ -160,7 +159,7 @@ impl DriverQueue for SplitDriver {
         if !self.refresh()? {
             return Ok(());
         }
-        // Locals, as in `repost`.
+        // Copies, as in `repost`.
         let (ring, mut used) = (self.ring, self.used);
         let mut free = self.ids.returning();
         let most = most.min(self.used_seen.wrapping_sub(used).into());
@@ -175,22 +174,17 @@ impl DriverQueue for SplitDriver {
         }
         free.done();
         self.used = used;
-        // Anything but a valid chain of one buffer takes the general path.
-        for _ in 0..left {
-            let Some(used) = self.poll()? else { break };
-            each(used);
-        }
-        Ok(())
+        self.poll_chains(left, each)
     }
 
     fn in_use(&self) -> u16 {
-        self.ring.size.get() - self.ids.count()
+        self.ids.in_use()
     }
 
     #[inline(never)] // Its loop needs the registers.
     fn repost(&mut self, count: u16) {
         assert!(count <= self.ids.count(), "more buffers than free descriptors");
-        // Locals, so that the compiler knows that no store changes them.
+        // Copies, which no store through a pointer can change.
         let (ring, mut next) = (self.ring, self.next);
         let available = &mut self.available[..];
         for part in self.ids.first(count) {

@@ -84,7 +84,7 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
         match bytes.byte() % 18 {
             16 => {
                 let budget = u32::from(bytes.byte());
-                device.allow(budget);
+                device.set_budget(budget);
                 allowed = Some(budget);
             }
             17 => {
@@ -109,7 +109,7 @@ fn run_layout<L: Layout>(bytes: &mut Bytes) {
                 assert!(refused <= 1 && plain.len() <= room.min(most));
                 if result.is_err() {
                     assert_eq!(device.base(), place);
-                    device.allow(u32::MAX);
+                    device.set_budget(u32::MAX);
                     allowed = None;
                     continue;
                 }

@@ -34,7 +34,7 @@ pub(super) fn session(
     let Err(end) = setup.introduce(memory).and_then(|()| session.stay(device));
     // Take all queues from the data threads, and the memory from the server.
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
-    memory.take_back(&end);
+    memory.release(&end);
     end
 }
 
@@ -53,7 +53,8 @@ impl Setup<'_> {
         };
         self.check(limits)?;
         self.ask("INIT", &Packet::init(self.uri.id, &self.uri.secret), None)?;
-        let memory = memory.give().map_err(|error| refused(format!("shared memory: {error}")))?;
+        let memory =
+            memory.allocate().map_err(|error| refused(format!("shared memory: {error}")))?;
         self.ask("ADD_REGION", &Packet::add_region(memory.len()), Some(memory.fd()))?;
         // Servers look for the rings at the message to connect, and reset them to empty.
         let rings = |from_client| {

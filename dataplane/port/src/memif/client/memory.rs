@@ -10,14 +10,14 @@
 //! all sets of the caches.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ops::Deref;
 use std::ptr::NonNull;
 
 use dray_ring::QueueSize;
 use dray_ring::memif::{ClientRing, MemifLayout};
-use dray_shm::{Mapping, MemoryFile, PageSize};
+use dray_shm::PageSize;
 
-use crate::ends::peer_memory::{self, Discard};
+use crate::ends::peer_memory::Region;
 
 /// Number of frame bytes that one buffer holds.
 pub(super) const BUFFER: usize = 2048;
@@ -30,28 +30,15 @@ const PAGE: usize = 4096;
 /// Memory of all rings, shared with one server.
 #[derive(Debug)]
 pub(super) struct SharedMemory {
-    file: MemoryFile,
-    mapping: Mapping,
+    region: Region,
     size: QueueSize,
 }
 
 impl SharedMemory {
     /// Creates the memory for `queues` pairs of rings of `size` entries.
     pub(super) fn new(size: QueueSize, queues: u16) -> io::Result<Self> {
-        let len = (2 * usize::from(queues) * ring_step(size)) as u64;
-        let file =
-            MemoryFile::create("dray-memif", len, PageSize::Normal).map_err(io::Error::other)?;
-        let mapping = Mapping::new(&file, 0, len)?;
-        Ok(Self { file, mapping, size })
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    /// Returns the length in bytes.
-    pub(super) fn len(&self) -> usize {
-        self.mapping.len()
+        let len = 2 * usize::from(queues) * ring_step(size);
+        Ok(Self { region: Region::create("dray-memif", len, PageSize::Normal)?, size })
     }
 
     /// Returns the offset of ring `index` from the start of the memory, in bytes.
@@ -67,10 +54,10 @@ impl SharedMemory {
     /// No queue of ours may be using the ring.
     pub(super) unsafe fn ring(&self, index: usize) -> (ClientRing, Buffers) {
         let offset = self.ring_offset(index);
-        // SAFETY: the ring lies in the mapping, which the queue that has the ring holds as long.
-        let layout = unsafe { MemifLayout::new(self.size, self.mapping.start().add(offset)) };
+        // SAFETY: the ring lies in the region, which the ring's owner keeps mapped.
+        let layout = unsafe { MemifLayout::new(self.size, self.at(offset)) };
         let buffers = Buffers {
-            memory: self.mapping.start(),
+            memory: self.at(0),
             first: offset + buffers_at(self.size),
             count: self.size.get(),
         };
@@ -78,9 +65,11 @@ impl SharedMemory {
     }
 }
 
-impl Discard for SharedMemory {
-    fn discard(&self) {
-        peer_memory::discard(self.fd(), self.len());
+impl Deref for SharedMemory {
+    type Target = Region;
+
+    fn deref(&self) -> &Region {
+        &self.region
     }
 }
 
@@ -124,7 +113,7 @@ impl Buffers {
     /// If there is no such entry.
     #[inline(always)]
     pub(super) fn start(&self, entry: u16) -> NonNull<u8> {
-        // SAFETY: all buffers lie in the mapping.
+        // SAFETY: all buffers lie in the region.
         unsafe { self.memory.add(self.offset(entry) as usize) }
     }
 }

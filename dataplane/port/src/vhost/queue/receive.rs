@@ -25,7 +25,7 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
     malformed: &AtomicU64,
     take: &mut Take<'_>,
 ) -> Result<(usize, bool), RingError> {
-    queue.allow(DESCRIPTORS_PER_CALL);
+    queue.set_budget(DESCRIPTORS_PER_CALL);
     let (mut batch, mut ids) = (Space::<_, BATCH_MAX>::new(), Space::<u16, BATCH_MAX>::new());
     let (mut batch, mut ids) = (batch.list(), ids.list());
     let mut fits = true;

@@ -44,7 +44,7 @@ impl DeviceQueue for Full {
         u16::MAX
     }
 
-    fn allow(&mut self, descriptors: u32) {
+    fn set_budget(&mut self, descriptors: u32) {
         self.budget = descriptors;
     }
 
@@ -171,7 +171,7 @@ impl DeviceQueue for Chains {
         self.size
     }
 
-    fn allow(&mut self, _: u32) {}
+    fn set_budget(&mut self, _: u32) {}
 
     fn pop<M: dray_ring::AddressSpace>(
         &mut self,

@@ -28,7 +28,7 @@ pub(super) fn transmit<Q: DeviceQueue>(
     // Demotion costs us more than it saves the receiver, but there is time for it unless we are
     // behind: a whole batch means that more frames wait.
     let demotes = frames.len() < BATCH_MAX;
-    queue.allow(DESCRIPTORS_PER_CALL);
+    queue.set_budget(DESCRIPTORS_PER_CALL);
     let mut taken = 0;
     while taken < frames.len() {
         let rest = &frames[taken..];

@@ -2,8 +2,7 @@
 //!
 //! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, `due`,
 //! the tick at which everything passed so far would have passed at the rate. All threads that share
-//! the number share the rate. The same number tells when something that exceeds the rate may pass, so
-//! that it can wait.
+//! the number share the rate. From `due` also follows when a unit that exceeds the rate may pass.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,8 +12,8 @@ use dray_port::clock;
 /// Number of fractional bits in the ticks per unit: a byte at 400 Gb/s is a twentieth of a tick.
 const PLACES: u32 = 20;
 
-/// Sharing of a number among data threads. A shared one is updated atomically, which costs about as
-/// much as the rest of a packet's accounting; others with plain loads and stores.
+/// Sharing of a number among data threads. A shared number is updated atomically, which costs about as much
+/// as the rest of a packet's accounting; another one with plain loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Only one thread writes.
@@ -23,7 +22,7 @@ pub enum Sharing {
     Shared,
 }
 
-/// A rate in units, bytes or frames, per second, and how far what has passed may be ahead of it.
+/// A rate in units (bytes or frames) per second, and the time that passed units may be ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     /// Ticks per unit, with `PLACES` fractional bits.
@@ -33,7 +32,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Creates a limit; `burst` is the time that the units that may pass at once take at the rate.
+    /// Creates a limit; `burst` is the size of a burst as its duration at the rate.
     pub fn new(per_second: f64, burst: Duration) -> Self {
         let cost = (clock::ticks_per_second() as f64 * f64::from(1 << PLACES) / per_second) as u64;
         Self { cost: cost.max(1), depth: clock::to_ticks(burst) }
@@ -58,9 +57,9 @@ impl Limit {
         units.try_into().unwrap_or(u64::MAX)
     }
 
-    /// Counts `units` at the tick `now`, if they need not wait longer than `patience`, which is called
-    /// if they have to wait. Returns the tick from which they may pass, or one before `now`. More
-    /// units than may pass at once pass when nothing is ahead of the rate.
+    /// Reserves `units` at the tick `now`, unless they would have to wait longer than `patience`, which is
+    /// called only if they have to wait. Returns the tick from which they may pass, which may be before
+    /// `now`. More units than a burst pass when nothing is ahead of the rate.
     #[inline(always)]
     pub fn reserve(
         self,
@@ -89,8 +88,8 @@ impl Limit {
         Some(before.saturating_sub(ahead))
     }
 
-    /// Undoes the counting of `units` that do not pass.
-    pub fn give_back(self, due: &AtomicU64, units: u64) {
+    /// Returns reserved `units` that do not pass.
+    pub fn refund(self, due: &AtomicU64, units: u64) {
         due.fetch_sub(self.ticks(units), Relaxed);
     }
 }
@@ -108,7 +107,7 @@ impl Bucket {
         Self { limit, due: AtomicU64::new(0) }
     }
 
-    /// Returns its limit.
+    /// Returns the bucket's limit.
     pub fn limit(&self) -> Limit {
         self.limit
     }
@@ -135,9 +134,9 @@ impl Bucket {
         self.limit.reserve((&self.due, Sharing::Shared), units, now, || patience)
     }
 
-    /// See [`Limit::give_back`].
-    pub fn give_back(&self, units: u64) {
-        self.limit.give_back(&self.due, units);
+    /// See [`Limit::refund`].
+    pub fn refund(&self, units: u64) {
+        self.limit.refund(&self.due, units);
     }
 }
 
@@ -256,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn units_given_back_can_pass_again() {
+    fn refunded_units_can_pass_again() {
         let bucket = bucket(1e6, Duration::from_millis(1));
         let now = clock::ticks();
         assert!(bucket.reserve(1000, now, 0).is_some_and(|at| at <= now));
         assert_eq!(bucket.reserve(1000, now, 0), None);
-        bucket.give_back(1000);
+        bucket.refund(1000);
         assert!(bucket.reserve(1000, now, 0).is_some_and(|at| at <= now));
     }
 

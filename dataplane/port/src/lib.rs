@@ -1,14 +1,13 @@
 //! Ports: endpoints that frames are received from and transmitted to.
 //!
-//! A port is two independent halves, so that a forwarder can hold frames lent by one half while it
-//! transmits through another:
+//! A port is two independent halves, so that a forwarder can transmit frames through one half while
+//! another lends them:
 //!
 //! * [`Receive`] *lends* frames in place, for the duration of a call.
 //! * [`Transmit`] *copies* frames to the port's peer.
 //!
 //! Nothing between the two owns a frame, so forwarding a frame copies it once. Every transport is a
-//! folder here, and every port is named by a URI ([`PortUri`]). `docs/ports-howto.md` explains how
-//! to write another one.
+//! folder here, and every port is named by a URI ([`PortUri`]).
 //!
 //! A forwarder between two ports:
 //!
@@ -43,6 +42,7 @@ mod ends;
 mod fill;
 mod frame;
 pub mod impair;
+mod lock;
 mod lost;
 pub mod memif;
 pub mod memory;
@@ -85,7 +85,7 @@ pub use frame::{
 };
 pub use lost::{Loss, Lost};
 pub use session::link::Link;
-pub use session::snapshot::{Frozen, Held, MessageBytes, PortSnapshot, Resumption};
+pub use session::snapshot::{Frozen, MessageBytes, PausedPort, PortSnapshot, Resumption};
 pub use session::status::{LinkState, LinkStatus};
 pub use socket::SocketOptions;
 pub use uri::bytes::{Bytes, BytesError};
@@ -108,11 +108,11 @@ pub trait Receive: Send {
     ///
     /// # Errors
     /// The kernel's error, if the port can no longer receive: its interface is gone, for example. A
-    /// peer that disconnects or violates the protocol is no error; [`Port::link`] tells of it.
+    /// peer that disconnects or violates the protocol is no error; [`Port::link`] reports it.
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize>;
 
     /// Returns the number of frames lost at this port: those [missed](Self::missed) and those
-    /// [refused](Self::refused). None of these numbers ever goes back.
+    /// [refused](Self::refused). None of these numbers ever decreases.
     fn dropped(&self) -> io::Result<u64> {
         Ok(self.missed()? + self.refused())
     }
@@ -127,7 +127,7 @@ pub trait Receive: Send {
         0
     }
 
-    /// Returns how full the ring is that the peer fills, if the port has one and a peer.
+    /// Returns the fill of the ring that the peer fills; `None` without such a ring or a peer.
     fn fill(&self) -> Option<Fill> {
         None
     }
@@ -144,9 +144,9 @@ pub trait Receive: Send {
         Vec::new()
     }
 
-    /// Makes [`receive`](Self::receive) lend only frames that have left the kernel already (`true`),
-    /// before another process continues, or all (`false`). Returns true if there are such frames,
-    /// which would be lost.
+    /// Makes [`receive`](Self::receive) lend only frames that have already left the kernel (`true`), or
+    /// all frames (`false`). Returns true if there are such frames: they would be lost if another process
+    /// continued now.
     fn drain(&mut self, on: bool) -> bool {
         let _ = on;
         false
@@ -159,8 +159,8 @@ pub trait Receive: Send {
         false
     }
 
-    /// Sets how [`receive`](Receive::receive) waits: a loop over several ports must not block in
-    /// one of them. The default is for ports that never wait.
+    /// Sets how [`receive`](Receive::receive) waits. A loop over several ports must not block in one of
+    /// them. Ports that never wait ignore this.
     fn set_wait(&mut self, wait: Wait) {
         let _ = wait;
     }
@@ -183,8 +183,8 @@ pub fn wait_any(ports: &mut [&mut dyn Receive], time: Duration) -> io::Result<()
 /// The transmitting half of a port.
 pub trait Transmit: Send {
     /// Copies every byte of `frames` to the peer, in order, and returns how many frames were taken.
-    /// Fewer than all means that the port is full for now; the caller keeps the others. Pass
-    /// only frames that the port [`accepts`](Self::accepts): the fate of others depends on the port.
+    /// If the port is full, it takes fewer than all. Pass only frames that the port
+    /// [`accepts`](Self::accepts): other frames are dropped or cause an error, depending on the port.
     ///
     /// # Errors
     /// The kernel's error, if the port can no longer transmit. Frames before the failure may have
@@ -196,8 +196,8 @@ pub trait Transmit: Send {
     fn frame_max(&self) -> usize;
 
     /// Makes [`transmit`](Self::transmit) never wait. By default it may wait for up to [`PATIENCE`]
-    /// while the peer takes no more frames, which is the flow control of a sender that has nothing
-    /// else to do. In a loop over several ports one port must not hold up the others.
+    /// while the peer takes no more frames, as flow control for a sender. In a loop over several ports
+    /// one port must not delay the others.
     fn never_wait(&mut self) {}
 
     /// Returns true if there is a peer to transmit to.
@@ -205,8 +205,8 @@ pub trait Transmit: Send {
         true
     }
 
-    /// Returns the least number of frames that were taken but have not reached the peer. They are
-    /// lost if the port is closed now.
+    /// Returns a lower bound of the number of frames that were taken but have not reached the peer. They
+    /// are lost if the port is closed now.
     fn pending(&mut self) -> usize {
         0
     }
@@ -226,8 +226,8 @@ pub trait Transmit: Send {
         None
     }
 
-    /// Returns the offloads of frames that [`transmit`](Self::transmit) takes now; it drops frames
-    /// with others, if it is given some. A [`Finisher`] makes frames without an offload of them.
+    /// Returns the offloads that [`transmit`](Self::transmit) accepts at present; it drops frames with
+    /// other offloads. A [`Finisher`] turns such frames into frames without an offload.
     fn offloads(&self) -> Offloads {
         Offloads::NONE
     }
@@ -238,8 +238,8 @@ pub trait Transmit: Send {
         frame.fits(self.frame_max()) && !frame.has_offload()
     }
 
-    /// Returns how many of `frames`, from the first one on, the port [`accepts`](Self::accepts): one
-    /// virtual call for a batch.
+    /// Returns the number of frames before the first one that the port does not
+    /// [accept](Self::accepts), by one virtual call for a batch.
     fn accepted(&self, frames: &[Frame<'_>]) -> usize {
         frames.iter().take_while(|frame| self.accepts(frame)).count()
     }
@@ -272,7 +272,7 @@ impl OpenError {
         matches!(self.error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
     }
 
-    /// Returns true if the socket's directory does not exist, as far as this process sees.
+    /// Returns true if this process finds no such directory for the socket.
     pub fn is_not_found(&self) -> bool {
         self.error.kind() == io::ErrorKind::NotFound
     }
@@ -300,7 +300,7 @@ impl OpenError {
         Self { uri: uri.to_string(), what, error, hint: hint.to_owned() }
     }
 
-    /// Adds a hint if the error may come from the lack of one of the capabilities `needed`.
+    /// Adds a hint if a lack of the capabilities `needed` can cause the error.
     fn needing(mut self, needed: &[Capability]) -> Self {
         let denied = [Some(libc::EPERM), Some(libc::EACCES)];
         if !needed.is_empty() && denied.contains(&self.error.raw_os_error()) {

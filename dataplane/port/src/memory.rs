@@ -20,8 +20,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use crate::lock::lock;
 use crate::{BATCH_MAX, Batch, Frame, Port, Receive, Scratch, Take, Transmit, scratch};
 
 /// Length of the longest frame: that of an MTU of 1500 bytes.
@@ -96,10 +97,6 @@ impl Transmit for Transmitter {
     fn frame_max(&self) -> usize {
         LEN_MAX
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dray_port::{Held, Link, Port, PortSnapshot};
+use dray_port::{Link, PausedPort, Port, PortSnapshot};
 
 /// Time that the handling of a message may take while the port is to be handed over.
 const HANDING_OVER: Duration = Duration::from_secs(1);
@@ -36,19 +36,19 @@ impl PortEnd {
 
     /// Stops the control thread of the port, which may have to handle a message before, and describes
     /// the port; `None` if no other process can continue such a port.
-    pub fn hold(&self, patience: Duration) -> Option<io::Result<Held<'_>>> {
+    pub fn hold(&self, patience: Duration) -> Option<io::Result<PausedPort<'_>>> {
         if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
-            return Some(frozen.map(Held::Peer));
+            return Some(frozen.map(PausedPort::Peer));
         }
         if self.devices.is_empty() && self.link.is_some() {
             return None;
         }
         let devices = self.devices.iter().map(AsFd::as_fd);
-        Some(PortSnapshot::of_devices(devices, self.frame_max).map(Held::Devices))
+        Some(PortSnapshot::of_devices(devices, self.frame_max).map(PausedPort::Devices))
     }
 
     /// Stops the control thread of a port that is recorded as it is, unless the thread is busy.
-    pub fn hold_for_record(&self) -> Option<Held<'_>> {
+    pub fn hold_for_record(&self) -> Option<PausedPort<'_>> {
         self.hold(BRIEFLY)?.ok()
     }
 
@@ -65,7 +65,7 @@ impl PortEnd {
 /// If a port cannot be handed over.
 pub fn hold_all<'p>(
     ports: impl Iterator<Item = (&'p str, &'p PortEnd)>,
-) -> Result<Vec<Held<'p>>, String> {
+) -> Result<Vec<PausedPort<'p>>, String> {
     let hold = |(name, end): (&str, &'p PortEnd)| {
         let failed = |what: &str| format!("port {name:?}: {what}");
         let held = end.hold(HANDING_OVER);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::{Kept, Store};
 use dray_datapath::lock;
-use dray_port::{Held, PortSnapshot};
+use dray_port::{PausedPort, PortSnapshot};
 use serde::Serialize;
 use tracing::warn;
 
@@ -179,9 +179,9 @@ impl<P: Serialize> Recording<P> {
         own: P,
         end: &'e PortEnd,
         memory: Option<BorrowedFd<'_>>,
-    ) -> Result<Option<Held<'e>>, Unrecorded> {
+    ) -> Result<Option<PausedPort<'e>>, Unrecorded> {
         let mut held = end.hold(BRIEFLY).transpose().map_err(|_| Unrecorded::Busy)?;
-        let live = held.as_mut().map_or_else(PortSnapshot::default, Held::take_snapshot);
+        let live = held.as_mut().map_or_else(PortSnapshot::default, PausedPort::take_snapshot);
         let changes = live.changes();
         let before = self.ports.remove(&number).and_then(|before| before.kept);
         let kept = self.keep(&Page::of_port(&self.program, number, &own, &live, memory));

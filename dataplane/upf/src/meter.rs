@@ -108,7 +108,7 @@ impl Meter<'_> {
 
     /// Undoes the counting of a packet of `bytes` that another limit stopped.
     pub(crate) fn give_back(&self, bytes: usize) {
-        self.limit().give_back(self.due, bytes as u64);
+        self.limit().refund(self.due, bytes as u64);
     }
 }
 

@@ -201,7 +201,7 @@ impl Past {
     pub(crate) fn continue_by(self, inherit: impl FnOnce(&Self)) -> Result<(), TakeoverError> {
         self.snapshot.complete()?;
         inherit(&self);
-        self.resumptions.iter().for_each(Resumption::go);
+        self.resumptions.iter().for_each(Resumption::start);
         self.resumptions.into_iter().for_each(|resumption| resumption.wait_started(STARTING));
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dray_daemon::Store;
 use dray_datapath::lock;
-use dray_port::{Held, PortSnapshot, PortUri};
+use dray_port::{PausedPort, PortSnapshot, PortUri};
 use dray_service::{Outgoing, Page, Recorded, Sockets, Unrecorded, hold_all};
 
 use crate::journal::SessionRecorder;
@@ -57,7 +57,7 @@ impl Upf {
         let model = lock(&self.model);
         let _recording = self.recorder.get().map(|recorder| recorder.recording());
         let mut held = hold_all(["n3", "n6"].into_iter().zip(&self.ends))?;
-        let lives: Vec<PortSnapshot> = held.iter_mut().map(Held::take_snapshot).collect();
+        let lives: Vec<PortSnapshot> = held.iter_mut().map(PausedPort::take_snapshot).collect();
         let journal = model.journal().map_err(|error| error.to_string())?;
         let mut pages = vec![leaving.page(journal.as_fd())];
         let ports = (0..).zip(leaving.ports.iter().zip(&lives));

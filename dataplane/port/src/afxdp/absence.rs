@@ -1,4 +1,4 @@
-//! Handling of an interface that is absent, for good or for a moment.
+//! Handling of an interface that was removed, or whose driver resets.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -19,15 +19,15 @@ pub(super) struct Absence {
 }
 
 impl Absence {
-    /// Records that the kernel or the driver has answered.
+    /// Records a call without an error.
     #[inline]
-    pub(super) fn over(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.since = None;
     }
 
-    /// Judges the error of a call: a reset of the driver is no error, unless it takes too long.
+    /// Checks the error of a call: a reset of the driver is no error, unless it takes too long.
     #[cold]
-    pub(super) fn judge(&mut self, socket: &Socket, error: io::Error) -> io::Result<()> {
+    pub(super) fn check(&mut self, socket: &Socket, error: io::Error) -> io::Result<()> {
         if Errno::from_io_error(&error) != Some(Errno::NXIO) {
             return Err(error);
         }

@@ -1,5 +1,5 @@
-//! Deferral of interrupts (Documentation/networking/napi.rst): the kernel does not look at the
-//! queue for each arriving frame at once, but when a timer fires.
+//! Deferral of interrupts (Documentation/networking/napi.rst): the kernel polls the queue when a timer
+//! fires, instead of at each interrupt.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,68 +10,66 @@ use dray_socket::borrows_files;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// Number of times in a row that the timer may find nothing before deferral ends.
-const FRUITLESS: u32 = 100;
-/// Mark: nanoseconds added to the timer's whole microseconds. A setting with the mark was left by a
-/// process of ours that was killed.
+/// Number of consecutive polls without a frame after which the kernel ends the deferral.
+const EMPTY_POLLS: u32 = 100;
+/// Mark of a setting of this program: nanoseconds that are added to whole microseconds. A killed process
+/// leaves such settings.
 const MARK_NS: u64 = 397;
 
-/// Deferral of an interface's interrupts, undone when this is dropped, unless another process
-/// continues.
-///
-/// Settings left by a killed process are recognized by their mark: the next process neither
-/// restores nor keeps them.
+/// Deferral of an interface's interrupts. Dropping it restores the original settings, unless another
+/// process continues. Settings of a killed process are recognized by their mark, and are not taken for
+/// original ones.
 pub(super) struct Deferral {
     place: Location,
-    /// The earlier settings.
-    before: Vec<DeferralSettings>,
+    /// The original settings.
+    original: Vec<DeferralSettings>,
 }
 
-/// Location of the setting that defers interrupts.
+/// Location of the settings that defer interrupts.
 enum Location {
-    /// On the NAPI instances that poll the interface's queues, by their ids. Those of a veth
-    /// disappear with its XDP program.
+    /// The NAPI instances that poll the interface's queues, by their ids. A veth has them only with an XDP
+    /// program.
     Napis(Netdev, Vec<u32>),
-    /// On the whole interface: before Linux 6.13, and if nothing polls at present.
+    /// The whole interface: before Linux 6.13, and without NAPI instances at present.
     Interface { irqs: File, timeout: File },
 }
 
 impl Deferral {
-    /// Defers the interrupts of an interface of this network namespace by `microseconds`. `past` are
-    /// the earlier settings by place, if another process has deferred them.
+    /// Defers the interrupts of an interface of this network namespace by `microseconds`. `past` are the
+    /// original settings by place, if another process has deferred the interrupts.
     pub(super) fn new(
         interface: &Interface,
         microseconds: u16,
         past: &[(u32, DeferralSettings)],
     ) -> io::Result<Self> {
         let ours = DeferralSettings {
-            defer_hard_irqs: FRUITLESS,
+            defer_hard_irqs: EMPTY_POLLS,
             gro_flush_timeout_ns: u64::from(microseconds) * 1000 + MARK_NS,
         };
         let (place, found) = Location::find(interface)?;
-        let before = |(index, found)| {
+        let original = |(index, found)| {
             let past = past.iter().find(|(id, _)| *id == place.id(index));
-            past.map_or_else(|| unless_ours(found), |(_, before)| *before)
+            past.map_or_else(|| original(found), |(_, original)| *original)
         };
-        let before = found.into_iter().enumerate().map(before).collect();
-        let new = Self { place, before };
-        // If it fails half way, dropping `new` undoes it.
-        (0..new.before.len()).try_for_each(|index| new.place.set(index, ours))?;
+        let original = found.into_iter().enumerate().map(original).collect();
+        let new = Self { place, original };
+        // After a failure, dropping `new` restores the settings.
+        (0..new.original.len()).try_for_each(|index| new.place.set(index, ours))?;
         Ok(new)
     }
 
-    /// Returns the earlier settings by place.
-    pub(super) fn before(&self) -> impl Iterator<Item = (u32, DeferralSettings)> {
-        (0..).zip(&self.before).map(|(index, before)| (self.place.id(index), *before))
+    /// Returns the original settings by place.
+    pub(super) fn original(&self) -> impl Iterator<Item = (u32, DeferralSettings)> {
+        (0..).zip(&self.original).map(|(index, settings)| (self.place.id(index), *settings))
     }
 
-    /// Undoes settings that a killed process left.
+    /// Restores settings that a killed process has left.
     pub(super) fn clear(interface: &Interface) -> io::Result<()> {
         let (place, found) = Location::find(interface)?;
         for (index, settings) in found.into_iter().enumerate() {
-            let before = unless_ours(settings);
-            if before != settings {
-                place.set(index, before)?;
+            let original = original(settings);
+            if original != settings {
+                place.set(index, original)?;
             }
         }
         Ok(())
@@ -83,8 +81,8 @@ impl Drop for Deferral {
         if borrows_files() {
             return;
         }
-        for (index, settings) in self.before.iter().enumerate() {
-            // The interface, or the instance that polls it, may be gone, and its settings with it.
+        for (index, settings) in self.original.iter().enumerate() {
+            // If this fails, the interface or its NAPI instance, and so the setting, no longer exists.
             let _ = self.place.set(index, *settings);
         }
     }
@@ -135,11 +133,11 @@ impl Location {
     }
 }
 
-/// Returns the settings to restore: those found, or the kernel's defaults if they are a killed
-/// process's, which hide the earlier ones.
-fn unless_ours(found: DeferralSettings) -> DeferralSettings {
+/// Returns the settings to restore: those found, or the kernel's defaults if a killed process has left
+/// them, since the original ones are unknown.
+fn original(found: DeferralSettings) -> DeferralSettings {
     let is_marked = found.gro_flush_timeout_ns % 1000 == MARK_NS;
-    if is_marked && found.defer_hard_irqs == FRUITLESS {
+    if is_marked && found.defer_hard_irqs == EMPTY_POLLS {
         DeferralSettings::default()
     } else {
         found

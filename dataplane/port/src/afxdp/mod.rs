@@ -64,7 +64,7 @@ impl AfxdpUri {
             let [to_receive, to_transmit] = socket.slot().new_chunks();
             let Rings { rx, fill, tx, completion } = rings;
             let receive = AfxdpReceive::new(socket.clone(), rx, fill, to_receive, self.wait);
-            program.give(queue, &socket).map_err(fail("XDP program"))?;
+            program.redirect(queue, &socket).map_err(fail("XDP program"))?;
             let transmit =
                 AfxdpTransmit::new(socket.clone(), tx, completion, to_transmit, frame_max);
             opened.add(socket, receive, transmit);

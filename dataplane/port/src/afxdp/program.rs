@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use dray_bpf::{Mode, SocketsProgram, XdpError};
 use dray_netdev::{DeferralSettings, Interface};
@@ -14,10 +14,12 @@ use super::deferral::Deferral;
 use super::vlan_tags::VlanTags;
 use super::{AfxdpUri, CopyMode};
 
-/// XDP program of an interface. It is detached when the last holder drops it.
+use crate::lock::lock;
+
+/// XDP program of an interface. Dropping the last reference detaches it.
 pub(super) struct Program {
     interface: Arc<Interface>,
-    // Undone while the program is still attached, so that no one else changes these settings
+    // Dropped while the program is still attached, so that no other process changes these settings
     // meanwhile.
     _deferral: Option<Deferral>,
     _vlan_tags: Option<VlanTags>,
@@ -81,7 +83,7 @@ pub(super) fn get(
     shared(&interface.clone(), uri, is_attached, || {
         let program =
             SocketsProgram::attach(interface.index(), &modes, &uri.udp).map_err(denied_or_other)?;
-        let vlan_tags = VlanTags::keep(&interface);
+        let vlan_tags = VlanTags::disable_stripping(&interface);
         Program::new(interface, uri, program, vlan_tags, &[])
     })
 }
@@ -102,12 +104,12 @@ pub(super) fn resume(
     })
 }
 
-/// Changes to an interface that are undone at the end, in memory that outlives the process.
+/// Changes to an interface that are to be undone, in memory that outlives the process.
 ///
 /// ```text
 /// word 0      1: the program runs in generic mode
 /// word 1      1: VLAN tags stay in frames because of it
-/// word 2 ...  earlier deferral of interrupts: place, number of them, time; up to a place of 0
+/// word 2 ...  original deferral of interrupts: place, number of them, time; up to a place of 0
 /// ```
 struct Memory(SharedWords);
 
@@ -120,7 +122,7 @@ impl Memory {
         let [generic, vlans, rest @ ..] = memory.0.words() else { unreachable!("two and more") };
         generic.store((mode == Mode::Generic).into(), Relaxed);
         vlans.store(vlan_tags.into(), Relaxed);
-        let before = deferral.into_iter().flat_map(Deferral::before);
+        let before = deferral.into_iter().flat_map(Deferral::original);
         for ([place, irqs, time], (id, before)) in rest.as_chunks().0.iter().zip(before) {
             place.store(id.into(), Relaxed);
             irqs.store(before.defer_hard_irqs.into(), Relaxed);
@@ -168,7 +170,7 @@ impl Program {
                 Some(Deferral::new(&interface, time, past).map_err(named)?)
             }
             None => {
-                // A process that may not write the setting cannot have left it changed.
+                // If this is not permitted, no process of this user can have changed the setting.
                 let _ = Deferral::clear(&interface);
                 None
             }
@@ -198,24 +200,19 @@ impl Program {
         self.program.mode()
     }
 
-    /// Returns true if frames of local kernels reach the interface with checksums that are left to
-    /// hardware: a veth pair has none, and a generic program gets frames as the kernel has them.
+    /// Returns true if frames of local kernels reach the interface with checksums that hardware should
+    /// complete: a veth pair has no hardware, and a generic program gets frames as the kernel has them.
     pub(super) fn carries_partial_checksums(&self) -> bool {
         self.mode() == Mode::Generic || self.interface.driver().as_deref() == Some("veth")
     }
 
-    /// Delivers frames that arrive at `queue` to `socket`.
-    pub(super) fn give(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
+    /// Redirects frames that arrive at `queue` to `socket`.
+    pub(super) fn redirect(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
         self.program.give(queue, socket.as_fd()).map_err(io::Error::other)
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent at any time, even after a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns the kernel's own error if a privilege is missing: the port says which.
+/// Returns the kernel's error if a privilege is missing, so that the port can name the privilege.
 fn denied_or_other(error: XdpError) -> io::Error {
     match error {
         XdpError::Load(error) | XdpError::Attach(error) | XdpError::Map(error)

@@ -23,10 +23,10 @@ pub(super) struct AfxdpReceive {
     rx: Consumer<XdpDesc>,
     fill: Fill,
     wait: Wait,
-    /// When idle: the tick from which on the kernel is asked again whether the interface still
-    /// exists, and the interval in ticks.
-    ask_at: u64,
-    patience_ticks: u64,
+    /// When idle: the tick of the next check that the interface still exists, and the interval of these
+    /// checks in ticks.
+    check_at: u64,
+    check_ticks: u64,
     absence: Absence,
     reassembly: ReassemblyBuffer,
     drops: Total,
@@ -34,8 +34,8 @@ pub(super) struct AfxdpReceive {
     oversized: u64,
     /// Completes checksums, on an interface that frames of local kernels reach.
     repair: Option<Repair>,
-    /// True until it has begun to continue for another process.
-    is_new: bool,
+    /// True if this continues for another process and has not begun yet.
+    is_resuming: bool,
 }
 
 impl AfxdpReceive {
@@ -49,10 +49,10 @@ impl AfxdpReceive {
     ) -> Self {
         chunks.into_iter().for_each(|chunk| fill.push(chunk));
         fill.submit();
-        Self { is_new: false, ..Self::resume(socket, rx, fill, wait) }
+        Self { is_resuming: false, ..Self::resume(socket, rx, fill, wait) }
     }
 
-    /// Continues where another process stops, when the first frames are asked for.
+    /// Continues for another process, from the first call of [`receive`](Receive::receive).
     pub(super) fn resume(
         socket: Arc<Socket>,
         rx: Consumer<XdpDesc>,
@@ -67,48 +67,48 @@ impl AfxdpReceive {
             rx,
             fill,
             wait,
-            ask_at: 0,
-            patience_ticks: clock::to_ticks(PATIENCE),
+            check_at: 0,
+            check_ticks: clock::to_ticks(PATIENCE),
             absence: Absence::default(),
             reassembly: ReassemblyBuffer::new(),
             drops,
             oversized: 0,
-            is_new: true,
+            is_resuming: true,
         }
     }
 
-    /// Begins where the other process has stopped. If that was killed, frames that it had lent count
-    /// as lost, since it may have forwarded them.
+    /// Begins at the position at which the other process has stopped. If that process was killed while it
+    /// lent frames, these are dropped, since it may have forwarded them.
     #[cold]
     fn begin(&mut self) {
-        self.is_new = false;
+        self.is_resuming = false;
         self.rx.resume();
         self.fill.resume();
         let [rx, fill, count] = self.socket.slot().loan();
         let is_open = rx == self.rx.next() && count <= self.rx.available(count);
         if is_open && count > 0 {
-            // It may have submitted the chunks, and been killed before it released the frames.
+            // The chunks may have been submitted, if the process was killed before it released the frames.
             if self.fill.next() == fill {
                 self.return_chunks(count);
             }
             self.release(count);
         }
-        self.socket.slot().lent(0);
+        self.socket.slot().set_lent(0);
     }
 
     /// Waits for frames as configured; returns the number of descriptors available afterwards.
     #[cold]
     fn wait(&mut self) -> io::Result<u32> {
-        // The removal of the interface wakes no sleeper and is not visible in a ring.
+        // The removal of the interface is not visible in a ring, and wakes no sleeping thread.
         let now = clock::ticks();
-        let asks = now >= self.ask_at;
-        if asks {
-            self.ask_at = now + self.patience_ticks;
+        let checks = now >= self.check_at;
+        if checks {
+            self.check_at = now + self.check_ticks;
         }
-        match if asks { self.socket.ask() } else { self.socket.wake_receive(&self.fill) } {
-            Ok(()) if asks => self.absence.over(),
+        match if checks { self.socket.call() } else { self.socket.wake_receive(&self.fill) } {
+            Ok(()) if checks => self.absence.clear(),
             Ok(()) => {}
-            Err(error) => self.absence.judge(&self.socket, error)?,
+            Err(error) => self.absence.check(&self.socket, error)?,
         }
         if self.wait == Wait::Block && self.rx.available(1) == 0 {
             sleep_on(&[self.socket.as_fd()])?;
@@ -149,31 +149,31 @@ impl AfxdpReceive {
         let lent = batch.len();
         let taken = take(&batch).min(lent);
         let done = taken.checked_sub(1).map_or(0, |last| ends[last]);
-        slot.lent(done);
+        slot.set_lent(done);
         Ok((lent, done))
     }
 
     /// Returns the chunks of the next `count` descriptors to the kernel.
     #[inline]
-    fn give_back(&mut self, count: u32) {
+    fn return_descriptors(&mut self, count: u32) {
         self.return_chunks(count);
         self.release(count);
-        self.socket.slot().lent(0);
+        self.socket.slot().set_lent(0);
     }
 
-    /// Puts these chunks, or those that were given for them, on the fill ring.
+    /// Puts the chunks of the next `count` descriptors on the fill ring, or those exchanged for them.
     #[inline]
     fn return_chunks(&mut self, count: u32) {
         let umem = self.socket.umem();
         // The ring has room for more chunks than there are, and the kernel has taken these.
         self.fill.room(count);
         for offset in 0..count {
-            self.fill.push(umem.successor(umem.chunk(self.rx.get(offset).addr)));
+            self.fill.push(umem.replacement(umem.chunk(self.rx.get(offset).addr)));
         }
         self.fill.submit();
     }
 
-    /// Releases the descriptors.
+    /// Releases the next `count` descriptors.
     #[inline]
     fn release(&mut self, count: u32) {
         let umem = self.socket.umem();
@@ -193,7 +193,7 @@ fn drops(socket: &Socket) -> io::Result<u64> {
 impl Receive for AfxdpReceive {
     #[inline]
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        if self.is_new {
+        if self.is_resuming {
             self.begin();
         }
         let mut available = self.rx.available(1);
@@ -209,7 +209,7 @@ impl Receive for AfxdpReceive {
             self.rx.available(available + 1);
         }
         if done > 0 {
-            self.give_back(done);
+            self.return_descriptors(done);
         }
         if self.fill.needs_wakeup() {
             // Errors are reported by the call that finds nothing to lend.
@@ -243,9 +243,8 @@ impl Receive for AfxdpReceive {
     }
 }
 
-/// Completes the partial checksums of frames that a local kernel has sent. AF_XDP does not say that
-/// they are partial, but a packet whose checksum is both wrong and that of its pseudo-header has no other
-/// receiver than one who completes it.
+/// Completes the partial checksums of frames from a local kernel. AF_XDP does not mark them, but a wrong
+/// checksum that equals that of the pseudo-header must be partial.
 struct Repair {
     /// Copy of a frame, of which only the checksum is written back.
     scratch: Scratch,

@@ -46,7 +46,7 @@ pub(super) struct Rings {
     pub(super) completion: Consumer<u64>,
 }
 
-/// A socket that belongs to one queue of an interface.
+/// A socket of one queue of an interface.
 pub(super) struct Socket {
     fd: OwnedFd,
     /// The socket's chunks, which another socket may get once this one is closed.
@@ -56,8 +56,8 @@ pub(super) struct Socket {
     mode: CopyMode,
     /// True if frames may lie in several chunks.
     parts: bool,
-    /// True if the kernel tells when it has to be called.
-    says_wakeup: bool,
+    /// True with `XDP_USE_NEED_WAKEUP`: the kernel sets a flag when it needs a call.
+    uses_need_wakeup: bool,
     busy_polls: bool,
 }
 
@@ -139,8 +139,8 @@ impl Socket {
     }
 
     fn of(uri: &AfxdpUri, fd: OwnedFd, slot: UmemSlot, program: Arc<Program>, parts: bool) -> Self {
-        let (says_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
-        Self { fd, slot, program, mode: uri.mode, parts, says_wakeup, busy_polls }
+        let (uses_need_wakeup, busy_polls) = (uri.wakeup, uri.busy_poll.is_some());
+        Self { fd, slot, program, mode: uri.mode, parts, uses_need_wakeup, busy_polls }
     }
 
     /// Returns the descriptors with which another process continues.
@@ -184,7 +184,8 @@ impl Socket {
     /// Checks that the socket fits the first one of its UMEM: the kernel binds it like that one,
     /// whatever is requested.
     fn check_shared(&self, other: &Self) -> Result<(), Failed> {
-        let differs = if self.mode != other.mode || self.says_wakeup != other.says_wakeup {
+        let differs = if self.mode != other.mode || self.uses_need_wakeup != other.uses_need_wakeup
+        {
             "ports that share a UMEM must have the same mode= and wakeup="
         } else if self.parts && !other.parts {
             "frames of this interface's MTU need several chunks, those of the UMEM's first port do \
@@ -265,23 +266,23 @@ impl Socket {
         self.program.interface()
     }
 
-    /// Returns true if the interface was removed, so that the socket belongs to no queue any more.
+    /// Returns true if the interface was removed.
     pub(super) fn is_gone(&self) -> bool {
-        let answer = self.ask();
+        let answer = self.call();
         // In zero-copy mode the error may come from the driver, because it is not ready.
         answer.is_err_and(|error| error.raw_os_error() == Some(Errno::NXIO.raw_os_error()))
             && !(self.is_zero_copy().unwrap_or(false) && self.interface().exists())
     }
 
     /// Calls the kernel, which fills the RX ring or returns an error.
-    pub(super) fn ask(&self) -> io::Result<()> {
+    pub(super) fn call(&self) -> io::Result<()> {
         ignore(recv(&self.fd, &mut [0; 0][..], RecvFlags::DONTWAIT).map(|(_, len)| len))
     }
 
     /// Calls the kernel if it may be waiting for a call to fill the RX ring.
     #[inline]
     pub(super) fn wake_receive(&self, fill: &Fill) -> io::Result<()> {
-        if self.busy_polls || fill.needs_wakeup() { self.ask() } else { Ok(()) }
+        if self.busy_polls || fill.needs_wakeup() { self.call() } else { Ok(()) }
     }
 
     /// Calls the kernel if it may be waiting for a call to empty the TX ring.
@@ -289,15 +290,15 @@ impl Socket {
     pub(super) fn wake_transmit(&self, tx: &Producer<XdpDesc>) -> io::Result<()> {
         // In copy mode a call transmits only some of the frames, and may transmit none while frames
         // sent before have not left.
-        const FRUITLESS_MAX: u32 = 16;
+        const EMPTY_CALLS_MAX: u32 = 16;
         let mut fruitless = 0;
         let mut waiting = tx.waiting();
         // Without the fence the flag could be read before the kernel sees the submitted entries,
         // and be set after that.
         fence(Ordering::SeqCst);
         while waiting > 0
-            && fruitless < FRUITLESS_MAX
-            && (!self.says_wakeup || self.busy_polls || tx.needs_wakeup())
+            && fruitless < EMPTY_CALLS_MAX
+            && (!self.uses_need_wakeup || self.busy_polls || tx.needs_wakeup())
         {
             let result = send(&self.fd, &[], SendFlags::DONTWAIT);
             if result == Err(Errno::NETDOWN) {

@@ -1,11 +1,12 @@
 //! AF_XDP sockets of this process. New ones share the UMEM or the program of others.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::AfxdpUri;
 use super::program::Program;
 use super::socket::{Rings, Socket};
 use super::umem::Umem;
+use crate::lock::lock;
 use crate::uri::failed::Failed;
 
 static OPEN: Mutex<Vec<Weak<Socket>>> = Mutex::new(Vec::new());
@@ -21,10 +22,10 @@ pub(super) fn join(
 ) -> Result<(Arc<Socket>, Rings), Failed> {
     let _joining = lock(&umem.joining);
     let slot = umem.take_slot().map_err(|error| ("UMEM", error))?;
-    // The kernel has forgotten the UMEM of sockets whose interface was removed.
+    // The removal of an interface unregisters the UMEM of its sockets.
     let others = open(|socket| Arc::ptr_eq(socket.umem(), umem));
     let other = others.iter().find(|socket| !socket.is_gone()).map(|socket| &**socket);
-    slot.enter(program.interface().index(), queue, parts);
+    slot.set_owner(program.interface().index(), queue, parts);
     let (socket, rings) = Socket::new(uri, slot, program.clone(), other.is_none(), parts)?;
     socket.bind(uri, queue, other)?;
     Ok((add(socket), rings))
@@ -49,9 +50,4 @@ pub(super) fn is_attached(program: &Program) -> bool {
 fn open(is_wanted: impl Fn(&Socket) -> bool) -> Vec<Arc<Socket>> {
     let sockets: Vec<_> = lock(&OPEN).iter().filter_map(Weak::upgrade).collect();
     sockets.into_iter().filter(|socket| is_wanted(socket)).collect()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent at any time, even after a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

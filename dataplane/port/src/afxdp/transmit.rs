@@ -20,13 +20,13 @@ pub(super) struct AfxdpTransmit {
     /// cache.
     free: Vec<u64>,
     frame_max: usize,
-    /// True if the kernel could not be notified of the frames taken last.
-    stuck: bool,
+    /// True if the wake-up of the kernel for the last frames has failed.
+    needs_retry: bool,
     absence: Absence,
     /// Number of frames that cannot be transmitted.
     lost: Lost,
-    /// True until it has begun to continue for another process.
-    is_new: bool,
+    /// True if this continues for another process and has not begun yet.
+    is_resuming: bool,
 }
 
 impl AfxdpTransmit {
@@ -44,24 +44,24 @@ impl AfxdpTransmit {
             completion,
             free: chunks,
             frame_max,
-            stuck: false,
+            needs_retry: false,
             absence: Absence::default(),
             lost: Lost::new(),
-            is_new: false,
+            is_resuming: false,
         }
     }
 
-    /// Continues where another process stops, when the first frames are transmitted.
+    /// Continues for another process, from the first call of [`transmit`](Transmit::transmit).
     pub(super) fn resume(
         socket: Arc<Socket>,
         tx: Producer<XdpDesc>,
         completion: Consumer<u64>,
         frame_max: usize,
     ) -> Self {
-        Self { is_new: true, ..Self::new(socket, tx, completion, Vec::new(), frame_max) }
+        Self { is_resuming: true, ..Self::new(socket, tx, completion, Vec::new(), frame_max) }
     }
 
-    /// Begins where the other process has stopped.
+    /// Begins at the position at which the other process has stopped.
     #[cold]
     fn begin(&mut self) {
         let Self { tx, completion, .. } = self;
@@ -70,19 +70,19 @@ impl AfxdpTransmit {
         let done = completion.available(1);
         let done = (0..done).map(|offset| completion.get(offset));
         self.free = self.socket.slot().resume_transmit(tx.next(), |at| tx.read(at).addr, done);
-        self.is_new = false;
+        self.is_resuming = false;
         // The kernel may wait for a call.
-        self.stuck = true;
+        self.needs_retry = true;
     }
 
     /// Reclaims the chunks of transmitted frames.
     #[inline]
-    fn take_back(&mut self) {
+    fn reclaim(&mut self) {
         let umem = self.socket.umem();
         let available = self.completion.available(1);
         let chunks = (0..available).map(|offset| umem.chunk(self.completion.get(offset)));
         let before = self.free.len();
-        // The kernel is done with the chunk, but other borrowers of its frame may not be.
+        // The kernel has transmitted the frame, but it may still be lent to others.
         let free = chunks.take_while(|chunk| !umem.is_lent(*chunk));
         self.free.extend(free.inspect(|chunk| umem.set_free(*chunk, true)));
         self.completion.release((self.free.len() - before) as u32);
@@ -91,7 +91,7 @@ impl AfxdpTransmit {
     /// Puts one frame, the call's `index`th, on the ring. Returns true if there was room.
     #[inline(always)]
     fn push(&mut self, index: usize, frame: &Frame<'_>) -> bool {
-        // The kernel would skip it, and never return its chunk.
+        // The kernel would skip the frame, and never return its chunk.
         if frame.len() == 0 || !frame.fits(self.frame_max) {
             self.lost.add(index, Loss::Undeliverable);
             return true;
@@ -106,7 +106,7 @@ impl AfxdpTransmit {
         if let Some(addr) = umem.exchange(frame, self.free[self.free.len() - 1]) {
             self.free.pop();
             self.tx.push(XdpDesc { addr, len: frame.len() as u32, options: none });
-            self.socket.slot().pushed(self.tx.next());
+            self.socket.slot().set_pushed(self.tx.next());
             umem.set_free(umem.chunk(addr), false);
             return true;
         }
@@ -119,7 +119,7 @@ impl AfxdpTransmit {
             unsafe { frame.copy_part(at..end, to) };
             let options = if end < frame.len() { XdpDescOptions::XDP_PKT_CONTD } else { none };
             self.tx.push(XdpDesc { addr, len, options });
-            self.socket.slot().pushed(self.tx.next());
+            self.socket.slot().set_pushed(self.tx.next());
             umem.set_free(addr, false);
         }
         true
@@ -130,22 +130,22 @@ impl Transmit for AfxdpTransmit {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
         self.lost.begin();
-        if self.is_new {
+        if self.is_resuming {
             self.begin();
         }
-        self.take_back();
-        if self.stuck {
+        self.reclaim();
+        if self.needs_retry {
             if let Err(error) = self.socket.wake_transmit(&self.tx) {
-                return self.absence.judge(&self.socket, error).map(|()| 0);
+                return self.absence.check(&self.socket, error).map(|()| 0);
             }
-            self.absence.over();
+            self.absence.clear();
         }
         let frames = frames.iter().enumerate();
         let taken = frames.take_while(|(index, frame)| self.push(*index, frame)).count();
         self.tx.submit();
-        // Frames on the ring are taken even if the wake-up fails; no more are taken until one
-        // succeeds.
-        self.stuck = self.socket.wake_transmit(&self.tx).is_err();
+        // Frames on the ring count as taken even if the wake-up fails. No further frames are taken before a
+        // wake-up succeeds.
+        self.needs_retry = self.socket.wake_transmit(&self.tx).is_err();
         Ok(taken)
     }
 

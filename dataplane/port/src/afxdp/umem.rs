@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use dray_shm::{Mapping, MemoryFile, PageSize, SharedWords};
 use dray_socket::borrows_files;
@@ -14,6 +14,7 @@ use rustix::net::xdp::{XdpUmemReg, XdpUmemRegFlags};
 
 use super::ring::RING_LEN;
 use crate::Frame;
+use crate::lock::lock;
 
 /// Number of chunks of one socket: a ring full of chunks to receive into, and one of chunks to
 /// transmit from.
@@ -23,7 +24,7 @@ const SOCKETS_OF_NAMED: u32 = 4;
 /// Maximum number of sockets, which a port has in a UMEM of its own.
 const SOCKETS_MAX: u32 = 2 * 16;
 
-/// Stands for a chunk that was not given; no chunk has this number.
+/// No chunk was exchanged: no chunk has this number.
 const NONE: u32 = u32::MAX;
 /// Set for a chunk that is free to transmit from.
 const FREE: u64 = 1 << 63;
@@ -32,14 +33,14 @@ const FREE: u64 = 1 << 63;
 ///
 /// A chunk is named by the address of its first byte, counted from the start of the UMEM. Each
 /// chunk belongs to one slot, and a socket has the chunks of its slot. The number of chunks per
-/// slot never changes: a half that takes over another's chunk gives one of its own in exchange.
+/// slot never changes: a half that takes over another's chunk exchanges one of its own for it.
 ///
-/// Both are known in memory that outlives the process, so that another one continues:
+/// Slots and chunks are recorded in memory that outlives the process, so that another one can continue:
 ///
 /// ```text
 /// word 8 * slot            interface and queue of its socket (`UmemSlot`)
 /// word 8 * slots + chunk   bits 0 to 31: if the chunk's frame was put on a transmit ring in place
-///                          while it was lent, the number of the chunk that was given in exchange,
+///                          while it was lent, the number of the chunk that was exchanged for it,
 ///                          else NONE; bits 32 to 47: its slot; bit 63: FREE
 /// ```
 pub(super) struct Umem {
@@ -47,7 +48,7 @@ pub(super) struct Umem {
     mapping: Mapping,
     words: SharedWords,
     chunk_len: u32,
-    /// Held while a socket joins: only the first socket registers the UMEM with the kernel.
+    /// Locked while a socket joins: only the first socket registers the UMEM with the kernel.
     pub(super) joining: Mutex<()>,
     /// True for each slot that is taken.
     slots: Mutex<Box<[bool]>>,
@@ -59,15 +60,15 @@ pub(super) struct Umem {
 const LINE: usize = 8;
 
 /// Makes the word of a chunk.
-fn chunk_word(slot: u64, given: u32) -> u64 {
-    slot << 32 | u64::from(given)
+fn chunk_word(slot: u64, exchanged: u32) -> u64 {
+    slot << 32 | u64::from(exchanged)
 }
 
 fn slot_of(word: u64) -> u64 {
     word >> 32 & 0xffff
 }
 
-fn given_of(word: u64) -> u32 {
+fn exchanged_for(word: u64) -> u32 {
     word as u32
 }
 
@@ -196,9 +197,9 @@ impl Umem {
     ) -> io::Result<UmemSlot> {
         let mut slots = lock(&self.slots);
         let owner = owner(interface, queue);
-        let is_its =
+        let is_owned =
             |number: &usize| self.words.words()[LINE * number].load(Ordering::Relaxed) == owner;
-        let number = (0..slots.len()).find(is_its);
+        let number = (0..slots.len()).find(is_owned);
         let number = number.filter(|number| !slots[*number]).ok_or_else(|| {
             io::Error::other(format!("no socket of queue {queue} of interface {interface}"))
         })?;
@@ -222,22 +223,22 @@ impl Umem {
 
     /// Returns the chunks of a slot whose words have all bits of `with`.
     fn chunks_of(&self, slot: u32, with: u64) -> Vec<u64> {
-        let is_mine = |word: u64| slot_of(word) == u64::from(slot) && word & with == with;
+        let is_of_slot = |word: u64| slot_of(word) == u64::from(slot) && word & with == with;
         let chunks = (0..).zip(self.chunks());
-        let mine = chunks.filter(|(_, chunk)| is_mine(chunk.load(Ordering::Relaxed)));
-        mine.map(|(number, _)| self.address(number)).collect()
+        let chunks = chunks.filter(|(_, chunk)| is_of_slot(chunk.load(Ordering::Relaxed)));
+        chunks.map(|(number, _)| self.address(number)).collect()
     }
 
-    /// Notes that a chunk of the caller is free to transmit from, or not.
+    /// Records that a chunk of the caller is free to transmit from, or not.
     #[inline(always)]
     pub(super) fn set_free(&self, chunk: u64, is_free: bool) {
         let Some(chunk) = self.chunks().get(self.number(chunk)) else { return };
         let word = chunk.load(Ordering::Relaxed);
-        match (given_of(word) == NONE, is_free) {
-            // No one else writes it.
+        match (exchanged_for(word) == NONE, is_free) {
+            // Only this thread writes the word.
             (true, true) => chunk.store(word | FREE, Ordering::Release),
             (true, false) => chunk.store(word & !FREE, Ordering::Release),
-            // The half that has lent it may note that it is no longer lent.
+            // The half that has lent the chunk may end the loan concurrently.
             (false, true) => _ = chunk.fetch_or(FREE, Ordering::Release),
             (false, false) => _ = chunk.fetch_and(!FREE, Ordering::Release),
         }
@@ -282,17 +283,17 @@ impl Umem {
     /// `free`, and returns the frame's address; `None` if the frame lies elsewhere or its chunk was
     /// already taken over. The caller must put the frame on a ring, and must not reuse the chunk
     /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it. The chunk
-    /// counts as free until the caller [notes](Self::set_free) that it is not.
+    /// counts as free until the caller [clears](Self::set_free) that.
     #[inline]
     pub(super) fn exchange(&self, frame: &Frame<'_>, free: u64) -> Option<u64> {
         let address = frame.offset_from(self.mapping.start())?;
         let (chunks, number) = (self.chunks(), self.number(free));
         let (chunk, free) = (chunks.get(self.number(address as u64))?, chunks.get(number)?);
         let [before, other] = [chunk, free].map(|chunk| chunk.load(Ordering::Relaxed));
-        if given_of(before) != NONE {
+        if exchanged_for(before) != NONE {
             return None;
         }
-        // A process that is killed here loses the free chunk; it never has two owners.
+        // If the process is killed here, the free chunk is lost; no chunk ever has two owners.
         free.store(chunk_word(slot_of(before), NONE), Ordering::Release);
         // The half that lent the frame waits until the call in which this happens has returned.
         let taken = chunk_word(slot_of(other), number as u32) | FREE;
@@ -305,27 +306,27 @@ impl Umem {
         }
     }
 
-    /// Returns true if the frame in `chunk`, which was taken over, is still lent: it may go to
-    /// several receivers, to the others as a copy.
+    /// Returns true if the frame in `chunk`, which was taken over, is still lent to further receivers, which
+    /// copy it.
     #[inline(always)]
     pub(super) fn is_lent(&self, chunk: u64) -> bool {
         let chunk = self.chunks().get(self.number(chunk));
-        // Acquire: those it was lent to have read all that they read of it before.
-        chunk.is_some_and(|chunk| given_of(chunk.load(Ordering::Acquire)) != NONE)
+        // Acquire: all reads of the lent frame happened before.
+        chunk.is_some_and(|chunk| exchanged_for(chunk.load(Ordering::Acquire)) != NONE)
     }
 
-    /// Returns the chunk with which the half that lent the frame in `chunk` continues: that chunk, or
-    /// the one that was given for it.
+    /// Returns the chunk that the half that lent `chunk` has from now on: that chunk, or the one that was
+    /// exchanged for it.
     #[inline(always)]
-    pub(super) fn successor(&self, chunk: u64) -> u64 {
+    pub(super) fn replacement(&self, chunk: u64) -> u64 {
         let word = self.chunks().get(self.number(chunk));
-        match word.map_or(NONE, |word| given_of(word.load(Ordering::Relaxed))) {
+        match word.map_or(NONE, |word| exchanged_for(word.load(Ordering::Relaxed))) {
             NONE => chunk,
             other => self.address(other),
         }
     }
 
-    /// Notes that the frame in `chunk` is no longer lent.
+    /// Records that the frame in `chunk` is no longer lent.
     #[inline(always)]
     pub(super) fn end_loan(&self, chunk: u64) {
         if self.is_lent(chunk) {
@@ -334,7 +335,7 @@ impl Umem {
     }
 }
 
-/// Returns what says whose a slot is.
+/// Returns the word that identifies the owner of a slot.
 fn owner(interface: u32, queue: u32) -> u64 {
     u64::from(queue + 1) << 32 | u64::from(interface)
 }
@@ -344,8 +345,8 @@ impl UmemSlot {
         &self.umem.words.words()[LINE * self.number as usize + at]
     }
 
-    /// Notes the socket that has the slot.
-    pub(super) fn enter(&self, interface: u32, queue: u32, parts: bool) {
+    /// Records the socket that has the slot.
+    pub(super) fn set_owner(&self, interface: u32, queue: u32, parts: bool) {
         for at in 2..LINE {
             self.word(at).store(0, Ordering::Relaxed);
         }
@@ -366,7 +367,7 @@ impl UmemSlot {
         self.word(1).load(Ordering::Relaxed) == 1
     }
 
-    /// Notes how many descriptors are lent from the index `rx` on; their chunks come back on the fill
+    /// Records that `count` descriptors from the index `rx` on are lent. Their chunks will be put on the fill
     /// ring from the index `fill` on.
     #[inline(always)]
     pub(super) fn lend(&self, rx: u32, fill: u32, count: u32) {
@@ -374,27 +375,27 @@ impl UmemSlot {
         self.word(3).store(count.into(), Ordering::Release);
     }
 
-    /// Notes that as many of these are lent, or to be given back.
+    /// Records the number of descriptors that are still lent.
     #[inline(always)]
-    pub(super) fn lent(&self, count: u32) {
+    pub(super) fn set_lent(&self, count: u32) {
         self.word(3).store(count.into(), Ordering::Release);
     }
 
-    /// Returns what another process has lent: indices on both rings, and the number of descriptors.
+    /// Returns the loan of another process: indices on both rings, and the number of descriptors.
     pub(super) fn loan(&self) -> [u32; 3] {
         let [indices, count] = [2, 3].map(|at| self.word(at).load(Ordering::Acquire));
         [indices as u32, (indices >> 32) as u32, count as u32]
     }
 
-    /// Notes the index behind the last frame on the transmit ring.
+    /// Records the index behind the last frame on the transmit ring.
     #[inline(always)]
-    pub(super) fn pushed(&self, index: u32) {
+    pub(super) fn set_pushed(&self, index: u32) {
         self.word(4).store(index.into(), Ordering::Relaxed);
     }
 
-    /// Returns the chunks that are free to transmit from, after another process: `unsent` are those of
-    /// frames that it did not submit, and `done` those that the kernel has done with. `submitted` is
-    /// the index behind the frames that it did.
+    /// Returns the chunks that are free to transmit from, after another process. It has submitted the frames
+    /// before the index `submitted`; `unsent` returns the chunk of each frame after it. `done` are the
+    /// chunks that the kernel has returned.
     pub(super) fn resume_transmit(
         &self,
         submitted: u32,
@@ -409,7 +410,7 @@ impl UmemSlot {
         }
         // They become free when they are read from the ring.
         done.for_each(|chunk| umem.set_free(umem.chunk(chunk), false));
-        self.pushed(submitted);
+        self.set_pushed(submitted);
         umem.chunks_of(self.number, FREE)
     }
 }
@@ -417,10 +418,10 @@ impl UmemSlot {
 impl Drop for UmemSlot {
     fn drop(&mut self) {
         if !borrows_files() {
-            // Frames of this slot that were taken over and not taken back are no longer lent.
+            // Loans of chunks of this slot end with its socket.
             let chunks = self.umem.chunks();
             for chunk in chunks {
-                let given = given_of(chunk.load(Ordering::Relaxed)) as usize;
+                let given = exchanged_for(chunk.load(Ordering::Relaxed)) as usize;
                 let other = chunks.get(given).map(|other| other.load(Ordering::Relaxed));
                 if other.is_some_and(|other| slot_of(other) == u64::from(self.number)) {
                     chunk.fetch_or(NONE.into(), Ordering::Release);
@@ -430,11 +431,6 @@ impl Drop for UmemSlot {
         }
         lock(&self.umem.slots)[self.number as usize] = false;
     }
-}
-
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The data is consistent at any time, even after a panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -463,10 +459,10 @@ mod tests {
             assert_eq!(umem.exchange(&lent, free), None);
             assert!(umem.is_lent(*received));
             tx[n % 100] = *received;
-            let before = std::mem::replace(received, umem.successor(*received));
+            let before = std::mem::replace(received, umem.replacement(*received));
             umem.end_loan(before);
             assert_eq!(*received, free);
-            assert!(!umem.is_lent(before) && umem.successor(before) == before);
+            assert!(!umem.is_lent(before) && umem.replacement(before) == before);
         }
         for (slot, chunks) in [(0, rx), (1, tx)] {
             let chunks: HashSet<_> = chunks.into_iter().collect();
@@ -493,11 +489,11 @@ mod tests {
         // The kernel has done with two, of which the process has taken one.
         mine[..5].iter().for_each(|chunk| umem.set_free(*chunk, false));
         umem.set_free(mine[0], true);
-        slot.pushed(6);
+        slot.set_pushed(6);
         let done = || mine[..2].iter().copied();
         assert_eq!(slot.resume_transmit(4, |at| mine[at as usize], done()), mine[4..10]);
         for pushed in [3, 4 + RING_LEN + 1, u32::MAX] {
-            slot.pushed(pushed);
+            slot.set_pushed(pushed);
             assert_eq!(slot.resume_transmit(4, |_| u64::MAX, done()), mine[4..10]);
         }
         assert_eq!(slot.resume_transmit(4, |_| 0, [u64::MAX].into_iter()), mine[4..10]);
@@ -516,14 +512,14 @@ mod tests {
         assert!(resume(4096).is_err());
         let next = resume(2048).unwrap();
         assert!(next.resume_slot(1, 0).is_err());
-        slot.enter(1, 0, false);
+        slot.set_owner(1, 0, false);
         let _seat = next.resume_slot(1, 0).unwrap();
         assert!(next.resume_slot(1, 0).is_err());
         assert_eq!(next.chunks_of(0, FREE), mine[7..8]);
         // Whatever the words say, chunks are those of the memory.
         let spoil = |chunk: &AtomicU64| chunk.store(0x8000_0000_1234_5678, Ordering::Relaxed);
         umem.chunks().iter().for_each(spoil);
-        assert!(next.is_lent(mine[0]) && next.find(next.successor(mine[0]), 1).is_none());
+        assert!(next.is_lent(mine[0]) && next.find(next.replacement(mine[0]), 1).is_none());
         assert_eq!(next.exchange(&frame(&next, mine[7]), u64::MAX), None);
     }
 

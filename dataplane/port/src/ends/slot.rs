@@ -1,10 +1,11 @@
 //! A queue that a data thread uses and that a control thread inserts and removes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use dray_ring::RingError;
 
+use crate::lock::lock;
 use crate::signal::control_wake::ControlWake;
 
 /// A place for a queue that the data thread uses, occupied or empty.
@@ -16,9 +17,9 @@ use crate::signal::control_wake::ControlWake;
 #[derive(Debug)]
 pub(crate) struct Slot<Q> {
     state: Mutex<State<Q>>,
-    /// True if the lock is worth trying.
+    /// True if the queue is running: otherwise the data thread need not lock it.
     runs: AtomicBool,
-    /// Wakes the control thread when the data thread has given up a queue.
+    /// Wakes the control thread when a queue has failed.
     failed: Arc<ControlWake>,
 }
 
@@ -32,7 +33,7 @@ pub(crate) enum State<Q> {
     Failed(Failure, Q),
 }
 
-/// Why a running queue was given up.
+/// Why a running queue has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
@@ -50,8 +51,7 @@ impl<Q> Slot<Q> {
 
     /// For the control thread: waits until the data thread is between two batches.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State<Q>> {
-        // If a data thread panicked, the queue is as its last step left it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// For the control thread: replaces the state and returns the old one.
@@ -65,7 +65,7 @@ impl<Q> Slot<Q> {
         self.runs.load(Ordering::Acquire)
     }
 
-    /// For the control thread: returns what `inspect` returns, if the queue is running.
+    /// For the control thread: runs `inspect` on the queue, if it is running.
     pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(&Q) -> T) -> Option<T> {
         match &*self.lock() {
             State::Running(queue) => Some(inspect(queue)),
@@ -73,7 +73,7 @@ impl<Q> Slot<Q> {
         }
     }
 
-    /// Returns why the data thread gave up the queue, if it did.
+    /// Returns the failure of the queue, if it has failed.
     pub(crate) fn failure(&self) -> Option<Failure> {
         match &*self.lock() {
             State::Failed(failure, _) => Some(*failure),
@@ -81,8 +81,8 @@ impl<Q> Slot<Q> {
         }
     }
 
-    /// For the data thread: runs `work` on the queue, if it is running and the control thread does not
-    /// hold it. For what is tried again soon, and loses nothing by that.
+    /// For the data thread: runs `work` on the queue, if it is running and the control thread has not
+    /// locked it. For work that can be retried without loss.
     #[inline]
     pub(crate) fn try_with<T: Default>(
         &self,
@@ -99,9 +99,9 @@ impl<Q> Slot<Q> {
         self.work(&mut guard, work)
     }
 
-    /// For the data thread: runs `work` on the queue, if it is running; waits while the control thread
-    /// holds it. For frames that are dropped if they are not taken, and for a thread that is about to
-    /// sleep, which the control thread would not wake afterwards.
+    /// For the data thread: runs `work` on the queue, if it is running; waits while the control thread has
+    /// locked it. For frames that would be dropped otherwise, and for a thread that is about to sleep,
+    /// which the control thread would not wake afterwards.
     #[inline]
     pub(crate) fn with<T: Default>(&self, work: impl FnOnce(&mut Q) -> Result<T, Failure>) -> T {
         self.work(&mut self.lock(), work)
@@ -133,15 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_tried_again_skips_a_queue_that_the_control_thread_holds() {
+    fn try_with_skips_locked_queue_and_with_waits() {
         let slot = Slot::new(ControlWake::new().unwrap());
         slot.replace(State::Running(7));
-        let held = slot.lock();
+        let locked = slot.lock();
         assert_eq!(slot.try_with(|queue| Ok(*queue)), 0);
         thread::scope(|scope| {
             let waits = scope.spawn(|| slot.with(|queue| Ok(*queue)));
             thread::sleep(Duration::from_millis(20));
-            drop(held);
+            drop(locked);
             assert_eq!(waits.join().unwrap(), 7);
         });
         assert_eq!(slot.try_with(|queue| Ok(*queue)), 7);

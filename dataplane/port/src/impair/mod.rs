@@ -1,6 +1,6 @@
 //! `impair:PLAN:PORT`: another port, whose received frames are dropped, duplicated, swapped,
-//! delayed and limited to a rate by a plan. The plan determines the fate of each frame, so it is
-//! known beforehand what a receiver must report.
+//! delayed and limited to a rate by a plan. The plan determines the fate of each frame, and so the
+//! report of a receiver.
 
 mod plan;
 mod receive;

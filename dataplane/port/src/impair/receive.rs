@@ -1,5 +1,4 @@
-//! The receiving half: takes frames from the underlying port, and delivers what the plan leaves of
-//! them.
+//! The receiving half: impairs the frames of the underlying port by the plan.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,68 +12,68 @@ use super::plan::Plan;
 use crate::{BATCH_MAX, Batch, Frame, Receive, Scratch, Take, Wait, clock, scratch};
 
 /// Maximum number of delayed frames; further ones stay in the port.
-const UNDER_WAY_MAX: usize = 8 * BATCH_MAX;
+const DELAYED_MAX: usize = 8 * BATCH_MAX;
 /// Maximum time that a frame waits for another one to overtake it.
 const SWAP_MAX: Duration = Plan::DELAY_MAX;
 
 /// Receiving half of an impaired port ([`ImpairUri`](super::ImpairUri)).
 pub(super) struct Impaired {
     port: Box<dyn Receive>,
-    /// How the port waits when no frame is delayed.
+    /// How the port waits while no frame is delayed.
     wait: Wait,
-    /// True if the port was set to wait that way.
+    /// True if the underlying port is set to `wait`.
     waits: bool,
-    way: Way,
+    impairment: Impairment,
     scratch: Scratch,
 }
 
-/// The plan, and the state of the frames it applies to.
-struct Way {
+/// The plan, and its state.
+struct Impairment {
     plan: Plan,
     /// Number of frames so far.
     count: u64,
-    /// Number of frames ahead of the rate, and the tick at which that number was valid.
-    early: (f64, u64),
+    /// Number of frames ahead of the rate, and the tick of that number.
+    backlog: (f64, u64),
     /// Delayed frames, in order; each with the tick at which it is delivered.
-    under_way: VecDeque<(u64, Vec<u8>)>,
+    delayed: VecDeque<(u64, Vec<u8>)>,
     /// The frame that the next one overtakes, with the ticks of its arrival and its delivery.
-    held: Option<(u64, u64, Vec<u8>)>,
+    swapped: Option<(u64, u64, Vec<u8>)>,
     /// Free buffers for frames.
     spare: Vec<Vec<u8>>,
 }
 
 impl Impaired {
     pub(super) fn new(port: Box<dyn Receive>, wait: Wait, plan: Plan) -> Self {
-        let way = Way {
+        let impairment = Impairment {
             plan,
             count: 0,
-            early: (0.0, 0),
-            under_way: VecDeque::new(),
-            held: None,
+            backlog: (0.0, 0),
+            delayed: VecDeque::new(),
+            swapped: None,
             spare: Vec::new(),
         };
-        Self { port, wait, waits: true, way, scratch: scratch() }
+        Self { port, wait, waits: true, impairment, scratch: scratch() }
     }
 }
 
 impl Receive for Impaired {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
-        let Self { port, way, scratch, .. } = self;
-        let waits = way.under_way.is_empty() && way.held.is_none();
+        let Self { port, impairment, scratch, .. } = self;
+        let waits = impairment.delayed.is_empty() && impairment.swapped.is_none();
         if waits != self.waits {
             port.set_wait(if waits { self.wait } else { Wait::Poll { pause_us: 0 } });
             self.waits = waits;
         }
-        if way.under_way.len() < UNDER_WAY_MAX {
+        if impairment.delayed.len() < DELAYED_MAX {
             port.receive(&mut |frames| {
                 let now = clock::ticks();
-                frames.iter().for_each(|frame| way.enter(frame.bytes(scratch), now));
+                frames.iter().for_each(|frame| impairment.enter(frame.bytes(scratch), now));
                 frames.len()
             })?;
         }
         let now = clock::ticks();
-        way.give_up_waiting(now);
-        let due = way.under_way.iter().take_while(|(due, _)| *due <= now).take(BATCH_MAX);
+        impairment.expire_swap(now);
+        let due = impairment.delayed.iter().take_while(|(due, _)| *due <= now).take(BATCH_MAX);
         let batch: Batch<'_> = due.map(|(_, frame)| Frame::from(frame.as_slice())).collect();
         if batch.is_empty() {
             return Ok(0);
@@ -82,12 +81,12 @@ impl Receive for Impaired {
         let lent = batch.len();
         let taken = take(&batch).min(lent);
         drop(batch);
-        way.spare.extend(way.under_way.drain(..taken).map(|(_, frame)| frame));
+        impairment.spare.extend(impairment.delayed.drain(..taken).map(|(_, frame)| frame));
         Ok(lent)
     }
 
     fn refused(&self) -> u64 {
-        // Frames lost by the plan are not this end's fault.
+        // Frames that the plan drops are not counted.
         self.port.refused()
     }
 
@@ -100,8 +99,10 @@ impl Receive for Impaired {
     }
 
     fn arm(&mut self, on: bool) -> bool {
-        // No event tells when a delayed frame is due.
-        self.port.arm(on) || !self.way.under_way.is_empty() || self.way.held.is_some()
+        // No event is signalled when a delayed frame is due.
+        self.port.arm(on)
+            || !self.impairment.delayed.is_empty()
+            || self.impairment.swapped.is_some()
     }
 
     fn set_wait(&mut self, wait: Wait) {
@@ -110,7 +111,7 @@ impl Receive for Impaired {
     }
 }
 
-impl Way {
+impl Impairment {
     /// Handles a frame that arrives at tick `now`.
     fn enter(&mut self, frame: &[u8], now: u64) {
         self.count += 1;
@@ -123,32 +124,32 @@ impl Way {
         let Plan { drop, duplicate, swap, late, delay, late_by, .. } = self.plan;
         let (is_late, is_swapped) = (is_each(late), is_each(swap));
         let times = if is_each(drop) { 0 } else { 1 + u8::from(is_each(duplicate)) };
-        if self.is_too_early(sent) || times == 0 {
+        if self.exceeds_rate(sent) || times == 0 {
             return;
         }
         let due = sent + clock::to_ticks(if is_late { late_by } else { delay });
         let copy = self.copy(frame);
-        if self.held.is_none() && is_swapped && times == 1 {
-            self.held = Some((now, due, copy));
+        if self.swapped.is_none() && is_swapped && times == 1 {
+            self.swapped = Some((now, due, copy));
             return;
         }
         if times == 2 {
             let again = self.copy(frame);
-            self.under_way.push_back((due, again));
+            self.delayed.push_back((due, again));
         }
-        self.under_way.push_back((due, copy));
-        self.let_go();
+        self.delayed.push_back((due, copy));
+        self.release_swapped();
     }
 
     /// Returns true if a frame sent at tick `sent` exceeds the rate.
-    fn is_too_early(&mut self, sent: u64) -> bool {
+    fn exceeds_rate(&mut self, sent: u64) -> bool {
         let Some(rate) = self.plan.rate else { return false };
-        let (early, before) = self.early;
+        let (backlog, before) = self.backlog;
         let passed = sent.saturating_sub(before) as f64 / clock::ticks_per_second() as f64;
-        let early = if before == 0 { 0.0 } else { (early - passed * rate).max(0.0) };
-        let is_too_many = early + 1.0 > f64::from(self.plan.queue.unwrap_or(Plan::QUEUE));
-        self.early = (if is_too_many { early } else { early + 1.0 }, sent.max(before));
-        is_too_many
+        let backlog = if before == 0 { 0.0 } else { (backlog - passed * rate).max(0.0) };
+        let exceeds = backlog + 1.0 > f64::from(self.plan.queue.unwrap_or(Plan::QUEUE));
+        self.backlog = (if exceeds { backlog } else { backlog + 1.0 }, sent.max(before));
+        exceeds
     }
 
     fn copy(&mut self, frame: &[u8]) -> Vec<u8> {
@@ -158,17 +159,17 @@ impl Way {
         copy
     }
 
-    /// Releases the frame that waited to be overtaken.
-    fn let_go(&mut self) {
-        if let Some((_, due, frame)) = self.held.take() {
-            self.under_way.push_back((due, frame));
+    /// Releases the swapped frame, after the frame that has overtaken it.
+    fn release_swapped(&mut self) {
+        if let Some((_, due, frame)) = self.swapped.take() {
+            self.delayed.push_back((due, frame));
         }
     }
 
-    fn give_up_waiting(&mut self, now: u64) {
-        let patience = clock::to_ticks(SWAP_MAX);
-        if self.held.as_ref().is_some_and(|(came, ..)| now.saturating_sub(*came) > patience) {
-            self.let_go();
+    fn expire_swap(&mut self, now: u64) {
+        let limit = clock::to_ticks(SWAP_MAX);
+        if self.swapped.as_ref().is_some_and(|(arrived, ..)| now.saturating_sub(*arrived) > limit) {
+            self.release_swapped();
         }
     }
 }
@@ -188,9 +189,9 @@ mod tests {
     use dray_wire::Flow;
     use proptest::prelude::*;
 
-    fn way(plan: Plan) -> Way {
+    fn impairment(plan: Plan) -> Impairment {
         let port = Impaired::new(Box::new(Silent), Wait::Block, plan);
-        port.way
+        port.impairment
     }
 
     struct Silent;
@@ -210,9 +211,9 @@ mod tests {
     /// Returns the numbers of the frames delivered, when each of `count` frames is due at its own
     /// tick.
     fn order(plan: Plan, count: u64) -> Vec<u64> {
-        let mut way = way(plan);
-        (0..count).for_each(|number| way.enter(&frame(number, 1 + number), u64::MAX));
-        let numbers = way.under_way.iter().map(|(_, bytes)| match test_frame::read(bytes) {
+        let mut impairment = impairment(plan);
+        (0..count).for_each(|number| impairment.enter(&frame(number, 1 + number), u64::MAX));
+        let numbers = impairment.delayed.iter().map(|(_, bytes)| match test_frame::read(bytes) {
             Verdict::Intact(stamp) => stamp.sequence,
             other => panic!("{other:?}"),
         });
@@ -233,32 +234,33 @@ mod tests {
     #[test]
     fn rate_drops_frames_by_send_time() {
         let second = clock::ticks_per_second();
-        let mut way = way(Plan { rate: Some(1000.0), queue: Some(4), ..Plan::default() });
+        let mut impairment =
+            impairment(Plan { rate: Some(1000.0), queue: Some(4), ..Plan::default() });
         // One and a half times the rate, for a second.
         for number in 0..1500 {
-            way.enter(&frame(number, second + number * second / 1500), u64::MAX);
+            impairment.enter(&frame(number, second + number * second / 1500), u64::MAX);
         }
-        assert!(way.under_way.len().abs_diff(1000) <= 5, "{}", way.under_way.len());
+        assert!(impairment.delayed.len().abs_diff(1000) <= 5, "{}", impairment.delayed.len());
         // At the rate itself no frame is lost.
-        let before = way.under_way.len();
+        let before = impairment.delayed.len();
         for number in 0..1000 {
-            way.enter(&frame(number, 3 * second + number * second / 1000), u64::MAX);
+            impairment.enter(&frame(number, 3 * second + number * second / 1000), u64::MAX);
         }
-        assert_eq!(way.under_way.len(), before + 1000);
+        assert_eq!(impairment.delayed.len(), before + 1000);
     }
 
     #[test]
     fn delay_counts_from_send_time() {
         let delay = Duration::from_micros(500);
         let late_by = Duration::from_millis(3);
-        let mut way = way(Plan { delay, late: Some(2), late_by, ..Plan::default() });
+        let mut impairment = impairment(Plan { delay, late: Some(2), late_by, ..Plan::default() });
         for number in 0..2 {
-            way.enter(&frame(number, 1000), 2000);
+            impairment.enter(&frame(number, 1000), 2000);
         }
         let foreign = [0; 60];
-        way.enter(&foreign, 5000);
-        way.enter(&frame(9, u64::MAX), 7000);
-        let due: Vec<u64> = way.under_way.iter().map(|(due, _)| *due).collect();
+        impairment.enter(&foreign, 5000);
+        impairment.enter(&frame(9, u64::MAX), 7000);
+        let due: Vec<u64> = impairment.delayed.iter().map(|(due, _)| *due).collect();
         let (delay, late_by) = (clock::to_ticks(delay), clock::to_ticks(late_by));
         assert_eq!(due, [1000 + delay, 1000 + late_by, 5000 + delay, 7000 + late_by]);
     }
@@ -271,16 +273,16 @@ mod tests {
             duplicate in prop::option::of(1_u32..50),
             swap in prop::option::of(1_u32..50),
         ) {
-            let mut way = way(Plan { drop, duplicate, swap, ..Plan::default() });
-            (0..count).for_each(|number| way.enter(&frame(number, 1), 1));
-            way.give_up_waiting(u64::MAX);
+            let mut impairment = impairment(Plan { drop, duplicate, swap, ..Plan::default() });
+            (0..count).for_each(|number| impairment.enter(&frame(number, 1), 1));
+            impairment.expire_swap(u64::MAX);
             let of = |each: Option<u32>| each.map_or(0, |each| count / u64::from(each));
             let both = match (drop, duplicate) {
                 (Some(a), Some(b)) => (1..=count).filter(|n| n % u64::from(a) == 0 && n % u64::from(b) == 0).count(),
                 _ => 0,
             };
             let expected = count - of(drop) + of(duplicate) - both as u64;
-            prop_assert_eq!(way.under_way.len() as u64, expected);
+            prop_assert_eq!(impairment.delayed.len() as u64, expected);
         }
     }
 }

@@ -216,15 +216,15 @@ pub(super) fn receive(
     }
 }
 
-/// Returns the next message, which stays in the socket; `None` if the peer has disconnected, or sent
-/// something that is no message.
+/// Returns the next message, which stays in the socket; `None` if the peer has disconnected, or the message
+/// is invalid.
 pub(super) fn peek(socket: BorrowedFd<'_>) -> Option<Message> {
     let mut bytes = [0; LEN + 1];
     let (_, len) = recv(socket, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;
     (len == LEN).then(|| bytes.first_chunk().map(parse))?
 }
 
-/// Reads a message that has been received before.
+/// Parses the bytes of a received message.
 pub(super) fn parse_words(words: &[u8]) -> Result<Message, String> {
     words.try_into().map(parse).map_err(|_| format!("message is not {LEN} bytes long"))
 }

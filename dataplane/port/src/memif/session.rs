@@ -12,7 +12,7 @@ use crate::session::connection::{Control, End, Woken};
 use crate::session::snapshot::MessageBytes;
 
 /// Time within which a peer must send a message that the port waits for.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Session<'a> {
     /// Role of the peer, for messages.
@@ -35,15 +35,15 @@ impl Session<'_> {
         })
     }
 
-    /// Waits for the next message, the reply to `what` or `what` itself, for at most [`PATIENCE`].
+    /// Waits for the next message, the reply to `what` or `what` itself, for at most [`REPLY_TIMEOUT`].
     pub(super) fn next(&self, what: &str) -> Result<(Message, Vec<OwnedFd>), End> {
         self.await_message(what)?;
         self.take().map(|(message, _, fds)| (message, fds))
     }
 
-    /// Like [`next`](Self::next), but leaves the message where it is.
+    /// Like [`next`](Self::next), but leaves the message in the socket.
     pub(super) fn await_message(&self, what: &str) -> Result<(), End> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + REPLY_TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let woken = self.control.wait(Some(self.socket), Some(left));
@@ -53,15 +53,15 @@ impl Session<'_> {
             match woken {
                 Woken::Readable => return Ok(()),
                 Woken::Timeout => {
-                    return Err(refused(format!("{what}: no message for {PATIENCE:?}")));
+                    return Err(refused(format!("{what}: no message for {REPLY_TIMEOUT:?}")));
                 }
                 Woken::ControlWake => {}
             }
         }
     }
 
-    /// Lets the data threads use `pairs` until one side ends the session.
-    pub(super) fn stay(&self, pairs: &impl Pairs) -> Result<Infallible, End> {
+    /// Serves the peer, whose queues are `pairs`, until one side ends the session.
+    pub(super) fn serve(&self, pairs: &impl Pairs) -> Result<Infallible, End> {
         self.control.change(|status| status.features = vec!["memif 2.0".to_owned()]);
         loop {
             let woken = self.control.wait(Some(self.socket), None);
@@ -79,7 +79,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes the message that is there: itself, its bytes, and its descriptors.
+    /// Takes the waiting message: its content, its bytes, and its descriptors.
     pub(super) fn take(&self) -> Result<(Message, MessageBytes, Vec<OwnedFd>), End> {
         match receive(self.socket).map_err(refused)? {
             Some((Message::Disconnect(why), ..)) => {

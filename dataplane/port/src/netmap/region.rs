@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::calls::Pages;
 use super::layout::{Interface, RINGS_AT, RingHeader};
 use crate::Frame;
+use crate::lock::lock;
 
 /// Stands for a buffer that was not given: netmap keeps buffer 0 to itself.
 const NONE: u32 = 0;
@@ -49,8 +50,7 @@ impl Region {
     ) -> io::Result<Arc<Self>> {
         // The kernel reuses the number of a region only when no process has that region mapped.
         static MAPPED: Mutex<Option<HashMap<u16, Weak<Region>>>> = Mutex::new(None);
-        // The map is consistent at any time, even after a panic.
-        let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = lock(&MAPPED);
         let mapped = mapped.get_or_insert_default();
         if let Some(region) = mapped.get(&id).and_then(Weak::upgrade) {
             return Ok(region);

@@ -4,59 +4,54 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{Shutdown, SocketType, shutdown};
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 
+use crate::lock::lock;
 use crate::session::peers::{PeerSource, Peers};
 use crate::session::queue_progress::QueueProgress;
 use crate::session::snapshot::{Frozen, Parts, PortSnapshot, SessionMessages};
 use crate::session::status::{LinkState, LinkStatus};
+use crate::session::thread::ControlThread;
 use crate::session::unix;
 use crate::signal::control_wake::ControlWake;
 use crate::uri::failed::Failed;
 
-/// Time that the thread is given to end: it ends at once, unless a peer found a way to hold it up.
-const ENDING: Duration = Duration::from_secs(2);
-
-/// Pause before the next peer is tried, after a peer that violated the protocol, one that accepted
-/// and disconnected, or a failed connect.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Pause before the next peer, after a peer that violated the protocol, one that accepted and
+/// disconnected, or a failed connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A port's socket. Dropping it ends its thread and removes the socket.
 pub(crate) struct Connection {
     control: Arc<Control>,
-    thread: Option<JoinHandle<()>>,
-    /// Disconnects when the thread ends.
-    ended: Mutex<mpsc::Receiver<()>>,
+    thread: ControlThread,
 }
+
+type Callback = Box<dyn Fn() + Send + Sync>;
 
 /// State shared by the control thread and the port.
 pub(crate) struct Control {
-    /// Signalled when a queue was given up, and when the port is closed.
+    /// Signalled when a queue has failed, and when the port is closed.
     wake: Arc<ControlWake>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
-    /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles
-    /// a message, so whoever else holds it knows that nothing changes.
+    /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles a
+    /// message: while another thread holds it, nothing changes.
     peer: Mutex<Option<OwnedFd>>,
     source: Option<PeerSource>,
     /// True if this process has bound the socket of the source itself.
     owns_source: bool,
-    /// The control thread's id, once it runs.
-    thread: OnceLock<Pid>,
-    /// Counts what makes a description of the port invalid.
+    /// Counts changes that invalidate a snapshot of the port.
     progress: OnceLock<Arc<QueueProgress>>,
-    /// Called after each change of what a description of the port says.
-    notify: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called after each such change.
+    on_change: OnceLock<Callback>,
     /// Called when a peer has left.
-    forget: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    on_end: OnceLock<Callback>,
 }
 
 /// How the session with a peer ended.
@@ -71,7 +66,7 @@ pub(crate) enum End {
 
 /// Why [`Control::wait`] returned.
 pub(crate) enum Woken {
-    /// There is something to read, or the peer has disconnected.
+    /// Data is available, or the peer has disconnected.
     Readable,
     /// The data thread, or the thread that closes the port, has woken the control thread.
     ControlWake,
@@ -97,41 +92,28 @@ impl Connection {
             peer: Mutex::default(),
             owns_source: source.as_ref().is_some_and(PeerSource::is_own),
             source,
-            thread: OnceLock::new(),
             progress: OnceLock::new(),
-            notify: OnceLock::new(),
-            forget: OnceLock::new(),
+            on_change: OnceLock::new(),
+            on_end: OnceLock::new(),
         });
         let shared = control.clone();
-        let (ends, ended) = mpsc::channel();
-        let (running, runs) = mpsc::channel::<()>();
-        let thread = std::thread::Builder::new()
-            .name("dray-control".to_owned())
-            .spawn(move || {
-                let _ = shared.thread.set(gettid());
-                drop(running);
-                shared.serve(first, session);
-                drop::<mpsc::Sender<()>>(ends);
-            })
-            .map_err(|error| ("thread", error))?;
-        // Nothing is sent: the channel disconnects.
-        let _ = runs.recv();
-        Ok(Self { control, thread: Some(thread), ended: Mutex::new(ended) })
+        let thread = ControlThread::spawn(move || shared.serve(first, session));
+        Ok(Self { control, thread: thread.map_err(|error| ("thread", error))? })
     }
 
-    /// Stops the control thread, before it accepts a peer or reads a message. `said` returns what the
-    /// peer has said so far. `None` if `said` returns that.
+    /// Pauses the control thread before it accepts a peer or reads a message, and takes a snapshot.
+    /// `messages` returns those of the present session; `None` if it does.
     pub(crate) fn freeze(
         &self,
-        patience: Duration,
-        said: impl FnOnce() -> Option<io::Result<SessionMessages>>,
+        timeout: Duration,
+        messages: impl FnOnce() -> Option<io::Result<SessionMessages>>,
     ) -> io::Result<Option<Frozen<'_>>> {
         let control = &self.control;
-        let gate = control.patient_gate(patience)?;
+        let gate = control.gate_within(timeout)?;
         let peer = gate.as_ref().map(OwnedFd::try_clone).transpose()?;
-        let Some(conversation) = said().transpose()? else { return Ok(None) };
-        // Of a session that has just ended.
-        let conversation = peer.as_ref().map(|_| conversation).unwrap_or_default();
+        let Some(messages) = messages().transpose()? else { return Ok(None) };
+        // Without a peer, they belong to a session that has just ended.
+        let messages = peer.as_ref().map(|_| messages).unwrap_or_default();
         let origin = control.source.as_ref().and_then(PeerSource::descriptor);
         let origin = origin.map(|origin| origin.try_clone_to_owned()).transpose()?;
         let (own, past) = (control.owns_source, self.status());
@@ -139,38 +121,30 @@ impl Connection {
         let changes = progress.map_or(0, |progress| progress.changes());
         let progress =
             progress.map(|progress| progress.as_fd().try_clone_to_owned()).transpose()?;
-        let live = PortSnapshot::of_peer(Parts {
-            origin,
-            own,
-            peer,
-            progress,
-            changes,
-            conversation,
-            past,
-        });
-        Ok(Some(Frozen { live, _gate: gate }))
+        let parts = Parts { origin, own, peer, progress, changes, messages, past };
+        Ok(Some(Frozen { snapshot: PortSnapshot::of_peer(parts), _gate: gate }))
     }
 
-    /// Counts changes of what [`freeze`](Self::freeze) describes from now on.
+    /// Counts changes that invalidate a snapshot in `progress` from now on.
     pub(crate) fn publish_progress(&self, progress: Arc<QueueProgress>) {
         // A connection has one port.
         let _ = self.control.progress.set(progress);
     }
 
-    /// Registers `notify`, which is called after each change of what [`freeze`](Self::freeze) describes.
+    /// Registers `notify`, which is called after each change that invalidates a snapshot.
     pub(crate) fn on_change(&self, notify: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
-        let _ = self.control.notify.set(notify);
+        let _ = self.control.on_change.set(notify);
     }
 
-    /// Registers `forget`, which is called when a peer has left, before the next one is accepted.
-    pub(crate) fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
+    /// Registers `notify`, which is called when a peer has left, before the next one is accepted.
+    pub(crate) fn on_end(&self, notify: Box<dyn Fn() + Send + Sync>) {
         // A connection has one port.
-        let _ = self.control.forget.set(forget);
+        let _ = self.control.on_end.set(notify);
     }
 
     pub(crate) fn status(&self) -> LinkStatus {
-        self.control.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.control.status).clone()
     }
 
     /// Moves the control thread, and that of a socket of several ports, to `cpus`, if that is
@@ -179,7 +153,7 @@ impl Connection {
         if let Some(PeerSource::Shared(membership)) = &self.control.source {
             membership.move_thread(cpus);
         }
-        let _ = sched_setaffinity(self.control.thread.get().copied(), cpus);
+        self.thread.move_to(cpus);
     }
 }
 
@@ -187,15 +161,6 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.control.stop.store(true, Ordering::Release);
         self.control.wake.signal();
-        // Closing a file that a peer passed can take as long as the peer likes, if its file system
-        // is the peer's own. The thread that closes the port does not wait for that; the control
-        // thread owns all that it needs.
-        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
-        if let Some(thread) = self.thread.take().filter(|_| !held_up) {
-            // The thread ends only by itself or by a panic, which has been reported.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -213,7 +178,7 @@ impl Control {
             };
             let end = self.serve_one(stream, &mut session);
             match (end, &self.source) {
-                // A peer that disconnects at once would be reconnected to in a busy loop.
+                // Without a pause, a peer that disconnects at once would cause a busy loop.
                 (End::Refused(_), Some(_))
                 | (End::Left, Some(PeerSource::Socket(..) | PeerSource::Place(_))) => self.pause(),
                 _ => {}
@@ -238,7 +203,7 @@ impl Control {
         let peer = self.gate().take();
         self.changes();
         if !matches!(end, End::Stop) {
-            self.forget.get().into_iter().for_each(|forget| forget());
+            self.on_end.get().into_iter().for_each(|notify| notify());
         }
         if let (Some(peer), End::Left | End::Refused(_), false) =
             (&peer, &end, dray_socket::borrows_files())
@@ -299,19 +264,19 @@ impl Control {
     }
 
     fn pause(&self) {
-        self.wait(None, Some(AGAIN));
+        self.wait(None, Some(RETRY_PAUSE));
     }
 
-    /// Keeps the control thread from accepting a peer and from handling a message. The control thread
-    /// itself holds it meanwhile, and never while it waits.
+    /// Locks the gate, which keeps the control thread from accepting a peer or handling a message. The
+    /// control thread holds the gate while it does so, and never while it waits.
     pub(crate) fn gate(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.peer)
     }
 
-    /// Like [`gate`](Self::gate), for a caller that the peer must not hold up: it could make the control
-    /// thread close a file that takes long.
-    fn patient_gate(&self, patience: Duration) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
-        let deadline = Instant::now() + patience;
+    /// Like [`gate`](Self::gate), with a time limit, for a caller that the peer must not block: the control
+    /// thread may be closing a file for as long as the peer likes.
+    fn gate_within(&self, timeout: Duration) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.peer.try_lock() {
                 Ok(gate) => return Ok(gate),
@@ -320,25 +285,25 @@ impl Control {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    let what = format!("its peer has kept it busy for {patience:?}");
+                    let what = format!("its peer has kept it busy for {timeout:?}");
                     return Err(io::Error::new(io::ErrorKind::TimedOut, what));
                 }
             }
         }
     }
 
-    /// Notes the connection to a peer. If there is no descriptor for that, no other process can
-    /// continue its session.
+    /// Stores a descriptor of the connection to a peer. If there is none left, no other process can
+    /// continue the session.
     fn admit(&self, stream: UnixStream) -> UnixStream {
         *self.gate() = stream.try_clone().ok().map(OwnedFd::from);
         stream
     }
 
-    /// Counts a change of what a description of the port says. If a message causes it, this is called
-    /// before the message takes effect, with the gate held.
+    /// Counts a change that invalidates snapshots. If a message causes it, this is called before the
+    /// message takes effect, with the gate locked.
     pub(crate) fn changes(&self) {
         self.progress.get().into_iter().for_each(|progress| progress.change());
-        self.notify.get().into_iter().for_each(|notify| notify());
+        self.on_change.get().into_iter().for_each(|notify| notify());
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -346,19 +311,16 @@ impl Control {
     }
 
     pub(crate) fn change(&self, change: impl FnOnce(&mut LinkStatus)) {
-        change(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.status));
     }
 
-    /// Waits until `fd` is readable, or the control thread is woken. Sends the signals that data threads left to
-    /// the control thread.
+    /// Waits until `fd` is readable, or the control thread is woken. Sends signals that data threads have
+    /// delegated to the control thread.
     pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
         let rest = self.wake.deliver();
         let rests = rest.is_some_and(|rest| limit.is_none_or(|limit| rest < limit));
         let limit = if rests { rest } else { limit };
-        let limit = limit.map(|limit| Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: limit.subsec_nanos().into(),
-        });
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let mut fds = vec![PollFd::new(&*self.wake, PollFlags::IN)];
         if let Some(fd) = fd {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));

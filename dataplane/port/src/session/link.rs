@@ -18,38 +18,37 @@ pub trait Link: Send + Sync {
     /// permitted.
     fn move_control(&self, _cpus: &CpuSet) {}
 
-    /// Stops the control thread, so that another process can continue the port; `None` if that is
-    /// not possible for this kind of port. Waits at most `patience` for a message that it handles.
-    fn freeze(&self, _patience: Duration) -> Option<io::Result<Frozen<'_>>> {
+    /// Pauses the control thread and takes a snapshot, from which another process can continue the port;
+    /// `None` if that is not possible for this kind of port. Waits at most `timeout` while the control
+    /// thread handles a message.
+    fn freeze(&self, _timeout: Duration) -> Option<io::Result<Frozen<'_>>> {
         None
     }
 
-    /// Returns the number of changes of what [`freeze`](Self::freeze) describes.
+    /// Returns the number of changes that invalidate a snapshot by [`freeze`](Self::freeze).
     fn changes(&self) -> u64 {
         0
     }
 
-    /// Returns the entry of the port in a bypass: the kernel may forward its frames instead of the port's user.
+    /// Returns the entry of the port in a bypass, by which the kernel may forward its frames.
     fn bypass(&self) -> Option<&BypassEntry> {
         None
     }
 
-    /// Returns true if no frame can pass: no peer is connected, or its queues are stopped; or the
-    /// interface is down. A port that does not know its peer's end returns false. For a thread that looks
-    /// at it a few times a second: a peer that left and came back since is told of as well, if that is
-    /// known.
+    /// Returns true if no frame can pass: no peer is connected, its queues are stopped, or the interface
+    /// is down; or if that was so since the last call, as far as the port knows. A port that does not
+    /// notice its peer's end returns false. Call it a few times a second at most.
     fn is_down(&self) -> bool {
         false
     }
 
-    /// Registers `forget`, which is called each time that a peer has left, before the next one is
-    /// accepted.
-    fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
-        drop(forget);
+    /// Registers `notify`, which is called when a peer has left, before the next one is accepted.
+    fn on_end(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        drop(notify);
     }
 
-    /// Registers `tell`, which is called after each such change.
-    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        drop(tell);
+    /// Registers `notify`, which is called after each change that [`changes`](Self::changes) counts.
+    fn on_change(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        drop(notify);
     }
 }

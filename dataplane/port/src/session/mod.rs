@@ -9,4 +9,5 @@ pub(crate) mod queue_progress;
 pub(crate) mod shared_listener;
 pub(crate) mod snapshot;
 pub(crate) mod status;
+mod thread;
 pub(crate) mod unix;

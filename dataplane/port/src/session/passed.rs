@@ -1,5 +1,5 @@
-//! Descriptors that another program has opened and passed, for example in a network namespace that
-//! this one may not enter. They are checked before use, since the other program may be mistaken.
+//! Descriptors that another program has opened and passed, for example in a network namespace that this
+//! process may not enter. They are checked before use.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,8 +13,8 @@ use crate::session::peers::{PeerSource, Peers};
 use crate::session::snapshot::Parts;
 use crate::uri::failed::{Failed, refused};
 
-/// Checks that there is one descriptor: of a socket of type `kind` that listens or has a peer, or of the
-/// directory in which the peer creates the socket `in_directory`, if given.
+/// Checks that there is one descriptor: of a socket of type `kind` that listens or is connected, or, with
+/// `in_directory`, of the directory in which the peer creates the socket of this name.
 pub(crate) fn check(
     descriptors: Vec<OwnedFd>,
     kind: SocketType,
@@ -38,7 +38,7 @@ pub(crate) fn check(
         return Err(wrong());
     }
     if sockopt::socket_acceptconn(&descriptor) == Ok(true) {
-        // Another program that has the socket may accept the peer first.
+        // Another program with the same socket may accept the peer first.
         set_nonblocking(&descriptor, true)?;
         return Ok(Peers::of(PeerSource::Listener(descriptor.into())));
     }
@@ -49,8 +49,9 @@ pub(crate) fn check(
     Ok(Peers::connected(vec![descriptor.into()]))
 }
 
-/// Checks the peers of a port at the socket `name` that another process hands over: the source of peers,
-/// a socket of type `kind` that listens, or a directory if `in_directory`; and the connection to a peer.
+/// Checks the descriptors that another process hands over for a port at the socket `name`: the source of
+/// peers, which is a listening socket of type `kind` or, if `in_directory`, a directory; and the connection
+/// to a peer.
 pub(crate) fn resume(
     parts: Parts,
     name: &SocketName,
@@ -66,7 +67,7 @@ pub(crate) fn resume(
         peers.source = Some(if own { inherit(source, name) } else { source });
     }
     if let Some(peer) = peer {
-        // The peer may have gone meanwhile.
+        // The peer may have disconnected meanwhile.
         if !is_unix(&peer, kind) || sockopt::socket_acceptconn(&peer) != Ok(false) {
             return Err(refused(format!("it is {}, not a peer's", describe(&peer))));
         }
@@ -81,9 +82,8 @@ fn is_unix(socket: &OwnedFd, kind: SocketType) -> bool {
         && sockopt::socket_type(socket) == Ok(kind)
 }
 
-/// Makes the file of a socket that listens at `name` this process's, which was that of the process that
-/// hands over. The peer may have removed the file, or put another one in its place: that one is not
-/// taken, and the port goes on with the peers that it has, as it did before.
+/// Takes over the file of the listening socket at `name`, which the old process has bound. If a peer has
+/// removed or replaced the file, the port continues with its present peers, as it did in the old process.
 fn inherit(mut source: PeerSource, name: &SocketName) -> PeerSource {
     if let PeerSource::Listener(listener) = &mut source {
         match name {
@@ -97,8 +97,8 @@ fn inherit(mut source: PeerSource, name: &SocketName) -> PeerSource {
     source
 }
 
-/// Opens what a port needs that uses the Unix socket `name`: the socket, which listens, or, if the
-/// peer creates it, the directory.
+/// Opens the descriptor that a port at the Unix socket `name` needs: the listening socket or, if the peer
+/// creates the socket, its directory.
 pub(crate) fn prepare(
     name: &SocketName,
     kind: SocketType,
@@ -110,7 +110,7 @@ pub(crate) fn prepare(
             .map_err(|error| ("socket", error))?,
         (SocketName::File(path), true) => {
             let place = Place::shared(path).map_err(|error| ("directory", error))?;
-            alone(place.into_directory())
+            without_parent(place.into_directory())
         }
         (SocketName::File(_), false) => {
             let what = "a socket with a file is not one of a network namespace; give @NAME";
@@ -124,9 +124,10 @@ pub(crate) fn prepare(
     Ok(vec![descriptor])
 }
 
-/// Returns the same directory without a way up: by `..`, a process that gets it would reach all that is
-/// above, in the mount namespace of this process. Without the right to copy a mount, returns it as it is.
-fn alone(directory: OwnedFd) -> OwnedFd {
+/// Returns the directory as a mount of its own: by `..`, a process that gets it could otherwise reach all
+/// directories above it in this process's mount namespace. Without the right to copy a mount, returns the
+/// directory unchanged.
+fn without_parent(directory: OwnedFd) -> OwnedFd {
     let flags = OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC;
@@ -145,14 +146,14 @@ fn failed(errno: Errno) -> Failed {
     ("file descriptor", errno.into())
 }
 
-/// Makes reading from a descriptor wait, or not.
+/// Sets or clears `O_NONBLOCK`.
 pub(crate) fn set_nonblocking(descriptor: &OwnedFd, on: bool) -> Result<(), Failed> {
     let mut flags = fcntl_getfl(descriptor).map_err(failed)?;
     flags.set(OFlags::NONBLOCK, on);
     fcntl_setfl(descriptor, flags).map_err(failed)
 }
 
-/// Returns what a descriptor is, in a few words.
+/// Describes the type of a descriptor's file in a few words.
 pub(crate) fn describe(descriptor: impl AsFd) -> String {
     let Ok(stat) = fstat(&descriptor) else { return "an unknown file".to_owned() };
     let what = match FileType::from_raw_mode(stat.st_mode) {
@@ -205,13 +206,13 @@ mod tests {
 
     fn error(descriptors: Vec<OwnedFd>, in_directory: bool) -> String {
         match check(descriptors, SocketType::STREAM, in_directory.then_some(&name())) {
-            Ok(_) => panic!("it is taken"),
+            Ok(_) => panic!("it is accepted"),
             Err((what, error)) => format!("{what}: {error}"),
         }
     }
 
     #[test]
-    fn listening_and_connected_sockets_and_directories_are_taken() {
+    fn listening_and_connected_sockets_and_directories_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("a")).unwrap();
         let taken = check(vec![listener.into()], SocketType::STREAM, None).unwrap();
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_of_peer_leads_nowhere_else() {
+    fn directory_of_peer_has_no_parent() {
         use rustix::fs::{Mode, openat};
         if !rustix::process::geteuid().is_root() {
             return;

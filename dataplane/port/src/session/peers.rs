@@ -27,7 +27,7 @@ pub(crate) enum PeerSource {
 /// Peers of a port, which are served one after the other.
 #[derive(Default)]
 pub(crate) struct Peers {
-    /// Source of peers; without one, there are no others than the first.
+    /// Source of further peers.
     pub(crate) source: Option<PeerSource>,
     /// Peers that are connected already.
     pub(crate) first: Vec<UnixStream>,
@@ -42,7 +42,7 @@ impl PeerSource {
         Place::within(directory, file).map(Self::Place).map_err(|error| ("directory", error))
     }
 
-    /// Returns the descriptor with which another process continues to accept peers, or connects to them.
+    /// Returns the descriptor with which another process accepts peers or connects to them.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Listener(listener) => Some(listener.as_fd()),
@@ -82,7 +82,7 @@ impl Peers {
         }
     }
 
-    /// Connects to the socket `name`, and to later peers there. Fails if waiting for it would not help.
+    /// Connects to the socket `name`, now and after each session. Fails if retrying would not help.
     pub(crate) fn at(name: &SocketName, kind: SocketType) -> Result<Self, Failed> {
         let mut peers = Self::of(PeerSource::Socket(name.clone(), kind));
         match unix::connect(name, kind) {

@@ -1,12 +1,12 @@
 //! Positions of a port's queues, in memory that outlives the process.
 //!
 //! ```text
-//! word 0            number of changes of what a description of the port says
+//! word 0            number of changes that invalidate a snapshot of the port
 //! word 8 * (1 + q)  progress of queue q (`dray_ring::Progress`); each on a cache line of its own
 //! ```
 //!
-//! A [description](crate::PortSnapshot) of the port is valid as long as the number of changes is what it was
-//! when the port was described, and for one process: the one that continues makes it invalid.
+//! A [snapshot](crate::PortSnapshot) of the port is valid until the number of changes increases, and for
+//! one process: the process that continues from it invalidates it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,17 +31,17 @@ impl QueueProgress {
         Ok(Self(Arc::new(SharedWords::create("dray-progress", LINE * (1 + queues))?)))
     }
 
-    /// Returns the place of a queue's mark.
+    /// Returns the word with the progress of a queue.
     pub(crate) fn of(&self, queue: usize) -> SharedWord {
         self.0.word(LINE * (1 + queue))
     }
 
-    /// Notes that a queue does not run any more.
+    /// Records that a queue does not run any more.
     pub(crate) fn clear(&self, queue: usize) {
         self.0.words()[LINE * (1 + queue)].store(0, Ordering::Relaxed);
     }
 
-    /// Makes descriptions of the port invalid.
+    /// Invalidates snapshots of the port.
     pub(crate) fn change(&self) {
         self.0.words()[0].fetch_add(1, Ordering::SeqCst);
     }
@@ -57,7 +57,7 @@ impl AsFd for QueueProgress {
     }
 }
 
-/// The progress of a process that hands over, or has ended.
+/// Progress of the queues of an old process, which hands over or has ended.
 #[derive(Debug)]
 pub(crate) struct PastProgress {
     words: SharedWords,
@@ -65,7 +65,7 @@ pub(crate) struct PastProgress {
 }
 
 impl PastProgress {
-    /// Takes the progress of a port that was described after `changes` changes.
+    /// Opens the progress of a port whose snapshot was taken after `changes` changes.
     pub(crate) fn new(descriptor: OwnedFd, changes: u64) -> Result<Self, String> {
         let words = SharedWords::of(descriptor).map_err(|error| format!("progress: {error}"))?;
         let now = words.words().first().map(|word| word.load(Ordering::SeqCst));
@@ -75,14 +75,14 @@ impl PastProgress {
         }
     }
 
-    /// Makes the description invalid for other processes.
+    /// Invalidates the snapshot for other processes.
     pub(crate) fn take(&self) -> Result<(), String> {
         let (now, orders) = (&self.words.words()[0], Ordering::SeqCst);
         let taken = now.compare_exchange(self.changes, TAKEN, orders, orders);
         taken.map(drop).map_err(|_| outdated())
     }
 
-    /// Returns how far a queue has come, if it ran.
+    /// Returns the progress of a queue, if it ran.
     pub(crate) fn progress(&self, queue: usize) -> Option<Progress> {
         let word = self.words.words().get(LINE * (1 + queue))?;
         Progress::read(word.load(Ordering::SeqCst))
@@ -90,7 +90,7 @@ impl PastProgress {
 }
 
 fn outdated() -> String {
-    "the port has changed since it was described".to_owned()
+    "the port has changed since its snapshot".to_owned()
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn description_is_valid_once_and_until_a_change() {
+    fn snapshot_is_valid_once_and_until_a_change() {
         let progress = QueueProgress::new(2).unwrap();
         let file = || progress.as_fd().try_clone_to_owned().unwrap();
         progress.change();

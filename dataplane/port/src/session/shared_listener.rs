@@ -1,41 +1,37 @@
-//! A Unix socket at which several ports of this process listen. A client says in its first message
-//! which of them it wants, so one thread accepts the clients of all, reads that far, and hands each
+//! A Unix socket at which several ports of this process listen. The first message of a client names its
+//! port, so one thread accepts the clients of all ports, reads the first message of each, and passes the
 //! client to its port.
 //!
-//! A client that is slow to introduce itself delays no other. Ports that share a socket are not
-//! protected from each other's clients in any other way: a process that can connect can keep the
-//! thread busy.
+//! A client that delays its first message delays no other. Otherwise, ports that share a socket are not
+//! protected from each other's clients: a process that can connect can keep the thread busy.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use dray_socket::{Access, BoundSocket, SocketName};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::SocketType;
-use rustix::process::Pid;
-use rustix::thread::{CpuSet, gettid, sched_setaffinity};
+use rustix::thread::CpuSet;
 use rustix::time::Timespec;
 
 use crate::ends::limits::Rate;
+use crate::lock::lock;
+use crate::session::thread::ControlThread;
 use crate::signal::control_wake::ControlWake;
 use crate::signal::event::Event;
 
-/// Time within which a client must introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(5);
-/// Time for which a client waits for a port that serves another one: its predecessor may have
-/// ended a moment ago.
-const SUCCESSION: Duration = Duration::from_secs(1);
-/// Maximum number of clients that have no port yet. One more takes the place of the oldest.
+/// Time within which a client must send its first message.
+const FIRST_MESSAGE: Duration = Duration::from_secs(5);
+/// Time for which a client waits for a port that serves another one, which may have just ended.
+const PORT_BUSY: Duration = Duration::from_secs(1);
+/// Maximum number of clients that have no port yet. A further client replaces the oldest.
 const PENDING_MAX: usize = 64;
-/// Time that the thread is given to end: it ends at once, unless a client found a way to hold it up.
-const ENDING: Duration = Duration::from_secs(2);
 /// Pause after a failed accept.
-const AGAIN: Duration = Duration::from_millis(50);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Messages of a protocol to clients that have no port yet.
 pub(crate) struct Protocol {
@@ -43,14 +39,14 @@ pub(crate) struct Protocol {
     pub(crate) kind: SocketType,
     /// Greets a client.
     pub(crate) greet: fn(BorrowedFd<'_>, Terms) -> io::Result<()>,
-    /// Returns the id of the port that a client wants, from its first message, which is there and
-    /// stays there; `None` if the message is invalid.
+    /// Returns the id of the port that a client requests in its first message, which stays in the socket;
+    /// `None` if the message is invalid.
     pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
     /// Sends a client the reason for its disconnection.
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
 }
 
-/// Limits that are announced to a client before it names its port, so they hold for all ports.
+/// Limits that are announced to a client before it names its port, so they apply to all ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) queues: u16,
@@ -61,12 +57,12 @@ pub(crate) struct Terms {
 static LISTENERS: Mutex<Vec<Weak<Listener>>> = Mutex::new(Vec::new());
 
 fn listeners() -> MutexGuard<'static, Vec<Weak<Listener>>> {
-    LISTENERS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LISTENERS)
 }
 
 /// A port's membership of a listener. Dropping the last one closes the socket.
 pub(crate) struct Membership {
-    /// `None` while it is dropped.
+    /// `None` while this is being dropped.
     listener: Option<Arc<Listener>>,
     member: Arc<Member>,
 }
@@ -92,14 +88,7 @@ enum ClientState {
 struct Listener {
     shared: Arc<Shared>,
     access: Access,
-    thread: OnceLock<Thread>,
-}
-
-struct Thread {
-    id: Pid,
-    handle: Mutex<Option<JoinHandle<()>>>,
-    /// Disconnects when the thread ends.
-    ended: Mutex<mpsc::Receiver<()>>,
+    thread: OnceLock<ControlThread>,
 }
 
 struct Shared {
@@ -113,8 +102,8 @@ struct Shared {
 }
 
 impl Membership {
-    /// Registers port `id` at the socket `name`. If no port of this process listens at it, it is the
-    /// one that another process hands over, or created.
+    /// Registers port `id` at the socket `name`. If no port of this process listens there, the socket is
+    /// `passed` by another process, or created.
     pub(crate) fn join(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -146,8 +135,8 @@ impl Membership {
         Self::register(listener, id, terms)
     }
 
-    /// Registers port `id` at a listening socket that another program has created, and which no
-    /// other port of this process has. `name` is its name there.
+    /// Registers port `id` at a listening socket that another program has created under `name`, and that
+    /// no other port of this process uses.
     pub(crate) fn join_passed(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -176,7 +165,7 @@ impl Membership {
         self.listener().shared.socket.as_fd()
     }
 
-    /// Returns true if this process has bound the socket itself, and other ports may share it.
+    /// Returns true if this process has bound the socket, so that other ports may share it.
     pub(crate) fn is_own(&self) -> bool {
         let own = listeners().iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         own.iter().any(|listener| std::ptr::eq(&**listener, self.listener()))
@@ -186,10 +175,9 @@ impl Membership {
         self.listener.as_ref().expect("dropped last")
     }
 
-    /// Starts to accept clients, of which the port serves one already if it `is_busy`. `wake` is signalled
-    /// when one has come. (The listener's thread
-    /// starts with the first port, not with its socket: a program gives up privileges in between,
-    /// and they apply to threads that start later.)
+    /// Starts to accept clients; the port already serves one if it `is_busy`. `wake` is signalled when a
+    /// client has connected. The listener's thread starts with the first port, not with the socket: a
+    /// program drops privileges in between, which only affects threads that start later.
     pub(crate) fn open(&self, wake: &Arc<ControlWake>, is_busy: bool) -> io::Result<()> {
         if is_busy {
             *self.member.state() = ClientState::Busy;
@@ -199,13 +187,14 @@ impl Membership {
         let _one_at_a_time = listeners();
         let listener = self.listener();
         if listener.thread.get().is_none() {
-            let _ = listener.thread.set(Thread::start(listener.shared.clone())?);
+            let shared = listener.shared.clone();
+            let _ = listener.thread.set(ControlThread::spawn(move || shared.serve())?);
         }
         listener.shared.wake.signal();
         Ok(())
     }
 
-    /// Returns the client that has come, if one has. The port serves it until
+    /// Returns the client that has connected, if there is one. The port serves it until
     /// [`done`](Self::done).
     pub(crate) fn client(&self) -> Option<UnixStream> {
         let mut state = self.member.state();
@@ -218,7 +207,7 @@ impl Membership {
         }
     }
 
-    /// Takes the next client, now that the last one has gone.
+    /// Makes the port accept the next client, after the last one has left.
     pub(crate) fn done(&self) {
         *self.member.state() = ClientState::Free;
         self.listener().shared.wake.signal();
@@ -227,7 +216,7 @@ impl Membership {
     /// Moves the listener's thread to `cpus`, if that is permitted.
     pub(crate) fn move_thread(&self, cpus: &CpuSet) {
         if let Some(thread) = self.listener().thread.get() {
-            let _ = sched_setaffinity(Some(thread.id), cpus);
+            thread.move_to(cpus);
         }
     }
 }
@@ -236,8 +225,7 @@ impl Drop for Membership {
     fn drop(&mut self) {
         let listener = self.listener();
         listener.shared.members().retain(|member| !Arc::ptr_eq(member, &self.member));
-        // Held until the socket is closed, so that the next port at its name does not find it in
-        // use.
+        // Locked until the socket is closed, so that the next port does not find its name in use.
         let _others_wait = listeners();
         self.listener = None;
     }
@@ -245,10 +233,10 @@ impl Drop for Membership {
 
 impl Member {
     fn state(&self) -> MutexGuard<'_, ClientState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// Hands over `client` if the port is free; otherwise returns it.
+    /// Passes `client` to the port if it is free; otherwise returns the client.
     fn receive(&self, client: UnixStream) -> Result<(), UnixStream> {
         let Some(wake) = self.wake.get() else { return Err(client) };
         let mut state = self.state();
@@ -258,22 +246,6 @@ impl Member {
         *state = ClientState::Next(client);
         wake.signal();
         Ok(())
-    }
-}
-
-impl Thread {
-    fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let (ends, ended) = mpsc::channel();
-        let (says, said) = mpsc::channel();
-        let handle =
-            std::thread::Builder::new().name("dray-control".to_owned()).spawn(move || {
-                let _ = says.send(gettid());
-                shared.serve();
-                drop(shared);
-                drop::<mpsc::Sender<()>>(ends);
-            })?;
-        let id = said.recv().map_err(io::Error::other)?;
-        Ok(Self { id, handle: Mutex::new(Some(handle)), ended: Mutex::new(ended) })
     }
 }
 
@@ -301,21 +273,13 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.shared.wake.signal();
-        let Some(thread) = self.thread.get_mut() else { return };
-        // A thread that a client holds up is not awaited, as in a connection.
-        let ended = thread.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let held_up = ended.recv_timeout(ENDING) == Err(mpsc::RecvTimeoutError::Timeout);
-        let handle = thread.handle.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(handle) = handle.filter(|_| !held_up) {
-            let _ = handle.join();
-        }
     }
 }
 
 /// A client without a port.
 struct Pending {
     client: UnixStream,
-    /// The port that it wants, once it has said so.
+    /// Id of the port that it requests, after its first message.
     wanted: Option<u32>,
     /// Time at which it is disconnected.
     until: Instant,
@@ -323,10 +287,10 @@ struct Pending {
 
 impl Shared {
     fn members(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.members)
     }
 
-    /// Returns the terms that hold for every port.
+    /// Returns the terms that apply to all ports.
     fn terms(&self) -> Terms {
         let members = self.members();
         let least = |of: fn(&Terms) -> usize| members.iter().map(|member| of(&member.terms)).min();
@@ -336,11 +300,11 @@ impl Shared {
 
     fn serve(&self) {
         let mut pending = Vec::<Pending>::new();
-        // As many as a `vhost:` port accepts.
+        // The limit of a `vhost:` port.
         let mut rate = Rate::new(1024, Duration::from_millis(1));
         let mut accept_at = Instant::now();
         while !self.stop.load(Ordering::Acquire) {
-            pending = pending.into_iter().filter_map(|client| self.settle(client)).collect();
+            pending = pending.into_iter().filter_map(|client| self.dispatch(client)).collect();
             let now = Instant::now();
             let rests = accept_at > now;
             let times = pending.iter().map(|pending| pending.until);
@@ -351,14 +315,14 @@ impl Shared {
                 if !ready {
                     continue;
                 }
-                // One that is ready after its introduction has hung up.
+                // A client that is ready after its first message has disconnected.
                 let is_new = pending.wanted.is_none();
                 if is_new {
                     pending.wanted = (self.protocol.wanted)(pending.client.as_fd());
                 }
                 let waits = is_new && pending.wanted.is_some();
-                let patience = if waits { SUCCESSION } else { Duration::ZERO };
-                pending.until = Instant::now() + patience;
+                let timeout = if waits { PORT_BUSY } else { Duration::ZERO };
+                pending.until = Instant::now() + timeout;
             }
             if !ready.listener {
                 continue;
@@ -369,11 +333,11 @@ impl Shared {
                     if pending.len() == PENDING_MAX {
                         pending.remove(0);
                     }
-                    pending.push(Pending { client, wanted: None, until: now + INTRODUCTION });
+                    pending.push(Pending { client, wanted: None, until: now + FIRST_MESSAGE });
                 }
-                // It has gone already.
+                // It has already disconnected.
                 Ok(_) => {}
-                Err(_) => accept_at = now + AGAIN,
+                Err(_) => accept_at = now + RETRY_PAUSE,
             }
             if let Err(wait) = rate.take(now) {
                 accept_at = accept_at.max(now + wait);
@@ -381,8 +345,8 @@ impl Shared {
         }
     }
 
-    /// Hands a client to its port, or disconnects it if that is due; otherwise returns it.
-    fn settle(&self, pending: Pending) -> Option<Pending> {
+    /// Passes a client to its port, or disconnects it after its time limit; otherwise returns it.
+    fn dispatch(&self, pending: Pending) -> Option<Pending> {
         let Pending { client, wanted, until } = pending;
         let is_due = until <= Instant::now();
         let refuse = |client: &UnixStream, why: &str| {
@@ -406,12 +370,9 @@ impl Shared {
         }
     }
 
-    /// Waits until something can be read, at most for `limit`.
+    /// Waits until data is available, at most for `limit`.
     fn wait(&self, pending: &[Pending], accepts: bool, limit: Option<Duration>) -> Ready {
-        let limit = limit.map(|limit| Timespec {
-            tv_sec: limit.as_secs() as i64,
-            tv_nsec: limit.subsec_nanos().into(),
-        });
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let flags = |reads| if reads { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.socket, flags(accepts))];

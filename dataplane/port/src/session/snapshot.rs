@@ -1,11 +1,10 @@
-//! A live port, described so that another process continues it while the peer stays connected.
+//! Snapshots of open ports, from which another process continues them while the peers stay connected.
 //!
-//! The description is what the peer has said, in the messages of its own protocol, and the
-//! descriptors that came with them. The process that continues has these messages said again, and
-//! checks them as it checks a peer's: a description is trusted no further than a peer. Messages that
-//! start a queue come last, once the other process has let go of it. Where the queues stand is in
-//! memory that both processes see ([`queue_progress`](super::queue_progress)), also if the other one was
-//! killed.
+//! A snapshot consists of messages of the peer, in its own protocol, that lead to the present state, and
+//! of their descriptors. The process that continues replays these messages, and checks them like those of
+//! a peer: it trusts a snapshot no more than a peer. Messages that start a queue come last, when the other
+//! process has released the queue. The positions of the queues are in memory that both processes share
+//! ([`queue_progress`](super::queue_progress)), so they are also known if the other process was killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -25,24 +24,24 @@ use crate::session::status::LinkStatus;
 /// Maximum number of descriptors of one message: vhost-user allows 32.
 const DESCRIPTORS_MAX: usize = 32;
 
-/// A message that a peer has said, without its descriptors.
+/// Bytes of a peer's message, without its descriptors.
 pub type MessageBytes = Vec<u8>;
 
-/// A port that another process continues.
+/// Snapshot of an open port, from which another process continues it.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortSnapshot {
-    /// True if the first descriptor is where peers come from: a socket that listens, or a directory.
+    /// True if the first descriptor is the source of peers: a socket that listens, or a directory.
     origin: bool,
-    /// True if the process that hands over has bound that socket itself.
+    /// True if the old process has bound that socket itself.
     own: bool,
     /// True if the next descriptor is the connection to the peer.
     connected: bool,
-    /// Number of changes before this description. The next descriptor is that of the progress of the
-    /// queues if there is a peer.
+    /// Number of changes of the port before the snapshot. With a peer, the next descriptor is that of the
+    /// queues' progress.
     changes: u64,
-    /// Messages of the peer; each has as many of the further descriptors as the number says.
-    said: Vec<(MessageBytes, u8)>,
+    /// Messages of the peer, each with its number of further descriptors.
+    setup: Vec<(MessageBytes, u8)>,
     /// Messages of the peer that start its queues.
     starts: Vec<(MessageBytes, u8)>,
     /// Number of devices or sockets of a port without a peer, whose descriptors come last.
@@ -62,30 +61,30 @@ pub(crate) struct PeerMessage {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Messages of a peer.
+/// Messages of a peer that lead to the present state of its session.
 #[derive(Debug, Default)]
 pub(crate) struct SessionMessages {
-    pub(crate) said: Vec<PeerMessage>,
+    pub(crate) setup: Vec<PeerMessage>,
     /// Messages that start queues.
     pub(crate) starts: Vec<PeerMessage>,
 }
 
-/// Parts of a live port with a peer, for the scheme that continues it.
+/// Parts of the snapshot of a port with a peer.
 pub(crate) struct Parts {
     pub(crate) origin: Option<OwnedFd>,
     pub(crate) own: bool,
     pub(crate) peer: Option<OwnedFd>,
-    /// The progress of its queues, and the number of changes; with a peer.
+    /// Progress of the queues, if there is a peer.
     pub(crate) progress: Option<OwnedFd>,
     pub(crate) changes: u64,
-    pub(crate) conversation: SessionMessages,
+    pub(crate) messages: SessionMessages,
     /// Ends of earlier sessions.
     pub(crate) past: LinkStatus,
 }
 
 impl PortSnapshot {
-    /// Describes a port without a peer, by its devices or sockets, and the longest frame that it
-    /// transmits.
+    /// Returns the snapshot of a port without a peer: its devices or sockets, and the length of the
+    /// longest frame that it transmits.
     pub fn of_devices<'d>(
         devices: impl IntoIterator<Item = BorrowedFd<'d>>,
         frame_max: usize,
@@ -96,16 +95,16 @@ impl PortSnapshot {
     }
 
     pub(crate) fn of_peer(parts: Parts) -> Self {
-        let Parts { origin, own, peer, progress, changes, conversation, past } = parts;
-        let SessionMessages { said, starts } = conversation;
+        let Parts { origin, own, peer, progress, changes, messages, past } = parts;
+        let SessionMessages { setup, starts } = messages;
         let (has_origin, connected) = (origin.is_some(), peer.is_some());
         let progress = progress.filter(|_| connected);
         let mut descriptors: Vec<_> = origin.into_iter().chain(peer).chain(progress).collect();
         let mut words = |messages: Vec<PeerMessage>| {
-            let strip = |said: PeerMessage| {
-                let count = said.descriptors.len() as u8;
-                descriptors.extend(said.descriptors);
-                (said.words, count)
+            let strip = |message: PeerMessage| {
+                let count = message.descriptors.len() as u8;
+                descriptors.extend(message.descriptors);
+                (message.words, count)
             };
             messages.into_iter().map(strip).collect::<Vec<_>>()
         };
@@ -114,7 +113,7 @@ impl PortSnapshot {
             own,
             connected,
             changes,
-            said: words(said),
+            setup: words(setup),
             starts: words(starts),
             devices: 0,
             frame_max: 0,
@@ -124,7 +123,7 @@ impl PortSnapshot {
         }
     }
 
-    /// Returns true if there is nothing to continue: such a port can only be opened again.
+    /// Returns true if the port cannot be continued, only opened again.
     pub fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
@@ -134,29 +133,29 @@ impl PortSnapshot {
         self.ends.values().sum()
     }
 
-    /// Returns the number of changes of the port before it was described.
+    /// Returns the number of changes of the port before the snapshot.
     pub fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Returns the descriptors of the description, in order.
+    /// Returns the descriptors of the snapshot, in order.
     pub fn descriptors(&self) -> &[OwnedFd] {
         &self.descriptors
     }
 
-    /// Takes the descriptors of the description from `descriptors`.
+    /// Takes the descriptors of the snapshot from `descriptors`.
     ///
     /// # Errors
     /// If there are too few.
     pub fn adopt(&mut self, descriptors: &mut impl Iterator<Item = OwnedFd>) -> Result<(), String> {
         let of_messages =
-            self.said.iter().chain(&self.starts).map(|(_, count)| usize::from(*count));
+            self.setup.iter().chain(&self.starts).map(|(_, count)| usize::from(*count));
         let first = usize::from(self.origin) + 2 * usize::from(self.connected);
         let wanted = first + of_messages.sum::<usize>() + usize::from(self.devices);
         self.descriptors = descriptors.take(wanted).collect();
         match self.descriptors.len() {
             have if have == wanted => Ok(()),
-            have => Err(format!("{have} of its {wanted} file descriptors came along")),
+            have => Err(format!("{have} of its {wanted} file descriptors arrived")),
         }
     }
 
@@ -172,29 +171,29 @@ impl PortSnapshot {
         let origin = take(self.origin);
         let (peer, progress) = (take(self.connected), take(self.connected));
         let mut messages = |messages: Vec<(MessageBytes, u8)>| {
-            let said = |(words, count): (MessageBytes, u8)| {
+            let message = |(words, count): (MessageBytes, u8)| {
                 let count = usize::from(count);
                 if count > DESCRIPTORS_MAX {
                     return Err(format!("a message has {count} file descriptors"));
                 }
                 Ok(PeerMessage { words, descriptors: descriptors.by_ref().take(count).collect() })
             };
-            messages.into_iter().map(said).collect::<Result<Vec<_>, _>>()
+            messages.into_iter().map(message).collect::<Result<Vec<_>, _>>()
         };
-        let (said, starts) = (messages(self.said)?, messages(self.starts)?);
+        let (setup, starts) = (messages(self.setup)?, messages(self.starts)?);
         let past = LinkStatus { ends: self.ends, last_end: self.last_end, ..LinkStatus::default() };
-        let conversation = SessionMessages { said, starts };
+        let messages = SessionMessages { setup, starts };
         let Self { own, changes, .. } = self;
-        Ok(Parts { origin, own, peer, progress, changes, conversation, past })
+        Ok(Parts { origin, own, peer, progress, changes, messages, past })
     }
 }
 
 impl Parts {
-    /// Returns both ends for a session that another process has begun, if there is one that can be
-    /// continued. Otherwise the port has no peer.
+    /// Returns both ends of the resumption of another process's session; `None` if there is no session or
+    /// it cannot be continued, so that the port has no peer.
     pub(crate) fn resumption(&mut self) -> Option<(Resumption, Resumed)> {
         match PastProgress::new(self.progress.take()?, self.changes) {
-            Ok(progress) => Some(Resumption::new(std::mem::take(&mut self.conversation), progress)),
+            Ok(progress) => Some(Resumption::new(std::mem::take(&mut self.messages), progress)),
             Err(why) => {
                 self.past.ended(&why);
                 self.peer = None;
@@ -208,8 +207,8 @@ impl SessionMessages {
     /// Copies all messages, with duplicates of their descriptors.
     pub(crate) fn copy(&self) -> io::Result<Self> {
         let copy =
-            |said: &[PeerMessage]| said.iter().map(PeerMessage::copy).collect::<io::Result<_>>();
-        Ok(Self { said: copy(&self.said)?, starts: copy(&self.starts)? })
+            |list: &[PeerMessage]| list.iter().map(PeerMessage::copy).collect::<io::Result<_>>();
+        Ok(Self { setup: copy(&self.setup)?, starts: copy(&self.starts)? })
     }
 }
 
@@ -220,7 +219,7 @@ impl PeerMessage {
         Ok(Self { words: self.words.clone(), descriptors: descriptors.collect::<io::Result<_>>()? })
     }
 
-    /// Sends the message on `socket`, ahead of the peer's next one.
+    /// Sends the message on `socket`.
     pub(crate) fn send(&self, socket: impl AsFd) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -237,83 +236,83 @@ impl PeerMessage {
     }
 }
 
-/// A port whose control thread stands still until this value is dropped. Data threads go on.
+/// A port whose control thread is paused until this value is dropped. Data threads continue.
 pub struct Frozen<'p> {
-    pub(crate) live: PortSnapshot,
-    /// Keeps the control thread out.
+    pub(crate) snapshot: PortSnapshot,
+    /// Lock for which the control thread waits.
     pub(crate) _gate: MutexGuard<'p, Option<OwnedFd>>,
 }
 
 impl Frozen<'_> {
-    /// Takes the description of the port.
+    /// Takes the snapshot of the port.
     pub fn take_snapshot(&mut self) -> PortSnapshot {
-        std::mem::take(&mut self.live)
+        std::mem::take(&mut self.snapshot)
     }
 }
 
-/// A port that is about to be handed over.
-pub enum Held<'p> {
+/// A port whose state does not change while another process prepares to continue it.
+pub enum PausedPort<'p> {
     /// The port's control thread is paused.
     Peer(Frozen<'p>),
-    /// It has no peer.
+    /// The port has no peer.
     Devices(PortSnapshot),
 }
 
-impl Held<'_> {
-    /// Takes the description of the port.
+impl PausedPort<'_> {
+    /// Takes the snapshot of the port.
     pub fn take_snapshot(&mut self) -> PortSnapshot {
         match self {
             Self::Peer(frozen) => frozen.take_snapshot(),
-            Self::Devices(live) => std::mem::take(live),
+            Self::Devices(snapshot) => std::mem::take(snapshot),
         }
     }
 }
 
-/// A port that is ready to be continued, in the process that continues it.
+/// Resumption of a port by another process: that process's end, which a control thread serves.
 pub struct Resumption {
-    pub(crate) ready: mpsc::Receiver<Result<(), String>>,
-    pub(crate) go: mpsc::Sender<()>,
+    ready: mpsc::Receiver<Result<(), String>>,
+    start: mpsc::Sender<()>,
 }
 
-/// The end of a [`Resumption`] that a control thread holds.
+/// The control thread's end of a [`Resumption`].
 pub(crate) struct Resumed {
-    pub(crate) conversation: SessionMessages,
+    messages: SessionMessages,
     progress: PastProgress,
     ready: mpsc::Sender<Result<(), String>>,
-    go: mpsc::Receiver<()>,
+    start: mpsc::Receiver<()>,
 }
 
 impl Resumption {
-    pub(crate) fn new(conversation: SessionMessages, progress: PastProgress) -> (Self, Resumed) {
-        let ((ready, is_ready), (go, goes)) = (mpsc::channel(), mpsc::channel());
-        (Self { ready: is_ready, go }, Resumed { conversation, progress, ready, go: goes })
+    pub(crate) fn new(messages: SessionMessages, progress: PastProgress) -> (Self, Resumed) {
+        let ((ready, is_ready), (start, starts)) = (mpsc::channel(), mpsc::channel());
+        (Self { ready: is_ready, start }, Resumed { messages, progress, ready, start: starts })
     }
 
-    /// Waits until the port is ready; the error says why it cannot be continued.
-    pub fn wait_ready(&self, patience: std::time::Duration) -> Result<(), String> {
+    /// Waits until the port is ready. The error is the reason for which it cannot be continued.
+    pub fn wait_ready(&self, timeout: std::time::Duration) -> Result<(), String> {
         let what = "its control thread does not get ready";
-        self.ready.recv_timeout(patience).unwrap_or_else(|_| Err(what.to_owned()))
+        self.ready.recv_timeout(timeout).unwrap_or_else(|_| Err(what.to_owned()))
     }
 
-    /// Starts the queues where the other process has stopped. Call it when no data thread there uses
-    /// the port any more.
-    pub fn go(&self) {
-        // A control thread that has ended has said why in the port's status.
-        let _ = self.go.send(());
+    /// Starts the queues at the positions at which the other process has stopped. Its data threads must
+    /// not use the port any more.
+    pub fn start(&self) {
+        // A control thread that has ended has put the reason into the port's status.
+        let _ = self.start.send(());
     }
 
-    /// Waits until the queues have started: before that, the port cannot be described again.
-    pub fn wait_started(self, patience: std::time::Duration) {
-        let _ = self.ready.recv_timeout(patience);
+    /// Waits until the queues have started: before that, no snapshot of the port is possible.
+    pub fn wait_started(self, timeout: std::time::Duration) {
+        let _ = self.ready.recv_timeout(timeout);
     }
 }
 
-/// Why a message of a peer is not taken again.
+/// Reason for which a replayed message is not accepted.
 #[derive(Debug)]
 pub(crate) enum ReplayError {
-    /// The peer has changed what it refers to: a file of memory may be shorter now.
+    /// The peer has changed what the message refers to, such as the length of a memory file.
     Peer(String),
-    /// The message is not the one that the peer has said, or this process lacks something.
+    /// The message is not the peer's, or this process lacks a resource.
     Here(String),
 }
 
@@ -324,34 +323,33 @@ impl From<String> for ReplayError {
 }
 
 impl Resumed {
-    /// Repeats the peer's messages by `say`: at once those that lead to the peer's state, and when
-    /// the other process has let go those that start the queues, after `stand` was given their
-    /// positions. Returns false if that never happens. A peer that is not taken again keeps no
-    /// other port from being handed over: the port is ready, and the error comes once the other
-    /// process has let go.
+    /// Replays the peer's messages by `handle`: at once those of the setup, and after the
+    /// [start](Resumption::start) those that start the queues, whose positions `set_progress` gets before.
+    /// Returns false if there is no start. A message that is refused because of the peer does not prevent
+    /// the take-over of other ports: the port gets ready, and the error follows after the start.
     pub(crate) fn replay(
         self,
-        stand: impl FnOnce(&PastProgress),
-        mut say: impl FnMut(&PeerMessage) -> Result<(), ReplayError>,
+        set_progress: impl FnOnce(&PastProgress),
+        mut handle: impl FnMut(&PeerMessage) -> Result<(), ReplayError>,
     ) -> Result<bool, String> {
-        let Self { conversation: SessionMessages { said, starts }, progress, ready, go } = self;
-        let (result, is_ready) = match said.iter().try_for_each(&mut say) {
+        let Self { messages: SessionMessages { setup, starts }, progress, ready, start } = self;
+        let (result, is_ready) = match setup.iter().try_for_each(&mut handle) {
             Ok(()) => (Ok(()), Ok(())),
             Err(ReplayError::Peer(why)) => (Err(why), Ok(())),
             Err(ReplayError::Here(why)) => (Err(why.clone()), Err(why)),
         };
-        let is_over = is_ready.is_err();
+        let has_failed = is_ready.is_err();
         // The port may have been closed meanwhile.
         let _ = ready.send(is_ready);
-        if !is_over && go.recv().is_err() {
+        if !has_failed && start.recv().is_err() {
             return Ok(false);
         }
         result?;
         let started = progress.take().and_then(|()| {
-            stand(&progress);
+            set_progress(&progress);
             starts
                 .iter()
-                .try_for_each(&mut say)
+                .try_for_each(&mut handle)
                 .map_err(|(ReplayError::Peer(why) | ReplayError::Here(why))| why)
         });
         let _ = ready.send(started.clone());
@@ -397,26 +395,26 @@ mod tests {
         #[test]
         fn hostile_description_neither_panics_nor_hangs(
             flags: [bool; 3],
-            said in messages(),
+            setup in messages(),
             starts in messages(),
             few: bool,
             uri in prop_oneof![Just("vhost:@x"), Just("memif:@x?role=server"), Just("tap:x")],
         ) {
             let [origin, own, connected] = flags;
-            let mut live = PortSnapshot { origin, own, connected, said, starts, ..PortSnapshot::default() };
+            let mut snapshot = PortSnapshot { origin, own, connected, setup, starts, ..PortSnapshot::default() };
             let (peer, _other) = UnixStream::pair().unwrap();
             let event = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
             let events = std::iter::repeat_with(event).take(if few { 1 } else { 40 });
             let progress = QueueProgress::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
             let mut descriptors = [OwnedFd::from(peer), progress].into_iter().chain(events);
-            prop_assume!(live.adopt(&mut descriptors).is_ok());
-            let text = serde_json::to_string(&live).unwrap();
+            prop_assume!(snapshot.adopt(&mut descriptors).is_ok());
+            let text = serde_json::to_string(&snapshot).unwrap();
             prop_assert!(serde_json::from_str::<PortSnapshot>(&text).is_ok());
             let uri: PortUri = uri.parse().unwrap();
-            if let Ok((port, Some(resumption))) = uri.resume(live) {
+            if let Ok((port, Some(resumption))) = uri.resume(snapshot) {
                 match resumption.wait_ready(Duration::from_secs(5)) {
                     Ok(()) => {
-                        resumption.go();
+                        resumption.start();
                         resumption.wait_started(Duration::from_secs(5));
                     }
                     Err(why) => prop_assert!(!why.contains("get ready"), "{}", why),
@@ -428,20 +426,20 @@ mod tests {
 
     #[test]
     fn error_of_a_peer_comes_after_the_others_are_ready() {
-        let said = || PeerMessage { words: vec![1], descriptors: Vec::new() };
+        let message = || PeerMessage { words: vec![1], descriptors: Vec::new() };
         for (fault, expected) in [
             (ReplayError::Peer as fn(String) -> ReplayError, Ok(())),
             (ReplayError::Here, Err("why".to_owned())),
         ] {
             let progress = QueueProgress::new(2).unwrap().as_fd().try_clone_to_owned().unwrap();
-            let conversation = SessionMessages { said: vec![said()], starts: vec![said()] };
+            let messages = SessionMessages { setup: vec![message()], starts: vec![message()] };
             let (resumption, resumed) =
-                Resumption::new(conversation, PastProgress::new(progress, 0).unwrap());
+                Resumption::new(messages, PastProgress::new(progress, 0).unwrap());
             let control = std::thread::spawn(move || {
                 resumed.replay(|_| (), |_| Err(fault("why".to_owned())))
             });
             assert_eq!(resumption.wait_ready(Duration::from_secs(10)), expected);
-            resumption.go();
+            resumption.start();
             assert_eq!(control.join().unwrap(), Err("why".to_owned()));
         }
     }

@@ -2,9 +2,8 @@
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 
-use dray_socket::{Access, Place, SocketName};
+use dray_socket::{Access, Place, SocketName, folder_of, missing_folder};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::uri::query::{Query, UriError};
@@ -25,9 +24,9 @@ pub(crate) fn parse_name(
     })
 }
 
-/// Connects to the socket `name` of a peer: only to a socket there, not through a link that the peer may
-/// have made to one elsewhere. A packet socket is used like a stream, with one packet per call. Fails
-/// with `WouldBlock` if the listener's backlog is full: it may never accept a connection.
+/// Connects to the socket `name` of a peer. Does not follow a symbolic link that the peer may have put
+/// there. A packet socket is used like a stream, with one packet per call. Fails with
+/// `WouldBlock` if the listener's backlog is full: it may never accept a connection.
 pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStream> {
     match name {
         SocketName::File(path) => connect_at(&Place::shared(path)?, kind),
@@ -79,19 +78,10 @@ pub(crate) fn parse_access(
 
 const BACKLOG_FULL: &str = "its queue of connections is full";
 
-/// Returns the directory of the socket at `path`.
-fn directory_of(path: &Path) -> &Path {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    directory.unwrap_or(Path::new("."))
-}
-
-fn missing(directory: &Path) -> io::Error {
-    let what = format!("no such directory: {}", directory.display());
-    io::Error::new(io::ErrorKind::NotFound, what)
-}
-
-/// Returns why the socket `name` cannot be connected to now, given the error of connecting. An
-/// error: waiting would not help.
+/// Returns the reason for which connecting to the socket `name` has failed with `error`.
+///
+/// # Errors
+/// If retrying would not help.
 pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result<String> {
     let path = match (name, error.kind()) {
         (SocketName::File(path), _) => path,
@@ -102,14 +92,15 @@ pub(crate) fn why_unreachable(name: &SocketName, error: io::Error) -> io::Result
         (_, io::ErrorKind::PermissionDenied) => return Err(error),
         _ => return Ok(error.to_string()),
     };
-    let directory = directory_of(path);
     match error.kind() {
-        io::ErrorKind::NotFound if directory.is_dir() => Ok("no such socket".to_owned()),
-        // The program that creates the socket creates this directory as well.
+        io::ErrorKind::NotFound if folder_of(path).is_dir() => Ok("no such socket".to_owned()),
+        // The program that creates the socket also creates this directory.
         io::ErrorKind::NotFound if dray_socket::may_make_folder(path) => {
             Ok("no such socket".to_owned())
         }
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Err(missing(directory)),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            Err(missing_folder(path, io::ErrorKind::NotFound.into()))
+        }
         io::ErrorKind::ConnectionRefused => Ok("nothing listens there".to_owned()),
         io::ErrorKind::WouldBlock => Ok(BACKLOG_FULL.to_owned()),
         io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => Err(error),

@@ -21,12 +21,14 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
+
+use crate::lock::lock;
 
 /// `IOCB_CMD_POLL` and `IOCB_FLAG_RESFD` of `linux/aio_abi.h`.
 const COMMAND_POLL: u16 = 5;
@@ -127,7 +129,7 @@ static CONTEXT: OnceLock<Context> = OnceLock::new();
 /// any user can exhaust it at any time, and release it again: each port tries anew.
 pub(crate) fn prepare() {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = lock(&ONE_AT_A_TIME);
     if CONTEXT.get().is_none()
         && let Ok(context) = Context::new()
     {

@@ -2,17 +2,17 @@
 //!
 //! A data thread signals a peer itself as long as that is fast. A peer can make it slow: a hundred
 //! thousand epoll watchers on its eventfd are all woken inside the system call that signals it.
-//! After slow signals the data thread only notes that a signal is owed, and the port's control
-//! thread sends it. Each port has its own control thread, so a slow peer delays only its own
+//! After slow signals the data thread delegates further signals to the port's control thread. Each port has its own control thread, so a slow peer delays only its own
 //! signals. Peers whose signals are very slow share one limit, and delay each other's.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::lock::lock;
 use crate::signal::aio::{self, Signal};
 use crate::signal::event::{Event, Shared};
 
@@ -22,24 +22,24 @@ const SLOW: u64 = 20_000;
 /// Number of slow signals in a row after which the control thread sends the next ones. An honest
 /// peer's signal can be slow once or twice, on a machine that is busy.
 const IN_A_ROW: u32 = 3;
-/// A signal that takes a data thread longer than this, in nanoseconds, is slow beyond doubt.
+/// A signal that takes a data thread longer than this, in nanoseconds, is certainly slow.
 const TOO_SLOW: u64 = 5 * SLOW;
 /// After a slow signal the control thread sends the signals, for this many times as long as the
 /// slow one took: slow signals take at most a thousandth of a data thread's time.
 const DELEGATED: u64 = 1000;
 /// Maximum time for which the control thread sends the signals, in nanoseconds.
 const DELEGATED_MAX: u64 = 60_000_000_000;
-/// After a slow signal the control thread rests this many times as long as the signal took, so that
-/// a slow peer costs at most a tenth of a CPU.
-const REST: u64 = 9;
+/// Pause of the control thread after a slow signal, as a multiple of the time that the signal took: a slow
+/// peer costs at most a tenth of a CPU.
+const PAUSE: u64 = 9;
 /// A signal that takes longer than this, in nanoseconds, is very slow. No honest peer causes one.
 const VERY_SLOW: u64 = 1_000_000;
 /// Pause after a very slow signal, as a multiple of the time that the signal took: all peers that
 /// cause such signals cost at most half a percent of a CPU together. The kernel sends a signal with
 /// interrupts disabled, so everything else on that CPU waits as well.
-const LONG_REST: u64 = 199;
+const LONG_PAUSE: u64 = 199;
 /// Time before which no very slow signal is sent, in nanoseconds of the monotonic clock.
-static VERY_SLOW_REST_UNTIL: AtomicU64 = AtomicU64::new(0);
+static VERY_SLOW_PAUSE_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// Duration of a signal that the peer delayed, in nanoseconds.
 const DELAYED: u64 = aio::PATIENCE.as_nanos() as u64;
 /// Time after which the control thread tries again if the user's timers are exhausted
@@ -57,12 +57,12 @@ pub(crate) struct ControlWake {
     /// Time until which the control thread sends the signals, in nanoseconds of the monotonic
     /// clock.
     delegated_until: AtomicU64,
-    /// Time until which the control thread rests.
-    rests_until: AtomicU64,
+    /// Time until which the control thread pauses.
+    paused_until: AtomicU64,
     /// True if the last signal sent by the control thread was very slow.
     very_slow: AtomicBool,
     /// All events of peers; those that were closed are removed when the next one is registered.
-    /// Data threads never look at this list.
+    /// Data threads do not use this list.
     events: Mutex<Vec<Weak<Shared>>>,
 }
 
@@ -78,7 +78,7 @@ impl ControlWake {
             event: Event::new()?,
             slow_in_a_row: AtomicU32::new(0),
             delegated_until: AtomicU64::new(0),
-            rests_until: AtomicU64::new(0),
+            paused_until: AtomicU64::new(0),
             very_slow: AtomicBool::new(false),
             events: Mutex::default(),
         })
@@ -94,42 +94,42 @@ impl ControlWake {
         self.event.clear();
     }
 
-    /// Makes the control thread send the signals that are owed to `event`.
+    /// Registers an event whose delegated signals the control thread sends.
     pub(super) fn register(&self, event: &Arc<Shared>) {
-        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = lock(&self.events);
         events.retain(|event| event.strong_count() > 0);
         events.push(Arc::downgrade(event));
     }
 
-    /// For a data thread: signals `event`, or leaves that to the control thread.
+    /// For a data thread: signals `event`, or delegates that to the control thread.
     #[inline]
     pub(super) fn signal_peer(&self, event: &Shared) {
         let start = now();
         if start < self.delegated_until.load(Ordering::Relaxed) {
-            return self.owe(event);
+            return self.delegate_signal(event);
         }
         let cpu_time = (self.slow_in_a_row.load(Ordering::Relaxed) > 0).then(cpu_time);
         match aio::signal(event.as_fd()) {
             Signal::Sent => {}
             Signal::Delayed => return self.delegate(DELAYED),
-            Signal::Unsent => return self.owe(event),
+            Signal::Unsent => return self.delegate_signal(event),
         }
         let seems_slow = now() - start > SLOW;
         if seems_slow || cpu_time.is_some() {
-            self.judge(seems_slow, cpu_time.map(|before| self::cpu_time() - before));
+            self.record(seems_slow, cpu_time.map(|before| self::cpu_time() - before));
         }
     }
 
     #[cold]
-    fn owe(&self, event: &Shared) {
-        if !event.owed.swap(true, Ordering::AcqRel) {
+    fn delegate_signal(&self, event: &Shared) {
+        if !event.pending.swap(true, Ordering::AcqRel) {
             self.signal();
         }
     }
 
-    /// Judges a signal that may have been slow, by the CPU time that it took if that is known.
+    /// Records a signal that may have been slow, and the CPU time that it took if that is known.
     #[cold]
-    fn judge(&self, seems_slow: bool, cpu_time: Option<u64>) {
+    fn record(&self, seems_slow: bool, cpu_time: Option<u64>) {
         let slow = cpu_time.filter(|time| *time > SLOW);
         let in_a_row = match slow {
             Some(_) => self.slow_in_a_row.load(Ordering::Relaxed).saturating_add(1),
@@ -146,26 +146,26 @@ impl ControlWake {
         self.delegated_until.store(until, Ordering::Relaxed);
     }
 
-    /// For the control thread: sends the signals that are owed. Returns the time after which it
-    /// must be called again, if the control thread has to rest first.
+    /// For the control thread: sends the delegated signals. Returns the time after which this must be called
+    /// again, if the control thread has to pause.
     pub(crate) fn deliver(&self) -> Option<Duration> {
-        let owed = || -> Vec<Arc<Shared>> {
-            let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending = || -> Vec<Arc<Shared>> {
+            let events = lock(&self.events);
             let alive = events.iter().filter_map(Weak::upgrade);
-            alive.filter(|event| event.owed.load(Ordering::Acquire)).collect()
+            alive.filter(|event| event.pending.load(Ordering::Acquire)).collect()
         };
-        for event in owed() {
-            let rest = self.rests_until().saturating_sub(now());
-            if rest > 0 {
-                return Some(Duration::from_nanos(rest));
+        for event in pending() {
+            let pause = self.paused_until().saturating_sub(now());
+            if pause > 0 {
+                return Some(Duration::from_nanos(pause));
             }
-            event.owed.store(false, Ordering::Release);
+            event.pending.store(false, Ordering::Release);
             let before = cpu_time();
             match aio::signal(event.as_fd()) {
-                Signal::Sent => self.rest(cpu_time() - before),
+                Signal::Sent => self.pause_after(cpu_time() - before),
                 Signal::Delayed => self.delegate(DELAYED),
                 Signal::Unsent => {
-                    event.owed.store(true, Ordering::Release);
+                    event.pending.store(true, Ordering::Release);
                     return Some(NO_TIMER);
                 }
             }
@@ -173,24 +173,24 @@ impl ControlWake {
         None
     }
 
-    fn rests_until(&self) -> u64 {
-        let own = self.rests_until.load(Ordering::Relaxed);
+    fn paused_until(&self) -> u64 {
+        let own = self.paused_until.load(Ordering::Relaxed);
         match self.very_slow.load(Ordering::Relaxed) {
-            true => own.max(VERY_SLOW_REST_UNTIL.load(Ordering::Relaxed)),
+            true => own.max(VERY_SLOW_PAUSE_UNTIL.load(Ordering::Relaxed)),
             false => own,
         }
     }
 
-    /// Starts the rest after a signal by the control thread that took `took` nanoseconds.
-    fn rest(&self, took: u64) {
+    /// Starts the pause after a signal by the control thread that took `took` nanoseconds.
+    fn pause_after(&self, took: u64) {
         self.very_slow.store(took > VERY_SLOW, Ordering::Relaxed);
         if took > VERY_SLOW {
-            VERY_SLOW_REST_UNTIL.fetch_max(now() + LONG_REST * took, Ordering::Relaxed);
+            VERY_SLOW_PAUSE_UNTIL.fetch_max(now() + LONG_PAUSE * took, Ordering::Relaxed);
         }
         if took > SLOW {
-            // The peer is still slow: the data thread need not find that out again.
+            // The peer is still slow, so the data thread continues to delegate.
             self.delegate(took);
-            self.rests_until.store(now() + REST * took, Ordering::Relaxed);
+            self.paused_until.store(now() + PAUSE * took, Ordering::Relaxed);
         }
     }
 }
@@ -279,9 +279,9 @@ mod tests {
         wake.deliver();
         assert_eq!(count(&event), 1, "owed signals are merged into one");
         assert!(wake.deliver().is_none(), "nothing is owed");
-        assert!(wake.rests_until() > 0, "a slow signal is followed by a rest");
+        assert!(wake.paused_until() > 0, "a slow signal is followed by a rest");
         // On a busy machine the rest may already be over.
-        wake.rests_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
+        wake.paused_until.store(now() + DELEGATED_MAX, Ordering::Relaxed);
         ours.signal();
         assert!(wake.deliver().is_some(), "the control thread rests");
         assert_eq!(count(&event), 0);
@@ -292,7 +292,7 @@ mod tests {
     fn signals_move_after_three_slow_ones_or_one_too_slow() {
         let moves_after = |signals: &[(bool, Option<u64>)]| {
             let wake = ControlWake::without_aio().unwrap();
-            signals.iter().for_each(|(seems_slow, time)| wake.judge(*seems_slow, *time));
+            signals.iter().for_each(|(seems_slow, time)| wake.record(*seems_slow, *time));
             wake.delegated_until.load(Ordering::Relaxed) > 0
         };
         let (seems, slow, quick) = ((true, None), (true, Some(SLOW + 1)), (false, Some(SLOW)));

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
+
+use crate::lock::lock;
 
 /// An eventfd that is not shared with a peer.
 #[derive(Debug)]
@@ -17,8 +19,7 @@ impl Event {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Adds one to the counter. If the counter is full, the other side has been signalled often
-    /// enough.
+    /// Adds one to the counter, unless it is full: then the other side has been signalled.
     pub(crate) fn signal(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -39,13 +40,13 @@ impl AsFd for Event {
 #[derive(Debug)]
 pub(crate) struct Shared {
     fd: OwnedFd,
-    /// True if a data thread left a signal for the control thread to send.
-    pub(crate) owed: AtomicBool,
+    /// True if a data thread has delegated a signal to the control thread.
+    pub(crate) pending: AtomicBool,
 }
 
 impl Shared {
     pub(super) fn new(fd: OwnedFd) -> Self {
-        Self { fd, owed: AtomicBool::new(false) }
+        Self { fd, pending: AtomicBool::new(false) }
     }
 }
 
@@ -55,13 +56,12 @@ impl AsFd for Shared {
     }
 }
 
-/// The events that a data thread sleeps on: the port's own event and those of a peer. The peer's
-/// are watched edge-triggered and never read: a read could block, because other processes may read
-/// them too.
+/// The events that a data thread sleeps on: the port's own event and those of a peer. A peer's event is
+/// watched edge-triggered and never read: a read could block, since other processes may read it too.
 ///
 /// Each event of a peer is in an epoll of its own, nested in the one that the data thread uses. To
 /// add or remove a watcher the kernel locks the epoll and then the event, and a peer can keep the
-/// event locked by signalling it with many watchers attached. Then only the control thread waits.
+/// event locked by signalling it with many watchers attached. This way only the control thread waits.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: OwnedFd,
@@ -79,24 +79,20 @@ impl Wakes {
         Ok(wakes)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Vec<(RawFd, OwnedFd)>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         let inner = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&inner, fd)?;
         watch(&self.epoll, inner.as_fd())?;
-        self.watched().push((fd.as_raw_fd(), inner));
+        lock(&self.watched).push((fd.as_raw_fd(), inner));
         Ok(())
     }
 
-    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
-        let mut watched = self.watched();
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        let mut watched = lock(&self.watched);
         // The event may never have been watched.
         if let Some(at) = watched.iter().position(|(number, _)| *number == fd.as_raw_fd()) {
             let (_, inner) = watched.swap_remove(at);
-            // Removed before it is closed, which takes as long as the peer likes.
+            // Removed before it is closed: closing takes as long as the peer likes.
             let _ = epoll::delete(&self.epoll, &inner);
         }
     }
@@ -156,10 +152,10 @@ mod tests {
             wakes.wake();
             assert!(wakes_now(&wakes));
             wakes.clear();
-            wakes.forget(kick.as_fd());
+            wakes.unwatch(kick.as_fd());
             signal();
-            assert!(!wakes_now(&wakes), "the kick is forgotten");
-            wakes.forget(kick.as_fd());
+            assert!(!wakes_now(&wakes), "the kick is not watched");
+            wakes.unwatch(kick.as_fd());
         }
     }
 }

@@ -6,13 +6,14 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dray_socket::{Access, BoundSocket, Own, Place, SocketFile, SocketName};
 use dray_wire::FRAME_MAX;
 use rustix::io::Errno;
 use rustix::net::{SocketType, sockopt};
 
+use crate::lock::lock;
 use crate::lost::Lost;
 use crate::session::unix::{self, parse_access, parse_name};
 use crate::socket::{Restore, SocketOptions, SocketReceive, SocketTransmit};
@@ -64,8 +65,8 @@ impl Scheme for UnixUri {
             has_left: AtomicBool::new(false),
         });
         peer.try_connect().map_err(|error| ("connect", error))?;
-        // A directory that was opened before the sandbox would lead out of it.
-        peer.forget_place();
+        // A directory that was opened before the sandbox would give access outside it.
+        peer.clear_place();
         let receiving = SocketReceive::new(socket.clone(), self.options, Restore::Nothing);
         let sending = SocketTransmit::new(socket, self.options, false, FRAME_MAX);
         Ok(Port {
@@ -122,7 +123,7 @@ struct Peer {
     /// Place of the peer's file, once its directory has been found.
     place: Mutex<Option<Place>>,
     is_connected: AtomicBool,
-    /// True if the peer has gone since a thread last looked at this.
+    /// True if the peer has left since the last call of `is_down`.
     has_left: AtomicBool,
 }
 
@@ -152,25 +153,28 @@ impl Peer {
         Ok(rustix::net::connect(&self.socket, &address)?)
     }
 
-    /// Opens the file of the peer's socket. The way to it is not searched each time, for each batch of
-    /// frames.
+    /// Opens the file of the peer's socket. Its directory is cached, since this happens for each batch of
+    /// frames until the peer exists.
     fn find(&self, path: &Path) -> io::Result<OwnedFd> {
-        let mut known = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.place);
         if known.as_ref().is_none_or(Place::is_removed) {
             *known = Some(Place::shared(path)?);
         }
         known.as_ref().map_or_else(|| Err(io::ErrorKind::NotFound.into()), Place::socket)
     }
 
-    fn forget_place(&self) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    fn clear_place(&self) {
+        *lock(&self.place) = None;
     }
 
-    /// Connects; returns why that is not possible now. An error: waiting would not help.
+    /// Connects; returns the reason if that is not possible now.
+    ///
+    /// # Errors
+    /// If retrying would not help.
     fn try_connect(&self) -> io::Result<Option<String>> {
         let Some(name) = &self.name else { return Ok(None) };
-        // Another directory may have been put in its place.
-        self.forget_place();
+        // The directory may have been replaced.
+        self.clear_place();
         match self.connect_to(name) {
             Ok(()) => Ok(None),
             // The peer has connected its socket to a third one.
@@ -198,7 +202,7 @@ impl Link for Peer {
         if self.name.is_none() {
             return false;
         }
-        // The kernel does not tell that the peer's socket was closed: connecting again does.
+        // The kernel does not report that the peer's socket was closed; connecting again does.
         self.is_connected.store(false, Ordering::Relaxed);
         let is_gone = !self.connect();
         self.has_left.swap(false, Ordering::Relaxed) || is_gone
@@ -214,7 +218,7 @@ impl Receive for UnixReceive {
     fn receive(&mut self, take: &mut Take<'_>) -> io::Result<usize> {
         let lent = self.socket.receive(take)?;
         if lent > 0 {
-            // The sender exists. Until both are connected, at most 10 frames can wait for us.
+            // The sender exists. Until both are connected, at most 10 frames can be queued.
             self.peer.connect();
         }
         Ok(lent)
@@ -248,14 +252,14 @@ struct UnixTransmit {
 
 impl Transmit for UnixTransmit {
     fn transmit(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        // A peer that comes and goes all the time must not keep the caller here.
+        // A peer that reconnects all the time must not block the caller.
         for _ in 0..2 {
             if !self.peer.connect() {
                 break;
             }
             match self.socket.transmit(frames) {
-                // The peer has gone, and another may have come; or the peer has connected its
-                // socket to a third one, and so accepts nothing from ours.
+                // The peer has left, and another may have taken its place; or the peer has connected its
+                // socket to a third one, and so accepts no frame from this one.
                 Err(error) if is_of_peer(&error) => {
                     self.peer.is_connected.store(false, Ordering::Relaxed);
                     self.peer.has_left.store(true, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
-use dray_socket::SocketName;
+use dray_socket::{SocketName, folder_of};
 
 use crate::afxdp::AfxdpUri;
 use crate::impair::ImpairUri;
@@ -64,7 +64,7 @@ macro_rules! schemes {
                 }
             }
 
-            /// Returns what kind of port it is, in a few words.
+            /// Returns the kind of port in a few words.
             pub fn kind(&self) -> &'static str {
                 match self {
                     $(Self::$variant(_) => $kind,)*
@@ -154,41 +154,41 @@ impl PortUri {
     }
 
     /// Like [`open_offloading`](Self::open_offloading), with descriptors that another program has
-    /// opened, of what the URI names where that program runs: the devices of a `tap:` interface, one
-    /// for each queue; a socket of a `vhost:` or `memif:` port that listens, or is connected to one
-    /// peer; for `vhost:` with `client=1`, the directory of the peer's socket.
+    /// opened: the devices of a `tap:` interface, one for each queue; for `vhost:` and `memif:`, a socket
+    /// that listens or is connected to a peer; for `vhost:` with `client=1`, the directory of the peer's
+    /// socket.
     pub fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, OpenError> {
         self.scheme()
             .open_with(descriptors)
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// Continues the port of another process that `live` describes, and that this process would
-    /// [open](Self::open). With a peer, its queues start at [`Resumption::go`].
-    pub fn resume(&self, live: PortSnapshot) -> Result<(Port, Option<Resumption>), OpenError> {
-        self.resume_by(live, false)
+    /// Continues a port of another process from its `snapshot`, instead of [opening](Self::open) it. If it
+    /// has a peer, the queues start at [`Resumption::start`].
+    pub fn resume(&self, snapshot: PortSnapshot) -> Result<(Port, Option<Resumption>), OpenError> {
+        self.resume_by(snapshot, false)
     }
 
     /// Like [`resume`](Self::resume), for a caller that handles frames with offloads
     /// ([`open_offloading`](Self::open_offloading)).
     pub fn resume_offloading(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
     ) -> Result<(Port, Option<Resumption>), OpenError> {
-        self.resume_by(live, true)
+        self.resume_by(snapshot, true)
     }
 
     fn resume_by(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), OpenError> {
-        let resumed = self.scheme().resume(live, offloads);
+        let resumed = self.scheme().resume(snapshot, offloads);
         resumed.map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// Opens what another program needs to open the port ([`open_with`](Self::open_with)), in the
-    /// network namespace of the calling thread or in the one that the URI names.
+    /// Opens the descriptors that another program needs to open the port ([`open_with`](Self::open_with)),
+    /// in the network namespace of the calling thread or in the one that the URI names.
     pub fn prepare(&self) -> Result<Vec<OwnedFd>, OpenError> {
         let scheme = self.scheme();
         scheme.prepare().map_err(|(what, error)| {
@@ -196,16 +196,16 @@ impl PortUri {
         })
     }
 
-    /// Creates the socket at which the port listens, if it listens at one. A program that gives up
-    /// privileges can do this before, and open the port afterwards.
+    /// Creates the socket at which the port listens, if any. A program can do this before it drops
+    /// privileges, and open the port afterwards.
     pub fn bind(&self) -> Result<Bound<'_>, OpenError> {
         let socket = self.scheme().bind();
         let socket = socket.map_err(|error| OpenError::new(self, "socket", error))?;
         Ok(Bound { uri: self, socket })
     }
 
-    /// Returns what the port's peer is, for example `a switch at /run/dray/a.sock`. `None` for a
-    /// port that does not wait for one.
+    /// Describes the port's peer, for example `a switch at /run/dray/a.sock`; `None` for a port that does
+    /// not wait for one.
     pub fn peer(&self) -> Option<String> {
         self.scheme().peer()
     }
@@ -223,23 +223,21 @@ impl PortUri {
 
     /// Returns the directory of the socket that the port creates, if it creates one with a file.
     pub fn socket_directory(&self) -> Option<&Path> {
-        let directory = self.scheme().socket()?.name.path()?.parent();
-        let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
-        Some(directory.unwrap_or(Path::new(".")))
+        self.scheme().socket()?.name.path().map(folder_of)
     }
 
-    /// Returns the socket of its peer that the port connects to, if there is one.
+    /// Returns the peer's socket that the port connects to, if any.
     pub fn peer_socket(&self) -> Option<&SocketName> {
         self.scheme().peer_socket()
     }
 
-    /// Returns true if the port impairs frames, or is planned to panic: for tests.
+    /// Returns true if the port impairs frames or panics as planned, for tests.
     pub fn is_impaired(&self) -> bool {
         matches!(self, Self::Impair(_))
     }
 
-    /// Returns the interface or the socket that both ports would use, if there is one: of two such
-    /// ports, one gets the other's frames, or none.
+    /// Returns the interface or socket that both ports would use, if any: one port would receive the
+    /// other's frames, or none.
     pub fn common_with(&self, other: &Self) -> Option<String> {
         self.scheme().claim()?.common(&other.scheme().claim()?)
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::DupFlags;
@@ -16,18 +16,19 @@ use super::early_enable;
 use super::message::{self, Header, Input};
 use crate::ends::limits::Rates;
 use crate::ends::pairs::Pairs;
+use crate::lock::lock;
 use crate::session::connection::{Control, End, Woken};
 use crate::session::snapshot::{ReplayError, Resumed};
 
 /// Time within which a driver must send its first message.
 const FIRST_MESSAGE: Duration = Duration::from_secs(5);
-/// Time within which a message must be complete, and earlier replies be read.
+/// Time within which a message must be complete, and earlier replies must be read.
 const MESSAGE: Duration = Duration::from_secs(1);
-/// How often an incomplete message is checked. Nearly always all of it is there at once.
-const AGAIN: Duration = Duration::from_millis(1);
+/// Interval at which an incomplete message is checked. Nearly all messages arrive complete.
+const INCOMPLETE_CHECK: Duration = Duration::from_millis(1);
 
-/// How often a driver whose messages are held back is checked: it may have disconnected.
-const REST: Duration = Duration::from_millis(20);
+/// Interval at which the connection to a driver is checked while its messages exceed the rate.
+const THROTTLED_CHECK: Duration = Duration::from_millis(20);
 
 /// Serves one driver until it disconnects, violates the protocol or the port is closed. A driver
 /// that sends too many messages has to wait; this delays no other driver.
@@ -62,8 +63,8 @@ pub(super) fn session(
             Err(why) => return End::Refused(why),
         },
     };
-    let (incomplete, rest) = (None, None);
-    let driver = Driver { device, control, rates, backend, handler, limit, incomplete, rest };
+    let (incomplete, pause) = (None, None);
+    let driver = Driver { device, control, rates, backend, handler, limit, incomplete, pause };
     driver.serve()
 }
 
@@ -74,12 +75,12 @@ struct Driver<'c> {
     rates: &'c mut Rates,
     backend: Arc<Mutex<Backend>>,
     handler: Handler,
-    /// Time within which the first message must come; `None` once it has.
+    /// Time limit of the first message; `None` after it.
     limit: Option<Duration>,
-    /// Time since which a part of a message, or room for a reply, has been missing.
+    /// Time since which the message is incomplete, or there is no room for a reply.
     incomplete: Option<Instant>,
-    /// Time that the next message has to wait.
-    rest: Option<Duration>,
+    /// Time for which the next message has to wait because of its rate.
+    pause: Option<Duration>,
 }
 
 impl Driver<'_> {
@@ -95,7 +96,7 @@ impl Driver<'_> {
             }
             let handled = match woken {
                 Woken::ControlWake => Ok(()),
-                Woken::Timeout if self.incomplete.is_some() || self.rest.is_some() => self.read(),
+                Woken::Timeout if self.incomplete.is_some() || self.pause.is_some() => self.read(),
                 Woken::Timeout if self.limit.is_none() => Ok(()),
                 Woken::Timeout => Err(End::Refused(format!("no message for {FIRST_MESSAGE:?}"))),
                 Woken::Readable => self.read(),
@@ -106,17 +107,17 @@ impl Driver<'_> {
         }
     }
 
-    /// Waits for the next message, or until one that is there may be read.
+    /// Waits for the next message, or until a waiting message may be read.
     fn wait(&self) -> Woken {
-        match (self.rest, self.incomplete) {
-            // The unread message would end every wait for the socket.
-            (Some(rest), _) => self.control.wait(None, Some(rest.min(REST))),
-            (None, Some(_)) => self.control.wait(None, Some(AGAIN)),
+        match (self.pause, self.incomplete) {
+            // With an unread message, the socket is always readable.
+            (Some(pause), _) => self.control.wait(None, Some(pause.min(THROTTLED_CHECK))),
+            (None, Some(_)) => self.control.wait(None, Some(INCOMPLETE_CHECK)),
             (None, None) => self.control.wait(Some(socket(&self.handler)), self.limit),
         }
     }
 
-    /// Reads and handles a message if all of it is there, and the driver has not sent too many.
+    /// Reads and handles a message if it is complete and within the rate limit.
     fn read(&mut self) -> Result<(), End> {
         self.limit = None;
         let header = match message::peek(socket(&self.handler)) {
@@ -133,8 +134,8 @@ impl Driver<'_> {
             Err(why) => return Err(End::Refused(why)),
         };
         self.incomplete = None;
-        self.rest = self.rates.take(header.changes_memory()).err();
-        match self.rest {
+        self.pause = self.rates.take(header.changes_memory()).err();
+        match self.pause {
             None => self.handle(&header),
             Some(_) if message::has_hung_up(socket(&self.handler)) => Err(End::Left),
             Some(_) => Ok(()),
@@ -153,7 +154,7 @@ impl Driver<'_> {
                 Ok(())
             }
             Err(Error::Disconnected | Error::SocketBroken(_)) => Err(End::Left),
-            Err(error) => Err(End::Refused(refusal.unwrap_or_else(|| why(header, &error)))),
+            Err(error) => Err(End::Refused(refusal.unwrap_or_else(|| describe(header, &error)))),
         }
     }
 }
@@ -165,34 +166,27 @@ fn socket(handler: &Handler) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw(handler.as_raw_fd()) }
 }
 
-fn lock(backend: &Mutex<Backend>) -> MutexGuard<'_, Backend> {
-    backend.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Handles the message that has arrived.
 fn handle(handler: &mut Handler, backend: &Mutex<Backend>) -> Result<(), Error> {
     // The request handler locks the back end as well.
-    let early = early_enable::handle(socket(handler), &mut lock(backend));
-    match early {
-        Ok(false) => handler.handle_request(),
-        done => done.map(drop),
-    }
+    let is_handled = early_enable::handle(socket(handler), &mut lock(backend))?;
+    if is_handled { Ok(()) } else { handler.handle_request() }
 }
 
-/// Continues a session with the driver at `stream` that another process has begun. `None` if that
-/// process goes on itself.
+/// Continues another process's session with the driver at `stream`; `None` if that process continues it
+/// itself.
 fn resume(
     backend: &Arc<Mutex<Backend>>,
     stream: &UnixStream,
     resumed: Resumed,
 ) -> Result<Option<Handler>, String> {
     let broken = |error: io::Error| error.to_string();
-    // The driver's messages are sent again, over a connection of our own.
-    let (ours, says) = UnixStream::pair().map_err(broken)?;
+    // The driver's messages are replayed over a connection within this process.
+    let (ours, replay) = UnixStream::pair().map_err(broken)?;
     let mut handler = BackendReqHandler::from_stream(ours, backend.clone());
-    let stand = |progress: &_| lock(backend).set_progress(progress);
-    let goes_on = resumed.replay(stand, |said| {
-        said.send(&says).map_err(broken)?;
+    let set_progress = |progress: &_| lock(backend).set_progress(progress);
+    let is_started = resumed.replay(set_progress, |message| {
+        message.send(&replay).map_err(broken)?;
         let header = match message::peek(socket(&handler))? {
             Input::Message(header) => header,
             Input::Incomplete(what) => return Err(what.into()),
@@ -200,13 +194,13 @@ fn resume(
         };
         handle(&mut handler, backend).map_err(|error| match lock(backend).refusal.take() {
             Some(refusal) => ReplayError::Peer(refusal),
-            None => why(&header, &error).into(),
+            None => describe(&header, &error).into(),
         })
     })?;
-    if !goes_on {
+    if !is_started {
         return Ok(None);
     }
-    // SAFETY: the descriptor is the handler's, which goes on to own what it refers to from now on.
+    // SAFETY: the descriptor stays the handler's; only the socket that it refers to is replaced.
     let mut socket = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(handler.as_raw_fd()) });
     rustix::io::dup3(stream, &mut socket, DupFlags::CLOEXEC).map_err(|error| error.to_string())?;
     lock(backend).call_all();
@@ -214,7 +208,7 @@ fn resume(
 }
 
 /// Describes why the `vhost` crate refused a message.
-fn why(header: &Header, error: &Error) -> String {
+fn describe(header: &Header, error: &Error) -> String {
     match error {
         Error::InvalidMessage | Error::InvalidParam | Error::IncorrectFds => header.explain(),
         Error::InactiveFeature(_) | Error::InactiveOperation(_) => header.not_negotiated(),

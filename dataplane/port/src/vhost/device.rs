@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::queue::Running;
 use crate::ends::limits::MemoryLimits;
 use crate::ends::pairs::{Pair, Pairs};
 use crate::ends::slot::Slot;
+use crate::lock::lock;
 use crate::session::queue_progress::QueueProgress;
 use crate::session::snapshot::SessionMessages;
 use crate::signal::control_wake::ControlWake;
@@ -16,12 +17,12 @@ use crate::uri::failed::Failed;
 
 /// Session with a connected driver.
 pub(super) trait Session: Send {
-    /// Returns the messages of the driver, for another process that continues the session.
-    fn said(&self) -> io::Result<SessionMessages>;
+    /// Returns the driver's messages, for another process that continues the session.
+    fn messages(&self) -> io::Result<SessionMessages>;
 }
 
-/// The queues of a port, and their counters. Virtqueue `2 * q` leads to the driver, `2 * q + 1`
-/// comes from it.
+/// The queues of a port, and their counters. The driver receives on virtqueue `2 * q` and transmits on
+/// `2 * q + 1`.
 pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
     /// Number of malformed frames from the driver.
@@ -29,15 +30,14 @@ pub(super) struct Device {
     pub(super) memory: MemoryLimits,
     /// True to offer offloads.
     pub(super) offloads: bool,
-    /// Position of each virtqueue.
+    /// Progress of each virtqueue.
     pub(super) progress: Arc<QueueProgress>,
     /// The session with the connected driver.
     session: Mutex<Option<Weak<Mutex<dyn Session>>>>,
 }
 
 impl Device {
-    /// Creates `queues` pairs of queues. `wake` is signalled by a data thread that gives up a
-    /// queue.
+    /// Creates `queues` pairs of queues. A data thread signals `wake` when a queue has failed.
     pub(super) fn new(
         queues: u16,
         memory: MemoryLimits,
@@ -68,20 +68,19 @@ impl Device {
         if comes_from_driver(index) { &pair.receive } else { &pair.transmit }
     }
 
-    /// Wakes the data thread, because a queue of it has changed.
+    /// Wakes the data thread of a queue that has changed.
     pub(super) fn wake(&self, index: usize) {
         self.pair(index).wakes.wake();
     }
 
     pub(super) fn watch_kick(&self, index: usize, kick: BorrowedFd<'_>) -> io::Result<()> {
-        // No thread waits for room to transmit to the driver: if the receiver is full, frames are
-        // dropped.
+        // No data thread waits for room to transmit to the driver: if there is none, frames are dropped.
         if comes_from_driver(index) { self.pair(index).wakes.watch(kick) } else { Ok(()) }
     }
 
-    pub(super) fn forget_kick(&self, index: usize, kick: BorrowedFd<'_>) {
+    pub(super) fn unwatch_kick(&self, index: usize, kick: BorrowedFd<'_>) {
         if comes_from_driver(index) {
-            self.pair(index).wakes.forget(kick);
+            self.pair(index).wakes.unwatch(kick);
         }
     }
 
@@ -117,18 +116,12 @@ impl Pairs for Device {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    fn said(&self) -> Option<io::Result<SessionMessages>> {
+    fn messages(&self) -> Option<io::Result<SessionMessages>> {
         let session = lock(&self.session).as_ref().and_then(Weak::upgrade);
-        Some(
-            session.map_or_else(|| Ok(SessionMessages::default()), |session| lock(&session).said()),
-        )
+        Some(session.map_or_else(|| Ok(SessionMessages::default()), |s| lock(&s).messages()))
     }
 
     fn progress(&self) -> Option<&Arc<QueueProgress>> {
         Some(&self.progress)
     }
-}
-
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

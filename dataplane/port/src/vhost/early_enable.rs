@@ -1,8 +1,8 @@
-//! A message that QEMU sends too early.
+//! SET_VRING_ENABLE before SET_FEATURES, as QEMU sends it.
 //!
 //! The `vhost` crate accepts SET_VRING_ENABLE only after SET_FEATURES negotiated protocol features,
-//! as the specification requires. QEMU's network card says which of its queues are in use as soon
-//! as it is reset, before the guest's driver has chosen any features.
+//! as the specification requires. QEMU's network card sends it when it is reset, before the guest's
+//! driver has chosen any features.
 
 use std::os::fd::BorrowedFd;
 
@@ -12,7 +12,7 @@ use vhost::vhost_user::{Result, VhostUserBackendReqHandlerMut};
 use super::backend::Backend;
 
 const SET_VRING_ENABLE: u32 = 18;
-/// Version 1, and not a reply; bit 3 says whether a reply is wanted.
+/// Flags of a request of version 1, with or without `NEED_REPLY`.
 const REQUEST: u32 = 1;
 const NEED_REPLY: u32 = 1 << 3;
 const REPLY: u32 = 1 | 1 << 2;
@@ -39,12 +39,12 @@ pub(super) fn handle(socket: BorrowedFd<'_>, backend: &mut Backend) -> Result<bo
     if request != SET_VRING_ENABLE || flags & !NEED_REPLY != REQUEST || len != 8 || on > 1 {
         return Ok(false);
     }
-    // All of it is there, as checked above.
+    // All of it is available, as checked above.
     let _ = recv(socket, &mut bytes, RecvFlags::DONTWAIT);
     backend.set_vring_enable(index, on == 1)?;
     if flags & NEED_REPLY != 0 {
         let reply = [SET_VRING_ENABLE, REPLY, 8, 0, 0].map(u32::to_ne_bytes);
-        // A driver that does not read its reply has disconnected, or waits for it in vain.
+        // If this fails, the driver has disconnected or does not read its replies.
         let _ = send(socket, reply.as_flattened(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
     Ok(true)

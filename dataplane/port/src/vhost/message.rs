@@ -1,9 +1,8 @@
 //! Checks of a message before the `vhost` crate reads it.
 //!
-//! The `vhost` crate reads and writes until it is done, however long the driver takes, and of most
-//! messages that it refuses it says only that they are invalid. So it gets a message only when the
-//! message is complete and there is room for a reply, and the header is checked here with better
-//! errors.
+//! The `vhost` crate blocks until a message is complete and its reply is sent, and its errors only say
+//! that a message is invalid. Therefore this module passes a message on only when it is complete and there
+//! is room for a reply, and checks the header with more detailed errors.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -33,7 +32,7 @@ pub(super) fn words(request: FrontendReq, body: &[u8]) -> MessageBytes {
 }
 
 /// Returns a message with duplicates of `descriptors`.
-pub(super) fn say(
+pub(super) fn with_descriptors(
     request: FrontendReq,
     body: &[u8],
     descriptors: &[BorrowedFd<'_>],
@@ -52,7 +51,7 @@ pub(super) enum Input {
     Message(Header),
     /// No input.
     Empty,
-    /// Something is missing; the text says what, for people.
+    /// An incomplete message, or no room for its reply; the text describes which.
     Incomplete(String),
     /// The driver has disconnected.
     HungUp,
@@ -95,11 +94,11 @@ pub(super) fn peek(socket: BorrowedFd<'_>) -> Result<Input, String> {
         return missing(format!("incomplete message header: {len} of {HEADER_LEN} bytes"));
     }
     let header = Header { fds, ..check(bytes)? };
-    let there = ioctl_fionread(socket).map_err(|error| format!("socket: {error}"))?;
-    let there = there.saturating_sub(HEADER_LEN as u64);
-    if there < header.size.into() {
+    let available = ioctl_fionread(socket).map_err(|error| format!("socket: {error}"))?;
+    let available = available.saturating_sub(HEADER_LEN as u64);
+    if available < header.size.into() {
         return missing(format!(
-            "incomplete {:?}: {there} of {} bytes",
+            "incomplete {:?}: {available} of {} bytes",
             header.request, header.size
         ));
     }
@@ -109,8 +108,8 @@ pub(super) fn peek(socket: BorrowedFd<'_>) -> Result<Input, String> {
     Ok(Input::Message(header))
 }
 
-/// Returns the number of bytes that are there, up to a header's length, and of the file descriptors
-/// attached to them; `None` if there is nothing yet.
+/// Returns the number of available bytes, up to a header's length, and of the file descriptors attached to
+/// them; `None` if there is no message yet.
 fn peek_header(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8; HEADER_LEN],
@@ -145,10 +144,10 @@ fn peek_header(
     Ok(Some((message.bytes, fds)))
 }
 
-/// Returns whether a reply can be written without waiting, and whether the driver has disconnected.
+/// Returns two flags: a reply can be written without waiting; the driver has disconnected.
 fn readiness(socket: BorrowedFd<'_>) -> (bool, bool) {
     let mut fds = [PollFd::from_borrowed_fd(socket, PollFlags::OUT | PollFlags::RDHUP)];
-    // If it fails, nothing is ready.
+    // After a failure, nothing is ready.
     let _ = poll(&mut fds, Some(&Timespec::default()));
     let ready = fds[0].revents();
     (ready.contains(PollFlags::OUT), ready.intersects(PollFlags::RDHUP | PollFlags::HUP))
@@ -175,7 +174,7 @@ fn check(bytes: [u8; HEADER_LEN]) -> Result<Header, String> {
     Ok(Header { request, size, fds: 0 })
 }
 
-/// Returns true if the driver has disconnected, whatever it sent before.
+/// Returns true if the driver has disconnected, even if there are unread messages.
 pub(super) fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     readiness(socket).1
 }

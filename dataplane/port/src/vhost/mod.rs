@@ -9,7 +9,7 @@
 //! * `backend`: the effect of the driver's messages on them.
 //! * `message`: checks of a message before it is read.
 //! * `control`: the session with a driver.
-//! * `early`: a message that QEMU sends too early.
+//! * `early_enable`: a message that QEMU sends before the feature negotiation.
 
 mod backend;
 mod control;

@@ -225,17 +225,17 @@ impl Shaper {
         let by_frames = reserve(&self.frames, 1)?;
         let by_bytes = reserve(&self.bytes, frame.len() as u64);
         if let (None, Some(limit)) = (by_bytes, &self.frames) {
-            limit.bucket.give_back(1);
+            limit.bucket.refund(1);
         }
         Some(by_bytes?.max(by_frames))
     }
 
     fn give_back(&self, frames: &[Frame<'_>]) {
         if let Some(limit) = &self.frames {
-            limit.bucket.give_back(frames.len() as u64);
+            limit.bucket.refund(frames.len() as u64);
         }
         if let Some(limit) = &self.bytes {
-            limit.bucket.give_back(bytes(frames));
+            limit.bucket.refund(bytes(frames));
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dray_daemon::Store;
 use dray_datapath::lock;
-use dray_port::{Held, OpenError, Port, PortSnapshot, Resumption};
+use dray_port::{OpenError, PausedPort, Port, PortSnapshot, Resumption};
 use dray_sandbox::SandboxError;
 use dray_service::{Outgoing, Page, PortPage, Recorded, Sockets, Unrecorded, hold_all};
 use tracing::warn;
@@ -87,7 +87,7 @@ impl Switch {
         let ports = lock(&self.ports);
         let open: Vec<_> = ports.in_order().collect();
         let mut held = hold_all(open.iter().map(|port| (port.config.name.as_str(), &port.end)))?;
-        let lives: Vec<PortSnapshot> = held.iter_mut().map(Held::take_snapshot).collect();
+        let lives: Vec<PortSnapshot> = held.iter_mut().map(PausedPort::take_snapshot).collect();
         let mut pages = vec![leaving.page(self.state(&ports, stations))];
         pages.extend(open.iter().zip(&lives).map(|(port, live)| {
             let ledger = Some(port.ledger.as_fd());
@@ -211,7 +211,7 @@ impl Switch {
                 None
             });
             port.count_from(Some(counters.unwrap_or_else(Counters::default)));
-            starting.extend(resumption.inspect(Resumption::go));
+            starting.extend(resumption.inspect(Resumption::start));
         }
         starting.into_iter().for_each(|resumption| resumption.wait_started(STARTING));
         ports.reset = reset.map(|(seconds, stats)| {
@@ -336,7 +336,7 @@ impl Ports {
         &self,
         port: &'p OpenPort,
         recording: &mut Recording,
-    ) -> Result<Option<Held<'p>>, Unrecorded> {
+    ) -> Result<Option<PausedPort<'p>>, Unrecorded> {
         let ledger = Some(port.ledger.as_fd());
         recording.record_port(port.number_of_page(), self.own(port), &port.end, ledger)
     }

@@ -1,9 +1,9 @@
 //! Pairs of queues in memory that a port shares with its peer: the code that `virtio`, `vhost` and
 //! `memif` ports have in common. Each transport defines its queues; how data threads use queues
-//! that a control thread inserts and removes is defined here once, and compiled for each.
+//! that a control thread inserts and removes is defined here, and compiled for each transport.
 //!
 //! * `queues`: the queues, and their state.
-//! * `shared`: the open port, as its halves and its link see it.
+//! * `shared`: state that the halves and the link of an open port share.
 //! * `receive`, `transmit`: the halves of such a port.
 
 mod queues;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use dray_wire::offload::Offloads;
 
@@ -12,6 +12,7 @@ use crate::ends::slot::{Failure, Slot, State};
 use crate::fill::Fill;
 use crate::frame::Frame;
 use crate::frame::reassembly::ReassemblyBuffer;
+use crate::lock::lock;
 use crate::lost::Lost;
 use crate::session::queue_progress::QueueProgress;
 use crate::session::snapshot::SessionMessages;
@@ -39,7 +40,7 @@ pub(crate) trait ReceiveQueue: Send + 'static {
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
     /// Copies `frames` to the peer; returns how many there was room for. Frames that the peer can never
-    /// take are among these, and added to `lost`.
+    /// receive count as taken, and are added to `lost`.
     fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure>;
 
     /// See [`Transmit::fill`](crate::Transmit::fill).
@@ -50,8 +51,8 @@ pub(crate) trait TransmitQueue: Send + 'static {
         Offloads::NONE
     }
 
-    /// Returns the number of our buffers that the peer has yet to return: at least this many frames
-    /// have not reached it.
+    /// Returns the number of buffers that the peer has not returned yet: at least this many frames have
+    /// not reached it.
     fn pending(&mut self) -> Result<usize, Failure> {
         Ok(0)
     }
@@ -72,9 +73,9 @@ pub(crate) trait Pairs: Send + Sync + 'static {
         0
     }
 
-    /// Returns what the peer has said, for another process that continues the port; `None` if that is
-    /// not possible. The control thread stands still meanwhile.
-    fn said(&self) -> Option<io::Result<SessionMessages>> {
+    /// Returns the messages of the peer's session, for another process that continues the port; `None` if
+    /// that is not possible. Call it while the control thread is paused.
+    fn messages(&self) -> Option<io::Result<SessionMessages>> {
         None
     }
 
@@ -83,7 +84,7 @@ pub(crate) trait Pairs: Send + Sync + 'static {
         None
     }
 
-    /// Returns why a data thread gave up one of the queues, if one did.
+    /// Returns the failure of a queue, if one has failed.
     fn failure(&self) -> Option<Failure> {
         let mut pairs = self.pairs().iter();
         pairs.find_map(|pair| pair.receive.failure().or_else(|| pair.transmit.failure()))
@@ -94,7 +95,7 @@ pub(crate) trait Pairs: Send + Sync + 'static {
 pub(crate) struct Pair<R, T> {
     pub(crate) receive: Slot<R>,
     pub(crate) transmit: Slot<T>,
-    /// The events that wake a data thread that sleeps until a frame arrives.
+    /// The events that wake a sleeping data thread when a frame arrives.
     pub(crate) wakes: Wakes,
     /// Signalled by a data thread that needs the control thread.
     pub(crate) wake: Arc<ControlWake>,
@@ -114,27 +115,26 @@ impl<R, T> Pair<R, T> {
         (0..count).map(one).collect::<io::Result<_>>().map_err(|error| ("eventfd", error))
     }
 
-    /// Takes both queues from the data threads, and stops watching the `event` of the receiving
-    /// one.
+    /// Removes both queues, and stops watching the `event` of the receiving one.
     pub(crate) fn stop(&self, event: impl Fn(&R) -> BorrowedFd<'_>) {
         let receive = self.receive.replace(State::Stopped);
         if let State::Running(queue) | State::Failed(_, queue) = receive {
-            self.wakes.forget(event(&queue));
+            self.wakes.unwatch(event(&queue));
         }
         self.transmit.replace(State::Stopped);
     }
 }
 
-/// The queues of a port that are inserted and removed together: those of the first pair last, which
-/// is always used.
+/// The queues of a port that are inserted and removed together. The first pair, which is always used, is
+/// inserted last.
 pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
     /// Number of malformed frames from the peer.
     pub(crate) malformed: Arc<AtomicU64>,
     /// Messages of the peer, if another process can continue the port.
-    pub(crate) said: Option<Mutex<SessionMessages>>,
-    /// Progress of the queues, if another process can continue the port: of pair `p`, number `2 * p` for
-    /// the transmit queue, and the next for the receive queue.
+    pub(crate) messages: Option<Mutex<SessionMessages>>,
+    /// Progress of the queues, if another process can continue the port. Those of pair `p` have the
+    /// numbers `2 * p` (transmit) and `2 * p + 1` (receive).
     pub(crate) progress: Option<Arc<QueueProgress>>,
 }
 
@@ -142,7 +142,7 @@ impl<R, T> Device<R, T> {
     /// Creates `queues` pairs without queues. `wake` wakes the control thread.
     pub(crate) fn new(queues: u16, wake: &Arc<ControlWake>) -> Result<Self, Failed> {
         let pairs = Pair::several(queues, wake)?;
-        Ok(Self { pairs, malformed: Arc::default(), said: None, progress: None })
+        Ok(Self { pairs, malformed: Arc::default(), messages: None, progress: None })
     }
 }
 
@@ -164,9 +164,8 @@ impl<R: ReceiveQueue, T: TransmitQueue> Pairs for Device<R, T> {
         self.malformed.load(Ordering::Relaxed)
     }
 
-    fn said(&self) -> Option<io::Result<SessionMessages>> {
-        let said = self.said.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(said.copy())
+    fn messages(&self) -> Option<io::Result<SessionMessages>> {
+        Some(lock(self.messages.as_ref()?).copy())
     }
 
     fn progress(&self) -> Option<&Arc<QueueProgress>> {

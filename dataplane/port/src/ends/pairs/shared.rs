@@ -32,23 +32,23 @@ impl<P: Pairs> Link for Shared<P> {
         self.connection.move_control(cpus);
     }
 
-    fn freeze(&self, patience: Duration) -> Option<io::Result<Frozen<'_>>> {
-        self.connection.freeze(patience, || self.pairs.said()).transpose()
+    fn freeze(&self, timeout: Duration) -> Option<io::Result<Frozen<'_>>> {
+        self.connection.freeze(timeout, || self.pairs.messages()).transpose()
     }
 
     fn changes(&self) -> u64 {
         self.pairs.progress().map_or(0, |progress| progress.changes())
     }
 
-    fn on_change(&self, tell: Box<dyn Fn() + Send + Sync>) {
-        self.connection.on_change(tell);
+    fn on_change(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        self.connection.on_change(notify);
     }
 
     fn is_down(&self) -> bool {
         !self.pairs.is_running()
     }
 
-    fn on_end(&self, forget: Box<dyn Fn() + Send + Sync>) {
-        self.connection.on_end(forget);
+    fn on_end(&self, notify: Box<dyn Fn() + Send + Sync>) {
+        self.connection.on_end(notify);
     }
 }

@@ -31,8 +31,8 @@ pub(super) fn session(
 ) -> End {
     let session = Session { peer: "server", socket: socket.as_fd(), control };
     let setup = Setup { device, uri, size, session: &session };
-    let Err(end) = setup.introduce(memory).and_then(|()| session.stay(device));
-    // Take all queues from the data threads, and the memory from the server.
+    let Err(end) = setup.introduce(memory).and_then(|()| session.serve(device));
+    // Removes all queues before the memory is released.
     device.pairs.iter().for_each(|pair| pair.stop(|queue| queue.event.as_fd()));
     memory.release(&end);
     end
@@ -56,7 +56,7 @@ impl Setup<'_> {
         let memory =
             memory.allocate().map_err(|error| refused(format!("shared memory: {error}")))?;
         self.ask("ADD_REGION", &Packet::add_region(memory.len()), Some(memory.fd()))?;
-        // Servers look for the rings at the message to connect, and reset them to empty.
+        // Servers map the rings at CONNECT, and reset them to empty.
         let rings = |from_client| {
             let memory = &memory;
             let ring = move |index| {
@@ -134,7 +134,7 @@ impl Setup<'_> {
 /// A ring with its buffers, and its event.
 type Ring = ((ClientRing, Buffers), PeerEvent);
 
-/// Gives a pair of rings to the data threads.
+/// Makes a pair of rings available to the data threads.
 fn install(
     pair: &Pair<ReceiveQueue, TransmitQueue>,
     memory: &Arc<SharedMemory>,

@@ -24,9 +24,9 @@ pub(super) struct TransmitQueue {
     ring: ClientRing,
     buffers: Buffers,
     copier: Copier,
-    /// Signalled when the server wants to be notified of frames.
+    /// Signalled for a server that requests notifications.
     event: PeerEvent,
-    /// Holds the memory of ring and buffers.
+    /// Keeps the memory of ring and buffers mapped.
     _memory: Arc<SharedMemory>,
 }
 
@@ -42,7 +42,7 @@ impl TransmitQueue {
     }
 
     #[inline]
-    fn take_back(&mut self) -> Result<(), Failure> {
+    fn reclaim(&mut self) -> Result<(), Failure> {
         let returned = self.ring.poll()?;
         self.ring.take(returned);
         Ok(())
@@ -88,7 +88,7 @@ impl TransmitQueue {
 impl pairs::TransmitQueue for TransmitQueue {
     #[inline]
     fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure> {
-        self.take_back()?;
+        self.reclaim()?;
         let mut taken = 0;
         while taken < frames.len() {
             match self.put(&frames[taken..]) {
@@ -115,7 +115,7 @@ impl pairs::TransmitQueue for TransmitQueue {
     }
 
     fn pending(&mut self) -> Result<usize, Failure> {
-        self.take_back()?;
+        self.reclaim()?;
         Ok(self.ring.in_use().into())
     }
 }
@@ -130,7 +130,7 @@ pub(super) struct ReceiveQueue {
     buffers: Buffers,
     /// Signalled by the server when a frame has arrived.
     pub(super) event: PeerEvent,
-    /// Holds the memory of ring and buffers.
+    /// Keeps the memory of ring and buffers mapped.
     _memory: Arc<SharedMemory>,
 }
 

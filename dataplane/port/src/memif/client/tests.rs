@@ -1,4 +1,4 @@
-//! Tests of a port against a server that violates the protocol as each test needs it.
+//! Tests of a client against servers that violate the protocol.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use rustix::net::{
 use crate::{FRAME_LIMIT, Frame, LinkState, Port, PortUri, scratch};
 
 /// A protocol violation by the server.
-type Lie<'a> = &'a dyn Fn(&Server);
+type Violation<'a> = &'a dyn Fn(&Server);
 /// The kind of a message, and its remaining bytes.
 type PeerMessage = (u16, Vec<u8>);
 
@@ -311,10 +311,10 @@ fn sleeping_side_is_woken() {
 /// Whatever a server writes into the memory, the port disconnects it with a reason, and serves the
 /// next one.
 #[test]
-fn lying_server_is_disconnected_with_reason() {
+fn server_that_violates_protocol_is_disconnected_with_reason() {
     let listener = Listener::new();
     let mut port = listener.port("&id=7");
-    let lies: [(&str, Lie<'_>); 8] = [
+    let lies: [(&str, Violation<'_>); 8] = [
         ("ring index jumped", &|server| server.set_index(RECEIVE_RING + TAIL, 9)),
         ("ring index jumped", &|server| server.set_index(RECEIVE_RING + TAIL, 0xffff)),
         ("ring index jumped", &|server| server.set_index(TAIL, 1)),
@@ -338,11 +338,11 @@ fn lying_server_is_disconnected_with_reason() {
         }),
         ("unexpected Ack", &|server| say(&server.socket, 1, &[])),
     ];
-    for (why, lie) in lies {
+    for (why, violation) in lies {
         let server = listener.serve();
         eventually(|| port.tx[0].is_ready());
         let ends = port.link.as_ref().unwrap().status().ends.values().sum::<u64>();
-        lie(&server);
+        violation(&server);
         eventually(|| {
             received(&mut port);
             port.tx[0].pending();

@@ -5,7 +5,7 @@ use std::io;
 use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use dray_ring::memif::{MemifLayout, ServerRing};
 use dray_ring::{Progress, QueueSize};
@@ -14,6 +14,7 @@ use dray_shm::{GuestMemory, Mapping, MemoryFile};
 use super::queue::{Device, ReceiveQueue, TransmitQueue, address};
 use crate::ends::limits::{MemoryLimits, Rates};
 use crate::ends::slot;
+use crate::lock::lock;
 use crate::memif::message::{self, MODE_ETHERNET, Message, Packet, VERSION};
 use crate::memif::session::{Session, refused};
 use crate::memif::uri::{MemifUri, SIZE_MAX};
@@ -50,20 +51,20 @@ pub(super) fn session(
         progress: Vec::new(),
         gate: Some(control.gate()),
     };
-    *setup.said() = SessionMessages::default();
-    let begun = resumed.map_or(Ok(()), |resumed| setup.resume(resumed));
-    let set_up = begun.and_then(|()| setup.run());
+    *setup.messages() = SessionMessages::default();
+    let resumed = resumed.map_or(Ok(()), |resumed| setup.resume(resumed));
+    let set_up = resumed.and_then(|()| setup.run());
     setup.gate = None;
-    let Err(end) = set_up.and_then(|()| session.stay(device));
-    // While another process prepares to continue the session, it does not end.
+    let Err(end) = set_up.and_then(|()| session.serve(device));
+    // The session does not end while another process prepares to continue it.
     let _gate = control.gate();
     for (number, pair) in device.pairs.iter().enumerate() {
         pair.stop(|queue| queue.event.as_fd());
         device.progress.iter().for_each(|progress| progress.clear(2 * number + 1));
     }
-    // The client may still be another process's.
+    // Another process may still serve the client.
     if let (End::Refused(why), false) = (&end, dray_socket::borrows_files()) {
-        // A client that has gone need not know.
+        // If this fails, the client has disconnected.
         let _ = session.send("DISCONNECT", &Packet::disconnect(why), None);
     }
     end
@@ -76,14 +77,14 @@ struct Setup<'a> {
     session: &'a Session<'a>,
     rates: &'a mut Rates,
     regions: Vec<Arc<Mapping>>,
-    /// The rings that lead to the client, and those that come from it.
+    /// The rings to the client, and those from it.
     rings: [Vec<Ring>; 2],
     state: State,
-    /// True if another process has begun the session, so that the rings are in use.
+    /// True if another process has begun the session, so that the rings are not empty.
     is_resumed: bool,
-    /// Position at which it has stopped in each ring from the client.
+    /// Progress of that process in each ring from the client.
     progress: Vec<Option<Progress>>,
-    /// Held except while the client is waited for.
+    /// Locked, except while waiting for the client.
     gate: Option<MutexGuard<'a, Option<OwnedFd>>>,
 }
 
@@ -102,7 +103,7 @@ struct Ring {
 }
 
 impl Setup<'_> {
-    /// Exchanges all messages of the setup, and gives the rings to the data threads.
+    /// Exchanges all messages of the setup, and makes the rings available to the data threads.
     fn run(&mut self) -> Result<(), End> {
         while self.state != State::Connected {
             let what = if self.state == State::New { "INIT" } else { "CONNECT" };
@@ -116,20 +117,20 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Goes as far as another process has come with the client.
+    /// Replays the messages that another process has received from the client.
     fn resume(&mut self, resumed: Resumed) -> Result<(), End> {
         self.gate = None;
-        let (pairs, stood) = (self.device.pairs.len(), Cell::default());
-        let stand = |progress: &PastProgress| {
-            stood.set((0..pairs).map(|pair| progress.progress(2 * pair + 1)).collect());
+        let (pairs, of_queues) = (self.device.pairs.len(), Cell::default());
+        let set_progress = |progress: &PastProgress| {
+            of_queues.set((0..pairs).map(|pair| progress.progress(2 * pair + 1)).collect());
         };
-        let goes_on = resumed.replay(stand, |said| {
-            self.progress = stood.take();
-            let copy = said.copy().map_err(|error| error.to_string())?;
-            let message = message::parse_words(&said.words)?;
+        let is_started = resumed.replay(set_progress, |replayed| {
+            self.progress = of_queues.take();
+            let copy = replayed.copy().map_err(|error| error.to_string())?;
+            let message = message::parse_words(&replayed.words)?;
             match self.accept(message, copy.descriptors) {
                 Ok(_) => {
-                    self.record(said.copy().map_err(|error| error.to_string())?);
+                    self.record(replayed.copy().map_err(|error| error.to_string())?);
                     Ok(())
                 }
                 Err(End::Refused(why)) => Err(ReplayError::Peer(why)),
@@ -137,29 +138,28 @@ impl Setup<'_> {
             }
         });
         self.gate = Some(self.session.control.gate());
-        match goes_on {
+        match is_started {
             Ok(true) => Ok(()),
             Ok(false) => Err(End::Stop),
             Err(why) => Err(refused(why)),
         }
     }
 
-    /// Keeps a message for another process that continues the session.
-    fn record(&self, said: PeerMessage) {
-        let mut all = self.said();
+    /// Records a message for another process that continues the session.
+    fn record(&self, message: PeerMessage) {
+        let mut all = self.messages();
         let list = match self.state {
             State::Connected => &mut all.starts,
-            State::New | State::Introduced => &mut all.said,
+            State::New | State::Introduced => &mut all.setup,
         };
-        list.push(said);
+        list.push(message);
     }
 
-    fn said(&self) -> MutexGuard<'_, SessionMessages> {
-        let said = self.device.said.as_ref().expect("a server's");
-        said.lock().unwrap_or_else(PoisonError::into_inner)
+    fn messages(&self) -> MutexGuard<'_, SessionMessages> {
+        lock(self.device.messages.as_ref().expect("a server records its messages"))
     }
 
-    /// Handles a message; returns what it is answered with.
+    /// Handles a message; returns the name of the reply, and the reply.
     fn accept(
         &mut self,
         message: Message,
@@ -186,7 +186,7 @@ impl Setup<'_> {
         Ok(("ACK", Packet::ack()))
     }
 
-    /// Waits for the next message, at the rate that a client is allowed.
+    /// Waits for the next message, limited to the rate of a client.
     fn next(&mut self, what: &str) -> Result<(Message, MessageBytes, Vec<OwnedFd>), End> {
         self.gate = None;
         self.session.await_message(what)?;
@@ -221,7 +221,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Maps a region. Its file is closed.
+    /// Maps a region, and closes its file.
     fn add_region(&mut self, index: u16, len: u64, fds: Vec<OwnedFd>) -> Result<(), End> {
         let region = |why: String| refused(format!("region {index}: {why}"));
         let fd = only(fds).map_err(region)?;
@@ -266,7 +266,7 @@ impl Setup<'_> {
         Ok(())
     }
 
-    /// Gives the rings to the data threads.
+    /// Makes the rings available to the data threads.
     fn connect(&mut self) -> Result<(), End> {
         if self.rings.iter().any(Vec::is_empty) {
             return Err(refused("CONNECT: needs a ring in each direction"));
@@ -282,8 +282,8 @@ impl Setup<'_> {
         let to_client = to_client.into_iter().map(|ring| find((ring, None)));
         let to_client = to_client.collect::<Result<Vec<_>, _>>()?;
         let malformed = &self.device.malformed;
-        // The first pair last: then all are in use.
-        let progress = self.device.progress.as_ref().expect("a server's");
+        // The first pair, which is always used, is inserted last.
+        let progress = self.device.progress.as_ref().expect("a server records its progress");
         let pairs = self.device.pairs.iter().enumerate();
         for ((number, pair), (mut ring, event)) in pairs.zip(from_client).rev() {
             ring.publish_progress(progress.of(2 * number + 1));
@@ -294,7 +294,7 @@ impl Setup<'_> {
         }
         for (pair, (ring, event)) in self.device.pairs.iter().zip(to_client).rev() {
             if is_resumed {
-                // The previous process may have left that to do.
+                // The old process may have used entries without a signal.
                 event.signal();
             }
             let queue = TransmitQueue::new(ring, memory.clone(), event);
@@ -306,8 +306,7 @@ impl Setup<'_> {
 }
 
 impl Ring {
-    /// Finds the ring in the client's memory. If another process has used it, `past`, it continues where
-    /// that process has stopped.
+    /// Finds the ring in the client's memory. `past` is the progress of another process that has used it.
     fn find(
         self,
         memory: &GuestMemory,
@@ -321,15 +320,14 @@ impl Ring {
         let start = start.ok_or_else(|| {
             fail(format!("{len} bytes at offset {offset} of region {region} are not shared"))
         })?;
-        // SAFETY: all of it was just found mapped, and the memory outlives the ring: the holder of
-        // the ring holds the memory too.
+        // SAFETY: all of it was just found mapped, and the ring's owner keeps it mapped.
         let layout = unsafe { MemifLayout::new(size, start) };
         let layout = layout.map_err(|error| fail(error.to_string()))?;
         let ring = match past {
             Some(progress) => ServerRing::resume(layout, progress),
             None => ServerRing::new(layout),
         };
-        let ring = ring.map_err(|lie| fail(lie.to_string()))?;
+        let ring = ring.map_err(|error| fail(error.to_string()))?;
         Ok((ring, event))
     }
 }

@@ -30,7 +30,7 @@ use crate::uri::failed::Failed;
 
 use queue::Device;
 
-/// How clients are received before they have said which id they want.
+/// Protocol with clients before their first message, which names an id.
 pub(super) static PROTOCOL: Protocol = Protocol {
     kind: SocketType::SEQPACKET,
     greet: |socket, terms| greet(socket, terms),
@@ -66,8 +66,8 @@ pub(super) fn open(
     let device = Device::new(uri.queues, &wake)?;
     let progress =
         QueueProgress::new(2 * device.pairs.len()).map_err(|error| ("progress", error))?;
-    let (said, progress) = (Some(Mutex::default()), Some(Arc::new(progress)));
-    let device = Arc::new(Device { said, progress, ..device });
+    let (messages, progress) = (Some(Mutex::default()), Some(Arc::new(progress)));
+    let device = Arc::new(Device { messages, progress, ..device });
     if resumed.is_none() {
         let terms = Terms { queues: uri.queues, regions: memory.regions };
         for socket in &peers.first {

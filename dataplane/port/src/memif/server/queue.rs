@@ -35,7 +35,7 @@ pub(super) fn address(region: u16, offset: u32) -> u64 {
 #[derive(Debug)]
 struct Memory {
     regions: Arc<GuestMemory>,
-    /// The region that was found last.
+    /// Search hint: the last region.
     hint: usize,
 }
 
@@ -225,7 +225,7 @@ pub(super) struct TransmitQueue {
     ring: ServerRing,
     memory: Memory,
     copier: Copier,
-    /// Signalled when the client wants to be notified of frames.
+    /// Signalled for a client that requests notifications.
     event: PeerEvent,
 }
 

@@ -11,7 +11,7 @@ use vhost::vhost_user::message::VhostUserMemoryRegion;
 use super::{Backend, UserRegion};
 
 impl Backend {
-    /// Translates `len` bytes at an address of the driver's process to our pointer.
+    /// Returns a pointer to `len` bytes at an address of the driver's process.
     pub(super) fn translate(&self, user: u64, len: u64) -> Option<NonNull<u8>> {
         let region =
             self.regions.iter().find(|r| (r.user..=r.user + (r.len - 1)).contains(&user))?;
@@ -45,8 +45,8 @@ impl Backend {
         }
     }
 
-    /// Gives the regions to the queues, all of which are stopped, and starts the queues that have
-    /// everything they need.
+    /// Makes the regions the memory of the queues, all of which are stopped, and starts the queues whose
+    /// setup is complete.
     pub(super) fn use_regions(&mut self) -> Result<()> {
         let regions = self.regions.iter().map(|region| (region.guest, region.mapping.clone()));
         match GuestMemory::of_mapped(regions) {

@@ -1,8 +1,8 @@
 //! The effect of a driver's messages on the device. The `vhost` crate reads and checks the
 //! messages; this module implements them.
 //!
-//! Nothing in this module touches a frame. It collects what the driver announces, and when a queue
-//! has everything it needs, puts a ready [`Running`] into its slot.
+//! No code in this module accesses a frame. It collects the driver's announcements, and inserts a
+//! [`Running`] queue into its slot once the setup of that queue is complete.
 
 mod features;
 mod memory;
@@ -30,7 +30,7 @@ use crate::ends::slot::State;
 use crate::frame::Copier;
 use crate::signal::peer_event::PeerEvent;
 
-/// One connected driver, as far as its setup has come.
+/// State of the session with one driver.
 pub(super) struct Backend {
     device: Arc<Device>,
     features: Option<u64>,
@@ -45,11 +45,11 @@ pub(super) struct Backend {
 /// A mapped region of the driver's memory.
 struct UserRegion {
     guest: u64,
-    /// Address in the driver's own process, by which the driver names its rings.
+    /// Address in the driver's process, by which the driver identifies its rings.
     user: u64,
     len: u64,
     mapping: Arc<Mapping>,
-    /// For another process that continues the session.
+    /// File of the region, for another process that continues the session.
     file: MemoryFile,
     offset: u64,
 }
@@ -60,7 +60,7 @@ struct Vring {
     size: Option<QueueSize>,
     addresses: Option<Addresses>,
     base: u16,
-    /// Position at which the process that used the queue before has stopped.
+    /// Position at which the old process has stopped.
     progress: Option<Progress>,
     kick: Option<PeerEvent>,
     call: Option<PeerEvent>,
@@ -106,7 +106,7 @@ impl Backend {
         Ok(&mut self.vrings[index as usize])
     }
 
-    /// Hands the queue to the data thread, if it has everything it needs.
+    /// Makes the queue available to the data thread, if the setup is complete.
     fn start(&mut self, index: usize) -> Result<()> {
         let vring = &self.vrings[index];
         let (Some(size), Some(addresses)) = (vring.size, vring.addresses) else { return Ok(()) };
@@ -117,13 +117,13 @@ impl Backend {
         if !ready {
             return Ok(());
         }
-        let stood = (vring.base, vring.progress);
-        let mut queue = match self.queue(size, addresses, stood, comes_from_driver(index)) {
+        let position = (vring.base, vring.progress);
+        let mut queue = match self.queue(size, addresses, position, comes_from_driver(index)) {
             Ok(queue) => queue,
             Err(why) => return self.refuse(format!("virtqueue {index}: {why}")),
         };
-        let mark = self.device.progress.of(index);
-        with_layout!(&mut queue, queue => queue.publish_progress(mark));
+        let progress = self.device.progress.of(index);
+        with_layout!(&mut queue, queue => queue.publish_progress(progress));
         let modern = self.has(VIRTIO_F_VERSION_1) || self.has(VIRTIO_NET_F_MRG_RXBUF);
         let mergeable = self.has(VIRTIO_NET_F_MRG_RXBUF);
         let headers = Headers {
@@ -151,18 +151,18 @@ impl Backend {
         Ok(())
     }
 
-    /// Starts a queue that was missing something.
+    /// Starts a queue unless it is running.
     fn restart(&mut self, index: usize) -> Result<()> {
         if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
     }
 
-    /// Creates a queue from rings in the driver's memory. `stood` is where another device has stopped
-    /// before: its base, or what it has noted. The driver `sends` on it or receives.
+    /// Creates a queue from rings in the driver's memory. `position` is that at which another device has
+    /// stopped: its base, and its progress if it was interrupted. The driver `sends` on it or receives.
     fn queue(
         &self,
         size: QueueSize,
         addresses: Addresses,
-        stood: (u16, Option<Progress>),
+        position: (u16, Option<Progress>),
         sends: bool,
     ) -> std::result::Result<Queue, String> {
         let find = |part: &str, user: u64, len: usize| {
@@ -173,14 +173,13 @@ impl Backend {
         let (indirect, event_index) =
             (self.has(VIRTIO_RING_F_INDIRECT_DESC), self.has(VIRTIO_RING_F_EVENT_IDX));
         let Addresses { descriptors, driver, device } = addresses;
-        let (base, progress) = stood;
+        let (base, progress) = position;
         if self.has(VIRTIO_F_RING_PACKED) {
             let len = PackedLayout::descriptors_len(size);
             let descriptors = find("descriptor ring", descriptors, len)?;
             let driver = find("driver event suppression", driver, PackedLayout::EVENT_LEN)?;
             let device = find("device event suppression", device, PackedLayout::EVENT_LEN)?;
-            // SAFETY: all parts were just found mapped, and the memory outlives the queue: the
-            // holder of the queue holds the memory too.
+            // SAFETY: all parts were just found mapped, and the queue's owner keeps them mapped.
             let layout = unsafe { PackedLayout::new(size, descriptors, driver, device) };
             let layout = layout.map_err(|error| error.to_string())?;
             let device = match progress {
@@ -200,20 +199,18 @@ impl Backend {
                 let device = SplitDevice::resume(layout, at, sends, indirect, event_index);
                 return device.map(Queue::Split).map_err(|error| error.to_string());
             }
-            // All buffers are returned in order, so the used index is the position that any device
-            // before us had reached.
+            // Devices return all buffers in order, so the used index is the position of the last one.
             let base = SplitDevice::used_in_ring(&layout);
             Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
         }
     }
 
-    /// Takes all queues from the data threads.
+    /// Stops all queues.
     fn stop_all(&mut self) {
         (0..self.vrings.len()).for_each(|index| self.stop(index));
     }
 
-    /// Takes the queue from the data thread, waiting until it is not in use, and keeps what is
-    /// needed to start it again.
+    /// Stops the queue, waiting until the data thread does not use it. It can be started again.
     fn stop(&mut self, index: usize) {
         if let State::Running(running) = self.device.slot(index).replace(State::Stopped) {
             self.vrings[index].base = running.base();
@@ -221,7 +218,7 @@ impl Backend {
         }
         self.device.progress.clear(index);
         if let Some(kick) = &self.vrings[index].kick {
-            self.device.forget_kick(index, kick.as_fd());
+            self.device.unwatch_kick(index, kick.as_fd());
         }
     }
 

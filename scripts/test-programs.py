@@ -27,7 +27,7 @@ GROUPS = ["dpdk", "vm", "engines", "browser", "packages", "kubernetes", "tools",
 AT_A_TIME = 3
 LONGEST = [
     "with_vm", "lab::with_engines", "bench::rows", "scripts", "lab::with_dpdk", "lab::with_tools", "coverage",
-    "switch::with_vm", "switch::liars", "bench", "upf", "switch", "lab",
+    "switch::with_vm", "switch::violations", "bench", "upf", "switch", "lab",
 ]
 NICENESS = 10
 # Programs that measure the machine itself, after all others.

@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
-#[path = "../../tests/switch/liar/client.rs"]
+#[path = "../../tests/switch/hostile/client.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod client;
-#[path = "../../tests/switch/liar/memory.rs"]
+#[path = "../../tests/switch/hostile/memory.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod memory;
 mod peer;

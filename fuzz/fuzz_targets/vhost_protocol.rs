@@ -13,21 +13,21 @@ use libfuzzer_sys::fuzz_target;
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod bytes;
-#[path = "../../tests/switch/liar/memory.rs"]
+#[path = "../../tests/switch/hostile/memory.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod memory;
-#[path = "../../tests/switch/liar/message.rs"]
+#[path = "../../tests/switch/hostile/message.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod message;
 mod peer;
-#[path = "../../tests/switch/liar/ring.rs"]
+#[path = "../../tests/switch/hostile/ring.rs"]
 #[allow(dead_code, reason = "each target uses a part of it")]
 mod ring;
 
 use bytes::Bytes;
 use memory::{GUEST, LEN, USER, parts};
 use message::{
-    EVENT_INDEX, INDIRECT, Liar, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL, SET_VRING_KICK,
+    EVENT_INDEX, INDIRECT, HostileDriver, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL, SET_VRING_KICK,
     words,
 };
 use peer::{HANG, exchange, number};
@@ -47,11 +47,11 @@ fn address(bytes: &mut Bytes<'_>, first: u64) -> u64 {
 }
 
 /// Sends a message of the handshake that is partly invalid, or any message.
-fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
+fn send_message(driver: &mut HostileDriver, bytes: &mut Bytes<'_>) {
     let request = u32::from(bytes.byte());
     let index = u32::from(bytes.byte() % 3);
     match request {
-        0 => liar.send(request, &[], &[]),
+        0 => driver.send(request, &[], &[]),
         5 | 37 | 38 => {
             let region = Region {
                 guest: number(bytes, GUEST),
@@ -63,55 +63,55 @@ fn say(liar: &mut Liar, bytes: &mut Bytes<'_>) {
                 5 => {
                     let second = Region { guest: GUEST + LEN, user: USER + LEN, ..Region::ALL };
                     let regions = &[region, second][..1 + usize::from(bytes.flag())];
-                    let fds = vec![liar.memory.as_fd(); usize::from(bytes.byte() % 4)];
-                    liar.share(regions, &fds);
+                    let fds = vec![driver.memory.as_fd(); usize::from(bytes.byte() % 4)];
+                    driver.share(regions, &fds);
                 }
-                37 => liar.region(request, region, &[liar.memory.as_fd()]),
-                _ => liar.region(request, region, &[]),
+                37 => driver.region(request, region, &[driver.memory.as_fd()]),
+                _ => driver.region(request, region, &[]),
             }
         }
-        8 => liar.vring(request, index, number(bytes, liar.size.into()) as u32),
+        8 => driver.vring(request, index, number(bytes, driver.size.into()) as u32),
         9 => {
             let right = parts(index % 2).map(|part| USER + part);
-            liar.addresses(index, right.map(|part| number(bytes, part)));
+            driver.addresses(index, right.map(|part| number(bytes, part)));
         }
-        10 => liar.vring(request, index, number(bytes, 0) as u32),
-        11 | 18 => liar.vring(request, index, u32::from(bytes.byte() % 3)),
+        10 => driver.vring(request, index, number(bytes, 0) as u32),
+        11 | 18 => driver.vring(request, index, u32::from(bytes.byte() % 3)),
         SET_VRING_KICK | SET_VRING_CALL => {
             let index = number(bytes, index.into());
-            let events = [liar.kicks[0].as_fd(), liar.calls[0].as_fd(), liar.memory.as_fd()];
-            liar.fd(request, index, events[usize::from(bytes.byte() % 3)]);
+            let events = [driver.kicks[0].as_fd(), driver.calls[0].as_fd(), driver.memory.as_fd()];
+            driver.fd(request, index, events[usize::from(bytes.byte() % 3)]);
         }
-        2 | 16 => liar.send(request, &number(bytes, PLAIN).to_ne_bytes(), &[]),
-        100..=120 => (0..2).for_each(|index| liar.set_up(index)),
-        121..=140 => (0..2).for_each(|index| liar.enable(index)),
+        2 | 16 => driver.send(request, &number(bytes, PLAIN).to_ne_bytes(), &[]),
+        100..=120 => (0..2).for_each(|index| driver.set_up(index)),
+        121..=140 => (0..2).for_each(|index| driver.enable(index)),
         250.. => {
             // Bytes that are not a complete message: the port reads later bytes as part of it.
             let raw = words(&[bytes.u32(), bytes.u32(), bytes.u32()]);
-            liar.raw(&raw[..usize::from(bytes.byte() % 13)], &[]);
+            driver.raw(&raw[..usize::from(bytes.byte() % 13)], &[]);
         }
         _ => {
             let body: Vec<u8> = (0..bytes.byte() % 64).map(|_| bytes.byte()).collect();
             let fds: Vec<BorrowedFd<'_>> =
-                vec![liar.kicks[1].as_fd(); usize::from(bytes.byte().saturating_sub(200))];
-            liar.send(request % 48, &body, &fds);
+                vec![driver.kicks[1].as_fd(); usize::from(bytes.byte().saturating_sub(200))];
+            driver.send(request % 48, &body, &fds);
         }
     }
 }
 
 /// Writes into a ring, or anywhere else.
-fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
+fn scribble(driver: &mut HostileDriver, bytes: &mut Bytes<'_>) {
     let index = u32::from(bytes.flag());
-    let mut ring = if index == 0 { liar.rx() } else { liar.tx() };
-    let entry = bytes.u16() % liar.size;
+    let mut ring = if index == 0 { driver.rx() } else { driver.tx() };
+    let entry = bytes.u16() % driver.size;
     let descriptor =
         (address(bytes, GUEST), number(bytes, 1500) as u32, bytes.u16(), bytes.u16() % 300);
     match bytes.byte() % 6 {
-        0 => liar.memory.write(u64::from(bytes.u32()) % (LEN - 8), &bytes.u64().to_le_bytes()),
+        0 => driver.memory.write(u64::from(bytes.u32()) % (LEN - 8), &bytes.u64().to_le_bytes()),
         1 => ring.set_available(bytes.u16()),
         2 => ring.set_used(bytes.u16()),
-        3 if liar.packed => ring.packed(entry, descriptor),
-        4 if liar.packed => ring.packed_flags(entry, bytes.u16()),
+        3 if driver.packed => ring.packed(entry, descriptor),
+        4 if driver.packed => ring.packed_flags(entry, bytes.u16()),
         3 => ring.descriptor(entry, descriptor),
         // Most often, a chain of valid buffers.
         _ => {
@@ -120,7 +120,7 @@ fn scribble(liar: &mut Liar, bytes: &mut Bytes<'_>) {
             for entry in 0..bytes.byte() % 16 {
                 let len = u32::from(bytes.u16()) % 4096;
                 let flags = write | u16::from(bytes.byte() % 8 == 0);
-                match liar.packed {
+                match driver.packed {
                     true => ring
                         .packed(entry.into(), (buffer, len, flags | ring::AVAILABLE, entry.into())),
                     false => ring.offer((buffer, len, flags, u16::from(entry) + 1)),
@@ -136,7 +136,7 @@ fn descriptors() -> usize {
 }
 
 /// A port has its eventfds, its socket and what a driver passed: two for each virtqueue, and twice
-/// those of a message that is being read. A liar has its memory, its eventfds and its socket.
+/// those of a message that is being read. A driver has its memory, its eventfds and its socket.
 const DESCRIPTORS_MAX: usize = 16 + 4 + 64 + 16;
 /// Limits for a port's driver.
 const REGIONS_MAX: usize = 32;
@@ -154,32 +154,32 @@ fn check_bounds(descriptors_before: usize) {
 
 /// Runs one driver, from its connection to its disconnection.
 fn drive(theirs: UnixStream, port: &mut Port, bytes: &mut Bytes<'_>, scratch: &mut Scratch) {
-    let mut liar = Liar::over(theirs);
+    let mut driver = HostileDriver::over(theirs);
     let wishes = bytes.byte();
     let features = [MERGEABLE, INDIRECT, EVENT_INDEX, PACKED];
     let features = features.iter().enumerate().filter(|(bit, _)| wishes & 1 << bit != 0);
     let features = features.fold(PLAIN, |all, (_, feature)| all | feature);
-    liar.size = bytes.size().get().min(1024);
+    driver.size = bytes.size().get().min(1024);
     // Most inputs begin with running rings.
     if wishes & 0x70 != 0 {
-        liar.start(features);
+        driver.start(features);
     }
     while !bytes.is_empty() {
         match bytes.byte() % 8 {
-            0 | 1 => say(&mut liar, bytes),
-            2 => liar.sync(),
-            3 => liar.kick(),
-            4 if bytes.byte() == 0 => liar.memory.truncate(u64::from(bytes.u32()) % LEN),
-            4..=6 => scribble(&mut liar, bytes),
+            0 | 1 => send_message(&mut driver, bytes),
+            2 => driver.sync(),
+            3 => driver.kick(),
+            4 if bytes.byte() == 0 => driver.memory.truncate(u64::from(bytes.u32()) % LEN),
+            4..=6 => scribble(&mut driver, bytes),
             _ => exchange(port, scratch, usize::from(bytes.byte() % 32), 14),
         }
         // The next driver finds the port as this one left it.
-        if liar.is_hung_up() || bytes.byte() == 255 {
+        if driver.is_hung_up() || bytes.byte() == 255 {
             break;
         }
     }
     exchange(port, scratch, 8, 14);
-    liar.hang_up();
+    driver.hang_up();
     exchange(port, scratch, 8, 14);
 }
 

@@ -15,8 +15,7 @@ mod crash;
 #[cfg(target_arch = "x86_64")]
 mod escape;
 mod exchange;
-mod liar;
-mod liars;
+mod hostile;
 mod links;
 mod log;
 mod manager;
@@ -29,6 +28,7 @@ mod soak;
 mod takeover;
 mod top;
 mod user;
+mod violations;
 mod vlan;
 mod vxlan;
 mod with_dpdk;

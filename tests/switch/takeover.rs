@@ -28,7 +28,7 @@ use crate::common::veths::Veths;
 use crate::common::{self, Started, alone, eventually, listens};
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, exchange_all, never_reconnected, pass_both_ways};
-use crate::liar::Liar;
+use crate::hostile::HostileDriver;
 use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
 pub(crate) const PROGRAM: Program = Program("switch", 4);
@@ -510,10 +510,10 @@ fn hostile_peers_do_not_prevent_a_takeover() {
     let mut gone = ends::plug(&own.join("s"), "");
     let mut memif = ends::open(&format!("memif:{}", at(&running, "memif").display()));
     ends::wait_until_up(&memif);
-    let mut liar = Liar::connect(&at(&running, "short"));
+    let mut driver = HostileDriver::connect(&at(&running, "short"));
     // Protocol features and version 1.
-    liar.start(1 << 30 | 1 << 32);
-    liar.sync();
+    driver.start(1 << 30 | 1 << 32);
+    driver.sync();
 
     for name in ["deleted", "memif"] {
         remove_file(at(&running, name)).unwrap();
@@ -525,7 +525,7 @@ fn hostile_peers_do_not_prevent_a_takeover() {
     let _other = UnixListener::bind(at(&running, "other")).unwrap();
     remove_dir_all(&own).unwrap();
     // The rings, at its start, stay.
-    ftruncate(liar.memory.as_fd(), 512 << 10).unwrap();
+    ftruncate(driver.memory.as_fd(), 512 << 10).unwrap();
 
     for _ in 0..2 {
         exchange_all((&mut a, &mut b), |_| running.take_over());
@@ -535,7 +535,7 @@ fn hostile_peers_do_not_prevent_a_takeover() {
     for port in [&a, &b, &deleted, &linked, &other, &gone, &memif] {
         assert!(never_reconnected(port));
     }
-    assert!(eventually(|| liar.is_hung_up()), "the peer that has changed its memory leaves");
+    assert!(eventually(|| driver.is_hung_up()), "the peer that has changed its memory leaves");
     let why = running.port("short").last_disconnect.unwrap_or_default();
     assert!(why.contains("do not fit the file of 524288 bytes"), "{why}");
     // The socket is free for the next driver.

@@ -9,7 +9,7 @@ use crate::common::{self, alone};
 use dray_lab::placement;
 use dray_netdev::Interface;
 use dray_port::{Frame, Port, Wait, scratch};
-use dray_switch::{Engine, PortConfig, PortStatus, Switch, SwitchConfig};
+use dray_switch::{PortConfig, PortStatus, Switch, SwitchConfig, SwitchControl};
 
 /// Upper bound for one exchange; far longer than any frame takes on a busy host.
 const LIMIT: Duration = Duration::from_secs(20);

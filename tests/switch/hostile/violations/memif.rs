@@ -1,4 +1,4 @@
-//! Lies of a memif client.
+//! HostilePeer of a memif client.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use crate::liar::Expect::{self, Any, Harmless, Left, Malformed, Refused, Unheard};
-use crate::liar::client::{
+use crate::hostile::Expect::{self, Any, Harmless, Left, Malformed, Refused, Unnoticed};
+use crate::hostile::client::{
     ACK, ADD_REGION, BUFFER, CONNECTED, Client, DISCONNECT, Descriptor, HELLO, INIT, NEXT, RX,
     Ring, TX, buffer, connect,
 };
-use crate::liar::memory::{LEN, Memory};
-use crate::liar::{Lie, lie, wait_until};
+use crate::hostile::memory::{LEN, Memory};
+use crate::hostile::{Violation, violation, wait_until};
 
 const JUMP: Expect = Refused("ring index jumped");
 const OUTSIDE: Expect = Refused("is outside the shared memory");
 /// Length of a valid frame.
 const FRAME: u32 = 64;
 
-type MemifLie = Lie<Client>;
+type MemifLie = Violation<Client>;
 
 /// Starts, and transmits these descriptors.
 fn transmit(client: &mut Client, descriptors: &[Descriptor]) {
@@ -84,30 +84,30 @@ fn be_busy(client: &mut Client) {
     }
 }
 
-pub(super) const LIES: &[MemifLie] = &[
+pub(super) const VIOLATIONS: &[MemifLie] = &[
     // The one that takes longest comes first.
-    lie("memif: no message", Unheard, |client| assert!(wait_until(|| client.is_hung_up()))),
-    lie("memif: nothing after INIT", Refused("CONNECT: no message for 5s"), |client| {
+    violation("memif: no message", Unnoticed, |client| assert!(wait_until(|| client.is_hung_up()))),
+    violation("memif: nothing after INIT", Refused("CONNECT: no message for 5s"), |client| {
         client.init();
         wait_until(|| client.is_hung_up());
     }),
-    lie("memif: 200 connections without a message", Harmless, |client| {
+    violation("memif: 200 connections without a message", Harmless, |client| {
         let sockets: Vec<_> = (0..200).map(|_| connect(client.path())).collect();
         client.keep(sockets);
         client.reconnect();
         client.start();
     }),
-    lie("memif: a second client", Harmless, |client| {
+    violation("memif: a second client", Harmless, |client| {
         client.start();
         let second = Client::connect(client.path());
         second.init();
         assert!(wait_until(|| second.is_hung_up()));
     }),
-    lie("memif: connections without end", Harmless, |client| {
+    violation("memif: connections without end", Harmless, |client| {
         client.storm(Client::reconnect);
         client.start();
     }),
-    lie("memif: handshakes without end", Any, |client| {
+    violation("memif: handshakes without end", Any, |client| {
         client.storm(|client| {
             client.reconnect();
             client.init();
@@ -115,19 +115,19 @@ pub(super) const LIES: &[MemifLie] = &[
         });
     }),
     // Messages.
-    lie("memif: a short message", Refused("message is not 128 bytes long"), |client| {
+    violation("memif: a short message", Refused("message is not 128 bytes long"), |client| {
         client.init();
         client.raw(&[4, 0, 0], &[]);
     }),
-    lie("memif: a long message", Refused("message is not 128 bytes long"), |client| {
+    violation("memif: a long message", Refused("message is not 128 bytes long"), |client| {
         client.init();
         client.raw(&[4; 4000], &[]);
     }),
-    lie("memif: an empty message", Any, |client| {
+    violation("memif: an empty message", Any, |client| {
         client.init();
         client.raw(&[], &[]);
     }),
-    lie(
+    violation(
         "memif: a message of an unknown kind",
         Refused("CONNECT: unexpected Other(77)"),
         |client| {
@@ -135,43 +135,43 @@ pub(super) const LIES: &[MemifLie] = &[
             client.send(77, &[], &[]);
         },
     ),
-    lie("memif: a second INIT", Refused("CONNECT: unexpected Init"), |client| {
+    violation("memif: a second INIT", Refused("CONNECT: unexpected Init"), |client| {
         client.init();
         client.init_with(0, 2 << 8, 0, &[]);
     }),
-    lie("memif: messages of a server", Refused("CONNECT: unexpected Hello"), |client| {
+    violation("memif: messages of a server", Refused("CONNECT: unexpected Hello"), |client| {
         client.init();
         client.send(HELLO, &[0xff; 60], &[]);
         client.send(CONNECTED, &[], &[]);
         client.send(ACK, &[], &[]);
     }),
-    lie("memif: an unknown version", Refused("INIT: version 0x100, not 0x200"), |client| {
-        client.hear();
+    violation("memif: an unknown version", Refused("INIT: version 0x100, not 0x200"), |client| {
+        client.receive();
         client.init_with(0, 1 << 8, 0, &[]);
     }),
-    lie("memif: frames without Ethernet headers", Refused("INIT: mode 1, not 0"), |client| {
-        client.hear();
+    violation("memif: frames without Ethernet headers", Refused("INIT: mode 1, not 0"), |client| {
+        client.receive();
         client.init_with(0, 2 << 8, 1, &[]);
     }),
-    lie("memif: an unknown id", Unheard, |client| {
-        client.hear();
+    violation("memif: an unknown id", Unnoticed, |client| {
+        client.receive();
         client.init_with(u32::MAX, 2 << 8, 0, &[]);
-        assert_eq!(client.hear(), Some(DISCONNECT));
+        assert_eq!(client.receive(), Some(DISCONNECT));
     }),
-    lie("memif: INIT with a descriptor", Harmless, |client| {
-        client.hear();
+    violation("memif: INIT with a descriptor", Harmless, |client| {
+        client.receive();
         client.send(INIT, &[0, 2], &[client.memory.as_fd()]);
-        client.hear();
+        client.receive();
         client.share_all();
         client.ring(RX);
         client.ring(TX);
         client.connected();
     }),
-    lie("memif: a message after CONNECT", Refused("unexpected AddRegion"), |client| {
+    violation("memif: a message after CONNECT", Refused("unexpected AddRegion"), |client| {
         client.start();
         client.send(ADD_REGION, &[], &[client.memory.as_fd()]);
     }),
-    lie(
+    violation(
         "memif: messages without waiting for replies",
         Refused("CONNECT: unexpected Ack"),
         |client| {
@@ -179,7 +179,7 @@ pub(super) const LIES: &[MemifLie] = &[
             (0..1000).for_each(|_| client.send(ACK, &[], &[]));
         },
     ),
-    lie(
+    violation(
         "memif: a reason with control characters",
         Refused("client disconnected: ?[2J"),
         |client| {
@@ -188,12 +188,12 @@ pub(super) const LIES: &[MemifLie] = &[
         },
     ),
     // Regions.
-    lie(
+    violation(
         "memif: a region without a descriptor",
         Refused("region 0: 0 file descriptors: expected 1"),
         |client| region(client, LEN, &[]),
     ),
-    lie(
+    violation(
         "memif: a region with 60 descriptors",
         Refused("region 0: 60 file descriptors: expected 1"),
         |client| {
@@ -201,19 +201,19 @@ pub(super) const LIES: &[MemifLie] = &[
             region(client, LEN, &[memory.as_fd(); 60]);
         },
     ),
-    lie("memif: a region that is a pipe", Refused("allowed is a memfd"), |client| {
+    violation("memif: a region that is a pipe", Refused("allowed is a memfd"), |client| {
         let (pipe, _) = rustix::pipe::pipe().expect("a pipe");
         region(client, LEN, &[pipe.as_fd()]);
     }),
-    lie("memif: a region that is a program", Refused("allowed is a memfd"), |client| {
+    violation("memif: a region that is a program", Refused("allowed is a memfd"), |client| {
         let file = File::open("/proc/self/exe").expect("this program");
         region(client, 4096, &[file.as_fd()]);
     }),
-    lie("memif: a region of no bytes", Refused("region 0: 0 bytes"), |client| {
+    violation("memif: a region of no bytes", Refused("region 0: 0 bytes"), |client| {
         let memory = Memory::new();
         region(client, 0, &[memory.as_fd()]);
     }),
-    lie(
+    violation(
         "memif: a region longer than its file",
         Refused("1048577 bytes do not fit the file of 1048576 bytes"),
         |client| {
@@ -221,25 +221,33 @@ pub(super) const LIES: &[MemifLie] = &[
             region(client, LEN + 1, &[memory.as_fd()]);
         },
     ),
-    lie("memif: a region of 2^64 - 1 bytes", Refused("bytes of memory: at most"), |client| {
+    violation("memif: a region of 2^64 - 1 bytes", Refused("bytes of memory: at most"), |client| {
         let memory = Memory::new();
         region(client, u64::MAX, &[memory.as_fd()]);
     }),
-    lie("memif: a region with a gap before it", Refused("region 1: expected region 0"), |client| {
-        client.init();
-        client.region(1, LEN, &[client.memory.as_fd()]);
-    }),
-    lie("memif: region 0 twice", Refused("region 0: expected region 1"), |client| {
+    violation(
+        "memif: a region with a gap before it",
+        Refused("region 1: expected region 0"),
+        |client| {
+            client.init();
+            client.region(1, LEN, &[client.memory.as_fd()]);
+        },
+    ),
+    violation("memif: region 0 twice", Refused("region 0: expected region 1"), |client| {
         client.init();
         client.share_all();
         client.share_all();
     }),
-    lie("memif: 33 regions", Refused("33 memory regions: at most 32 are allowed"), |client| {
-        client.init();
-        (0..33).for_each(|index| client.region(index, LEN, &[client.memory.as_fd()]));
-    }),
+    violation(
+        "memif: 33 regions",
+        Refused("33 memory regions: at most 32 are allowed"),
+        |client| {
+            client.init();
+            (0..33).for_each(|index| client.region(index, LEN, &[client.memory.as_fd()]));
+        },
+    ),
     // Rings before they run.
-    lie(
+    violation(
         "memif: a ring without a descriptor",
         Refused("ring 0 from the client: 0 file descriptors: expected 1"),
         |client| {
@@ -247,16 +255,16 @@ pub(super) const LIES: &[MemifLie] = &[
             client.ring_with(client.place(TX), &[]);
         },
     ),
-    lie("memif: a ring whose event is memory", Refused("is not an eventfd"), |client| {
+    violation("memif: a ring whose event is memory", Refused("is not an eventfd"), |client| {
         client.init();
         client.ring_with(client.place(TX), &[client.memory.as_fd()]);
     }),
-    lie(
+    violation(
         "memif: a ring with a gap before it",
         Refused("ring 7 from the client: expected ring 0"),
         |client| ring(client, |ring| ring.index = 7),
     ),
-    lie(
+    violation(
         "memif: more rings than the interface has",
         Refused("ring 1 from the client: the interface has 1"),
         |client| {
@@ -267,23 +275,27 @@ pub(super) const LIES: &[MemifLie] = &[
             client.ring_with(more, &[client.events[TX].as_fd()]);
         },
     ),
-    lie("memif: a ring of one entry", Refused("2^0 entries: allowed are 2 to 16384"), |client| {
-        ring(client, |ring| ring.log2_size = 0);
-    }),
-    lie(
+    violation(
+        "memif: a ring of one entry",
+        Refused("2^0 entries: allowed are 2 to 16384"),
+        |client| {
+            ring(client, |ring| ring.log2_size = 0);
+        },
+    ),
+    violation(
         "memif: a ring of 2^15 entries",
         Refused("2^15 entries: allowed are 2 to 16384"),
         |client| ring(client, |ring| ring.log2_size = 15),
     ),
-    lie("memif: a ring of 2^255 entries", Refused("2^255 entries"), |client| {
+    violation("memif: a ring of 2^255 entries", Refused("2^255 entries"), |client| {
         ring(client, |ring| ring.log2_size = 255);
     }),
-    lie(
+    violation(
         "memif: frames with private headers",
         Refused("private headers of frames are not supported: 4 bytes"),
         |client| ring(client, |ring| ring.header_len = 4),
     ),
-    lie(
+    violation(
         "memif: CONNECT without a ring",
         Refused("CONNECT: needs a ring in each direction"),
         |client| {
@@ -292,42 +304,50 @@ pub(super) const LIES: &[MemifLie] = &[
             client.connected();
         },
     ),
-    lie("memif: a ring in an unknown region", Refused("of region 1 are not shared"), |client| {
-        connect_with(client, |ring| ring.region = 1);
-    }),
-    lie("memif: a ring in region 65535", Refused("of region 65535 are not shared"), |client| {
-        connect_with(client, |ring| ring.region = 65_535);
-    }),
-    lie(
+    violation(
+        "memif: a ring in an unknown region",
+        Refused("of region 1 are not shared"),
+        |client| {
+            connect_with(client, |ring| ring.region = 1);
+        },
+    ),
+    violation(
+        "memif: a ring in region 65535",
+        Refused("of region 65535 are not shared"),
+        |client| {
+            connect_with(client, |ring| ring.region = 65_535);
+        },
+    ),
+    violation(
         "memif: a ring across the end of its region",
         Refused("384 bytes at offset 1048512 of region 0 are not shared"),
         |client| connect_with(client, |ring| ring.offset = LEN as u32 - 64),
     ),
-    lie(
+    violation(
         "memif: a ring at the last offset",
         Refused("at offset 4294967295 of region 0 are not shared"),
         |client| connect_with(client, |ring| ring.offset = u32::MAX),
     ),
-    lie("memif: a ring at an odd offset", Refused("aligned"), |client| {
+    violation("memif: a ring at an odd offset", Refused("aligned"), |client| {
         connect_with(client, |ring| ring.offset += 4);
     }),
-    lie(
+    violation(
         "memif: a ring without a cookie",
         Refused("ring begins with 0x0 instead of memif's cookie"),
         |client| connect_with(client, |ring| ring.offset += 0x1_0000),
     ),
-    lie("memif: one ring in both directions", Any, |client| {
+    violation("memif: one ring in both directions", Any, |client| {
         connect_with(client, |ring| ring.offset = 0);
         (0..16).for_each(|number| client.post(RX, buffer(number, BUFFER)));
         client.kick();
     }),
     // Indices.
-    lie("memif: a head that jumps ahead", JUMP, |client| {
+    violation("memif: a head that jumps ahead", JUMP, |client| {
         client.start();
         client.set_head(TX, 17);
         client.kick();
     }),
-    lie("memif: a head that goes backwards", JUMP, |client| {
+    violation("memif: a head that goes backwards", JUMP, |client| {
         client.start();
         (0..4).for_each(|number| client.post(TX, buffer(number, FRAME)));
         client.kick();
@@ -335,11 +355,11 @@ pub(super) const LIES: &[MemifLie] = &[
         client.set_head(TX, 3);
         client.kick();
     }),
-    lie("memif: a head of received frames that jumps ahead", JUMP, |client| {
+    violation("memif: a head of received frames that jumps ahead", JUMP, |client| {
         client.start();
         client.set_head(RX, 0x8000);
     }),
-    lie("memif: overwritten tails", Harmless, |client| {
+    violation("memif: overwritten tails", Harmless, |client| {
         client.start();
         client.set_tail(RX, 0x8000);
         client.set_tail(TX, 0xffff);
@@ -347,50 +367,56 @@ pub(super) const LIES: &[MemifLie] = &[
         client.kick();
     }),
     // Descriptors.
-    lie("memif: a frame in an unknown region", OUTSIDE, |client| {
+    violation("memif: a frame in an unknown region", OUTSIDE, |client| {
         transmit(client, &[(0, 1, FRAME, 0)]);
     }),
-    lie(
+    violation(
         "memif: a frame in region 65535",
         Refused("at offset 0 of region 65535 is outside the shared memory"),
         |client| transmit(client, &[(0, 0xffff, FRAME, 0)]),
     ),
-    lie("memif: a frame past the end of its region", OUTSIDE, |client| {
+    violation("memif: a frame past the end of its region", OUTSIDE, |client| {
         transmit(client, &[(0, 0, FRAME, LEN as u32)]);
     }),
-    lie("memif: a frame across the end of its region", OUTSIDE, |client| {
+    violation("memif: a frame across the end of its region", OUTSIDE, |client| {
         transmit(client, &[(0, 0, FRAME, LEN as u32 - FRAME + 1)]);
     }),
-    lie("memif: a frame at the last offset", OUTSIDE, |client| {
+    violation("memif: a frame at the last offset", OUTSIDE, |client| {
         transmit(client, &[(0, 0, FRAME, u32::MAX)]);
     }),
-    lie("memif: a part of a frame outside its region", OUTSIDE, |client| {
+    violation("memif: a part of a frame outside its region", OUTSIDE, |client| {
         transmit(client, &[(NEXT, 0, FRAME, 0), (0, 0, FRAME, LEN as u32)]);
     }),
-    lie("memif: a frame of 4 GiB", OUTSIDE, |client| transmit(client, &[(0, 0, u32::MAX, 0)])),
-    lie("memif: a frame of no bytes", Malformed, |client| transmit(client, &[buffer(0, 0)])),
-    lie("memif: a frame shorter than an Ethernet header", Malformed, |client| {
+    violation("memif: a frame of 4 GiB", OUTSIDE, |client| {
+        transmit(client, &[(0, 0, u32::MAX, 0)])
+    }),
+    violation("memif: a frame of no bytes", Malformed, |client| transmit(client, &[buffer(0, 0)])),
+    violation("memif: a frame shorter than an Ethernet header", Malformed, |client| {
         transmit(client, &[buffer(0, 13)]);
     }),
-    lie("memif: a frame of 64 KiB", Malformed, |client| transmit(client, &[buffer(0, 65_536)])),
-    lie("memif: a frame of 9 buffers of 2 KiB", Malformed, |client| {
+    violation("memif: a frame of 64 KiB", Malformed, |client| {
+        transmit(client, &[buffer(0, 65_536)])
+    }),
+    violation("memif: a frame of 9 buffers of 2 KiB", Malformed, |client| {
         let mut parts = [(NEXT, 0, BUFFER, 0); 9];
         parts[8].0 = 0;
         transmit(client, &parts);
     }),
-    lie("memif: a frame in the memory of its ring", Harmless, |client| {
+    violation("memif: a frame in the memory of its ring", Harmless, |client| {
         transmit(client, &[(0, 0, 256, 0x2_0000)]);
     }),
-    lie("memif: unknown flags", Harmless, |client| transmit(client, &[(0xfffe, 0, FRAME, 0)])),
-    lie("memif: a frame without an end", Harmless, |client| {
+    violation("memif: unknown flags", Harmless, |client| {
+        transmit(client, &[(0xfffe, 0, FRAME, 0)])
+    }),
+    violation("memif: a frame without an end", Harmless, |client| {
         transmit(client, &[(NEXT, 0, FRAME, 0); 4]);
     }),
-    lie(
+    violation(
         "memif: a chain through the whole ring",
         Refused("a loop or longer than 16 descriptors"),
         |client| transmit(client, &[(NEXT, 0, FRAME, 0); 16]),
     ),
-    lie(
+    violation(
         "memif: a chain of 300 descriptors",
         Refused("a loop or longer than 256 descriptors"),
         |client| {
@@ -398,43 +424,49 @@ pub(super) const LIES: &[MemifLie] = &[
             transmit(client, &[(NEXT, 0, 1, 0); 300]);
         },
     ),
-    lie("memif: endless frames of no bytes", Malformed, |client| {
+    violation("memif: endless frames of no bytes", Malformed, |client| {
         client.log2_size = 10;
         transmit(client, &[(0, 0, 0, 0); 1024]);
         client.storm(repost);
     }),
-    lie("memif: endless chains of 256 empty buffers", Malformed, |client| {
+    violation("memif: endless chains of 256 empty buffers", Malformed, |client| {
         client.log2_size = 10;
         let chain: Vec<_> = (1..=1024).map(|n| (u16::from(n % 256 > 0), 0, 0, 0)).collect();
         transmit(client, &chain);
         client.storm(repost);
     }),
-    lie("memif: an empty buffer outside its region", OUTSIDE, |client| {
+    violation("memif: an empty buffer outside its region", OUTSIDE, |client| {
         receive(client, (0, 0, BUFFER, LEN as u32 - 100));
     }),
-    lie("memif: an empty buffer of 4 GiB", OUTSIDE, |client| receive(client, (0, 0, u32::MAX, 0))),
-    lie("memif: an empty buffer in an unknown region", OUTSIDE, |client| {
+    violation("memif: an empty buffer of 4 GiB", OUTSIDE, |client| {
+        receive(client, (0, 0, u32::MAX, 0))
+    }),
+    violation("memif: an empty buffer in an unknown region", OUTSIDE, |client| {
         receive(client, (0, 9, BUFFER, 0));
     }),
-    lie("memif: empty buffers of no bytes", Harmless, |client| receive(client, (0, 0, 0, 0))),
-    lie("memif: empty buffers of one byte", Harmless, |client| {
+    violation("memif: empty buffers of no bytes", Harmless, |client| receive(client, (0, 0, 0, 0))),
+    violation("memif: empty buffers of one byte", Harmless, |client| {
         receive(client, (0, 0, 1, 0x4_0000));
     }),
-    lie("memif: empty buffers that overlap their own ring", Any, |client| {
+    violation("memif: empty buffers that overlap their own ring", Any, |client| {
         receive(client, (0, 0, BUFFER, 0));
     }),
     // Files and events.
-    lie("memif: a file truncated while it is used", Refused("shared memory is lost"), |client| {
-        client.start();
-        let memory = client.memory.share();
-        let later = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(30));
-            memory.truncate(0);
-        });
-        be_busy(client);
-        later.join().expect("a thread");
-    }),
-    lie("memif: a file truncated before CONNECT", Any, |client| {
+    violation(
+        "memif: a file truncated while it is used",
+        Refused("shared memory is lost"),
+        |client| {
+            client.start();
+            let memory = client.memory.share();
+            let later = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(30));
+                memory.truncate(0);
+            });
+            be_busy(client);
+            later.join().expect("a thread");
+        },
+    ),
+    violation("memif: a file truncated before CONNECT", Any, |client| {
         client.init();
         client.share_all();
         client.ring(RX);
@@ -442,18 +474,18 @@ pub(super) const LIES: &[MemifLie] = &[
         client.memory.truncate(0);
         client.connected();
     }),
-    lie("memif: a full, blocking event", Harmless, |client| {
+    violation("memif: a full, blocking event", Harmless, |client| {
         client.start();
         let event = &client.events[RX];
         fcntl_setfl(event, OFlags::empty()).expect("an eventfd");
         rustix::io::write(event, &(u64::MAX - 1).to_ne_bytes()).expect("room");
         be_busy(client);
     }),
-    lie("memif: kicks without end", Harmless, |client| {
+    violation("memif: kicks without end", Harmless, |client| {
         client.start();
         client.storm(|client| client.kick());
     }),
-    lie("memif: a client that leaves with frames in flight", Left, |client| {
+    violation("memif: a client that leaves with frames in flight", Left, |client| {
         client.start();
         be_busy(client);
         client.reconnect();

@@ -1,4 +1,4 @@
-//! Two well-behaved ports that exchange numbered frames while other ports lie.
+//! Two well-behaved ports that exchange numbered frames while the peers of other ports violate the protocol.
 
 use std::path::Path;
 use std::sync::Arc;

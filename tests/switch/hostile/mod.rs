@@ -1,19 +1,18 @@
 //! A vhost-user front end and a memif client that can violate their protocols. They are written by hand, because a library
 //! would not: messages are bytes on a socket, rings are bytes in a file.
 //!
-//! * `message`: bytes and file descriptors on the socket, and the messages of an honest handshake.
+//! * `message`: bytes and file descriptors on the socket, and the messages of an conforming handshake.
 //! * `memory`: the shared file, and the offsets of rings and buffers in it.
 //! * `ring`: descriptors, split and packed.
 //! * `client`: the memif client: messages and rings.
-//! * `lies`: the lies, and the expected outcome of each.
+//! * `violations`: the violations, and the expected outcome of each.
 //! * `neighbours`: two well-behaved ports that exchange numbered frames meanwhile.
-//! * `partner`: the well-behaved port that the liar's port is paired with.
+//! * `partner`: the well-behaved port that the hostile peer's port is paired with.
 //! * `ours`, `testpmd`: the switches under test.
 #![forbid(unsafe_code)]
 #![allow(unreachable_pub, reason = "fuzz/ uses a part of this")]
 
 pub mod client;
-pub mod lies;
 mod memory;
 mod message;
 pub mod neighbours;
@@ -22,9 +21,10 @@ pub mod partner;
 mod ring;
 pub mod testpmd;
 mod timed;
+pub mod violations;
 
 pub use client::Client;
-pub use message::Liar;
+pub use message::HostileDriver;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,40 +44,40 @@ pub fn wait_until(mut done: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Expected outcome of a lie.
+/// Expected outcome of a violation.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect {
-    /// The liar is disconnected, for a reason that contains this text.
+    /// The hostile peer is disconnected, for a reason that contains this text.
     Refused(&'static str),
-    /// The protocol permits it. The liar stays connected.
+    /// The protocol permits it. The hostile peer stays connected.
     Harmless,
-    /// The liar's frames are counted as malformed. It stays connected.
+    /// The hostile peer's frames are counted as malformed. It stays connected.
     Malformed,
-    /// The liar never has room for a frame, which is counted as too long. It stays connected.
+    /// The hostile peer never has room for a frame, which is counted as too long. It stays connected.
     NoRoom,
-    /// The liar disconnects by itself.
+    /// The hostile peer disconnects by itself.
     Left,
-    /// The port does not notice: the liar never said which port it wants.
-    Unheard,
+    /// The port does not notice: the hostile peer has not requested it.
+    Unnoticed,
     /// A race decides: disconnected for any reason, or not.
     Any,
 }
 
-/// Something invalid, or something that no peer should do.
-pub struct Lie<L = Liar> {
+/// A protocol violation, or something else that no peer should do.
+pub struct Violation<L = HostileDriver> {
     pub name: &'static str,
-    /// Violates the protocol on a newly connected socket.
-    pub tell: fn(&mut L),
+    /// Commits it on a newly connected socket.
+    pub commit: fn(&mut L),
     pub expect: Expect,
 }
 
-/// Creates a lie.
-pub const fn lie<L>(name: &'static str, expect: Expect, tell: fn(&mut L)) -> Lie<L> {
-    Lie { name, tell, expect }
+/// Creates a violation.
+pub const fn violation<L>(name: &'static str, expect: Expect, commit: fn(&mut L)) -> Violation<L> {
+    Violation { name, commit, expect }
 }
 
-/// A peer that lies to a port of one kind.
-pub trait Lies: Sized + Send {
+/// A peer of one kind of port that can violate its protocol.
+pub trait HostilePeer: Sized + Send {
     /// Connects to the port's socket.
     fn connect(path: &Path) -> Self;
 
@@ -85,10 +85,10 @@ pub trait Lies: Sized + Send {
     fn port(path: &Path) -> String;
 
     /// Returns the URI of a well-behaved peer of that port.
-    fn honest(path: &Path) -> String;
+    fn conforming(path: &Path) -> String;
 }
 
-impl Lies for Liar {
+impl HostilePeer for HostileDriver {
     fn connect(path: &Path) -> Self {
         Self::connect(path)
     }
@@ -97,12 +97,12 @@ impl Lies for Liar {
         format!("vhost:{}", path.display())
     }
 
-    fn honest(path: &Path) -> String {
+    fn conforming(path: &Path) -> String {
         format!("virtio:{}?hugepages=0", path.display())
     }
 }
 
-impl Lies for Client {
+impl HostilePeer for Client {
     fn connect(path: &Path) -> Self {
         Self::connect(path)
     }
@@ -111,7 +111,7 @@ impl Lies for Client {
         format!("memif:{}?role=server", path.display())
     }
 
-    fn honest(path: &Path) -> String {
+    fn conforming(path: &Path) -> String {
         format!("memif:{}", path.display())
     }
 }

@@ -1,4 +1,4 @@
-//! The memory that a liar shares.
+//! The memory that a hostile peer shares.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 /// Length of the memory in bytes.
 pub const LEN: u64 = 1 << 20;
-/// Address of the first byte in the liar's descriptors (`GUEST`) and in its messages (`USER`).
+/// Address of the first byte in the hostile peer's descriptors (`GUEST`) and in its messages (`USER`).
 pub const GUEST: u64 = 0x1_0000_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
 
@@ -34,7 +34,7 @@ impl Memory {
 
     pub fn of(len: u64) -> Self {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("liar", flags).expect("memfd");
+        let fd = memfd_create("peer", flags).expect("memfd");
         ftruncate(&fd, len).expect("a sparse file");
         Self(fd.into())
     }

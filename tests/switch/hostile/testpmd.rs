@@ -1,4 +1,4 @@
-//! DPDK's testpmd as a switch between vhost-user sockets, as the target of lies.
+//! DPDK's testpmd as a switch between vhost-user sockets, as the target of violations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -9,15 +9,15 @@ use tempfile::TempDir;
 
 use super::neighbours::Neighbours;
 use super::partner::Partner;
-use super::{Liar, Lie};
+use super::{HostileDriver, Violation};
 
-/// Time after which a liar that is still connected counts as ignored.
+/// Time after which a hostile peer that is still connected counts as ignored.
 const WATCHED: Duration = Duration::from_secs(2);
 
-/// Time within which the liar's port has to accept another driver.
+/// Time within which the hostile peer's port has to accept another driver.
 const SUCCESSOR: Duration = Duration::from_secs(5);
 
-/// A running testpmd: port 0 is the liar's and paired with port 1; ports 2 and 3 exchange frames.
+/// A running testpmd: port 0 is the hostile peer's and paired with port 1; ports 2 and 3 exchange frames.
 pub struct Testpmd {
     process: Child,
     folder: TempDir,
@@ -61,28 +61,28 @@ impl Testpmd {
         self.process.try_wait().expect("our own child")
     }
 
-    /// Lets a liar tell `lie`. Returns the outcome, and whether this testpmd can still be used.
-    pub fn hear(&mut self, lie: &Lie) -> (String, bool) {
+    /// Makes a hostile peer commit `violation`. Returns the outcome, and true if this testpmd can still be used.
+    pub fn commit(&mut self, violation: &Violation) -> (String, bool) {
         let path: PathBuf = self.folder.path().join("0");
-        let mut liar = Liar::connect(&path);
+        let mut peer = HostileDriver::connect(&path);
         let start = Instant::now();
         let received = self.neighbours().received();
         let partner = &mut self.partner;
         std::thread::scope(|scope| {
-            let telling = scope.spawn(|| (lie.tell)(&mut liar));
-            while !telling.is_finished() {
+            let committing = scope.spawn(|| (violation.commit)(&mut peer));
+            while !committing.is_finished() {
                 partner.play();
                 std::thread::sleep(Duration::from_millis(1));
             }
-            // A reply that the liar waits for may never come.
-            let _ = telling.join();
+            // A reply that the hostile peer waits for may never come.
+            let _ = committing.join();
         });
-        let told = Instant::now();
-        while told.elapsed() < WATCHED && !liar.is_hung_up() && self.ended().is_none() {
+        let committed = Instant::now();
+        while committed.elapsed() < WATCHED && !peer.is_hung_up() && self.ended().is_none() {
             self.partner.play();
             std::thread::sleep(Duration::from_millis(1));
         }
-        let hung_up = liar.is_hung_up();
+        let hung_up = peer.is_hung_up();
         // A fault may be about to end the process.
         std::thread::sleep(Duration::from_millis(100));
         if let Some(status) = self.ended() {
@@ -94,7 +94,7 @@ impl Testpmd {
             return (format!("**hung**: {during} frames of the neighbours in {after} s"), false);
         }
         let outcome = if hung_up { "disconnected" } else { "ignored" };
-        drop(liar);
+        drop(peer);
         let successor = self.partner.meets(&path, SUCCESSOR);
         match self.ended() {
             Some(status) => (format!("{outcome}; then {}", crashed(status)), false),

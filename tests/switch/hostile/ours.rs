@@ -1,11 +1,11 @@
-//! Our own switch as the target of lies.
+//! Our own switch as the target of violations.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use dray_lab::placement;
 use dray_switch::{
-    DropReason, Engine, Flow, Mode, PortConfig, PortState, PortStatus, Switch, SwitchConfig,
+    DropReason, Flow, Mode, PortConfig, PortState, PortStatus, Switch, SwitchConfig, SwitchControl,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use super::neighbours::Neighbours;
 use super::partner::Partner;
 use super::timed::Timed;
-use super::{Expect, Liar, Lie, Lies, wait_until};
+use super::{Expect, HostileDriver, HostilePeer, Violation, wait_until};
 
 /// A running switch with two workers, if there are CPUs for them, and ports that exchange frames
-/// through each. Each liar gets its own port and a partner; one worker receives from both.
+/// through each. Each hostile peer gets its own port and a partner; one worker receives from both.
 pub struct Ours {
     switch: Switch,
     folder: TempDir,
@@ -56,13 +56,13 @@ impl Ours {
     }
 
     /// Measures how long frames of two neighbours take through the first worker while the second
-    /// worker's driver repeats `lie`, or (`None`) while nothing lies. Returns all times, or `Err`
+    /// worker's driver repeats `violation`, or (`None`) while all peers conform. Returns all times, or `Err`
     /// if frames were lost.
-    pub fn measure(lie: Option<&Lie>, time: Duration) -> Result<Vec<Duration>, String> {
+    pub fn measure(violation: Option<&Violation>, time: Duration) -> Result<Vec<Duration>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let cpus: Vec<u32> =
             placement::allowed().into_iter().take(2).map(|cpu| cpu as u32).collect();
-        assert_eq!(cpus.len(), 2, "a worker for the neighbours, and one for the liar");
+        assert_eq!(cpus.len(), 2, "a worker for the neighbours, and one for the peer");
         let config = SwitchConfig {
             mode: Mode::Patch,
             flow: Flow::Backpressure,
@@ -76,28 +76,28 @@ impl Ours {
         // Ports go to the workers in turn; the ports in between stay unconnected.
         let (left, right) = (ours.add("left", "right"), ours.add("right", "left"));
         ours.add("first", "second");
-        let liars = ours.add("liar", "friend");
+        let peers = ours.add("peer", "friend");
         ours.add("second", "first");
-        let friends = ours.add("friend", "liar");
+        let friends = ours.add("friend", "peer");
         let cpu = |name: &str| ours.status(name).cpu;
-        assert!(cpu("left") != cpu("liar") && cpu("liar") == cpu("friend"));
+        assert!(cpu("left") != cpu("peer") && cpu("peer") == cpu("friend"));
         // Like containers with CPUs of their own, each side runs on its worker's CPU. Otherwise the
         // two sides would compete for CPUs, whatever the switch does.
         run_on(&[cpu("left")]);
         let neighbours = Timed::start(&left, &right);
-        run_on(&[cpu("liar")]);
+        run_on(&[cpu("peer")]);
         let mut partner = Partner::open(&friends);
         let start = Instant::now();
         while start.elapsed() < time {
-            let Some(lie) = lie else {
+            let Some(violation) = violation else {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
-            let mut liar = Liar::connect(&liars);
+            let mut peer = HostileDriver::connect(&peers);
             std::thread::scope(|scope| {
-                let telling = scope.spawn(|| (lie.tell)(&mut liar));
+                let committing = scope.spawn(|| (violation.commit)(&mut peer));
                 let told = Instant::now();
-                while !telling.is_finished() || told.elapsed() < time / 4 {
+                while !committing.is_finished() || told.elapsed() < time / 4 {
                     partner.play();
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -117,7 +117,7 @@ impl Ours {
 
     fn add_with(&self, name: &str, pair: &str, query: &str) -> PathBuf {
         let path = self.folder.path().join(name);
-        self.add_port(name, pair, &format!("{}{query}", Liar::port(&path)));
+        self.add_port(name, pair, &format!("{}{query}", HostileDriver::port(&path)));
         path
     }
 
@@ -131,27 +131,31 @@ impl Ours {
         ports.into_iter().find(|port| port.config.name.as_str() == name).expect("the port")
     }
 
-    /// Lets a liar tell `lie`. Returns the outcome, or `Err` if it is not the expected one.
-    pub fn hear<L: Lies>(&self, lie: &Lie<L>, number: usize) -> Result<String, String> {
-        let (name, friend) = (format!("liar{number}"), format!("friend{number}"));
+    /// Makes a hostile peer commit `violation`. Returns the outcome, or `Err` if it is not the expected one.
+    pub fn commit<L: HostilePeer>(
+        &self,
+        violation: &Violation<L>,
+        number: usize,
+    ) -> Result<String, String> {
+        let (name, friend) = (format!("peer{number}"), format!("friend{number}"));
         let path = self.folder.path().join(&name);
         self.add_port(&name, &friend, &L::port(&path));
         let mut partner = Partner::open(&self.add(&friend, &name));
-        let mut liar = L::connect(&path);
+        let mut peer = L::connect(&path);
         std::thread::scope(|scope| {
-            let telling = scope.spawn(|| (lie.tell)(&mut liar));
-            while !telling.is_finished() {
+            let committing = scope.spawn(|| (violation.commit)(&mut peer));
+            while !committing.is_finished() {
                 partner.play();
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            telling.join().map_err(|_| "the liar failed".to_owned())
+            committing.join().map_err(|_| "the peer failed".to_owned())
         })?;
-        let outcome = self.judge(lie.expect, &name, &mut partner, liar)?;
+        let outcome = self.check(violation.expect, &name, &mut partner, peer)?;
 
         if !self.neighbours_go_on() {
             return Err(format!("{outcome}, and then its neighbours received no frames"));
         }
-        if !partner.exchange(&L::honest(&path)) {
+        if !partner.exchange(&L::conforming(&path)) {
             let status = self.status(&name);
             return Err(format!(
                 "{outcome}, and then its port did not serve another driver: {status:?}"
@@ -164,12 +168,12 @@ impl Ours {
         Ok(outcome)
     }
 
-    fn judge(
+    fn check(
         &self,
         expect: Expect,
         name: &str,
         partner: &mut Partner,
-        liar: impl Lies,
+        peer: impl HostilePeer,
     ) -> Result<String, String> {
         let mut status = self.status(name);
         let mut wait_for = |done: &dyn Fn(&PortStatus) -> bool| {
@@ -203,7 +207,7 @@ impl Ours {
                 }
             }
             Expect::Malformed | Expect::NoRoom | Expect::Harmless => {
-                // Once the neighbours' frames have arrived, their worker has polled the liar too.
+                // Once the neighbours' frames have arrived, their worker has polled the hostile peer too.
                 self.neighbours_go_on();
                 let reason = match expect {
                     Expect::Malformed => Some(DropReason::Malformed),
@@ -222,7 +226,7 @@ impl Ours {
                 if matches!(expect, Expect::NoRoom) && malformed(&status) > 0 {
                     return wrong("frames were counted as malformed", &status);
                 }
-                drop(liar);
+                drop(peer);
                 let status = wait_for(&|status| !status.disconnects.is_empty());
                 match status.last_disconnect.as_deref() {
                     Some(LEFT) => Ok(match reason {
@@ -243,7 +247,7 @@ impl Ours {
                     false => wrong("disconnected unexpectedly", &status),
                 }
             }
-            Expect::Unheard => {
+            Expect::Unnoticed => {
                 self.neighbours_go_on();
                 let status = wait_for(&|_| true);
                 match status.disconnects.is_empty() && status.state == PortState::Waiting {
@@ -253,7 +257,7 @@ impl Ours {
             }
             Expect::Any => {
                 self.neighbours_go_on();
-                drop(liar);
+                drop(peer);
                 let status = wait_for(&|status| !status.disconnects.is_empty());
                 Ok(refused(&status).unwrap_or("nothing".to_owned()))
             }
@@ -274,9 +278,9 @@ impl Ours {
             .iter()
             .map(|name| self.add_with(name, &format!("{name}-friend"), "?memory=1T"))
             .collect();
-        let mut liars: Vec<_> = paths.iter().map(|path| Liar::connect(path)).collect();
-        for liar in &mut liars {
-            liar.share_holes(SHARED);
+        let mut peers: Vec<_> = paths.iter().map(|path| HostileDriver::connect(path)).collect();
+        for peer in &mut peers {
+            peer.share_holes(SHARED);
         }
         let refused = |name: &String| {
             let mut because = None;
@@ -292,13 +296,13 @@ impl Ours {
         if !self.neighbours_go_on() {
             return Err("the neighbours receive no frames".to_owned());
         }
-        drop(liars);
+        drop(peers);
         for name in &names {
             wait_until(|| self.status(name).state == PortState::Waiting);
         }
         let (path, mut partner) =
             (self.add("late", "friend"), Partner::open(&self.add("friend", "late")));
-        if !partner.exchange(&Liar::honest(&path)) {
+        if !partner.exchange(&HostileDriver::conforming(&path)) {
             return Err(
                 "a driver that connected after the others had left was not served".to_owned()
             );

@@ -83,7 +83,7 @@ pub fn words(words: &[u32]) -> Vec<u8> {
 
 /// A front end with a connected socket that has sent nothing yet. Messages sent after a disconnect
 /// are discarded.
-pub struct Liar {
+pub struct HostileDriver {
     path: PathBuf,
     socket: UnixStream,
     pub memory: Memory,
@@ -93,20 +93,20 @@ pub struct Liar {
     /// Eventfds, by virtqueue.
     pub kicks: [OwnedFd; 2],
     pub calls: [OwnedFd; 2],
-    /// Objects that must live as long as the liar.
+    /// Objects that must live as long as the hostile peer.
     kept: Vec<Box<dyn Any + Send>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Liar {
+impl HostileDriver {
     pub fn connect(path: &Path) -> Self {
-        let mut liar = Self::over(connect(path));
-        path.clone_into(&mut liar.path);
-        liar
+        let mut driver = Self::over(connect(path));
+        path.clone_into(&mut driver.path);
+        driver
     }
 
-    /// Creates a liar on a connected socket.
+    /// Creates a hostile peer on a connected socket.
     pub fn over(socket: UnixStream) -> Self {
         let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("eventfd");
         Self {
@@ -184,7 +184,7 @@ impl Liar {
         self.kept.push(Box::new(what));
     }
 
-    /// Repeats `work` in a thread until the liar is dropped.
+    /// Repeats `work` in a thread until the hostile peer is dropped.
     pub fn meanwhile(&mut self, mut work: impl FnMut() + Send + 'static) {
         let stop = self.stop.clone();
         self.threads.push(std::thread::spawn(move || {
@@ -194,7 +194,7 @@ impl Liar {
         }));
     }
 
-    /// Repeats `what` for a second, or until the liar is disconnected. Replies are read and
+    /// Repeats `what` for a second, or until the hostile peer is disconnected. Replies are read and
     /// discarded.
     pub fn storm(&mut self, mut what: impl FnMut(&Self)) {
         let replies = self.socket.try_clone().expect("a descriptor");
@@ -231,7 +231,7 @@ impl Liar {
         self.share(&[Region::ALL], &[self.memory.as_fd()]);
     }
 
-    /// Performs an honest handshake, with sparse memory of `len` bytes.
+    /// Performs an conforming handshake, with sparse memory of `len` bytes.
     pub fn share_holes(&mut self, len: u64) {
         self.memory = Memory::of(len);
         self.negotiate(PLAIN);
@@ -249,7 +249,7 @@ impl Liar {
         self.send(request, &words(&[index, value]), &[]);
     }
 
-    /// Sends addresses in the liar's own process: descriptors, driver's part, device's part.
+    /// Sends addresses in the hostile peer's own process: descriptors, driver's part, device's part.
     pub fn addresses(&self, index: u32, [descriptors, driver, device]: [u64; 3]) {
         let addresses = [descriptors, device, driver, 0].map(u64::to_ne_bytes).concat();
         self.send(SET_VRING_ADDR, &[words(&[index, 0]), addresses].concat(), &[]);
@@ -272,7 +272,7 @@ impl Liar {
         self.vring(SET_VRING_ENABLE, index, 1);
     }
 
-    /// Performs an honest handshake. Afterwards both virtqueues run and are empty.
+    /// Performs an conforming handshake. Afterwards both virtqueues run and are empty.
     pub fn start(&mut self, features: u64) {
         self.negotiate(features);
         self.share_all();
@@ -281,12 +281,12 @@ impl Liar {
         self.sync();
     }
 
-    /// Virtqueue on which the liar receives.
+    /// Virtqueue on which the hostile peer receives.
     pub fn rx(&self) -> Ring {
         Ring::new(self.memory.share(), 0, self.size)
     }
 
-    /// Virtqueue on which the liar transmits.
+    /// Virtqueue on which the hostile peer transmits.
     pub fn tx(&self) -> Ring {
         Ring::new(self.memory.share(), 1, self.size)
     }
@@ -299,11 +299,11 @@ impl Liar {
     }
 }
 
-impl Drop for Liar {
+impl Drop for HostileDriver {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            thread.join().expect("a liar's thread");
+            thread.join().expect("a driver's thread");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Peers that violate the protocol. Whatever a driver says or writes, the switch stays up, the
+//! Peers that violate the protocol. Whatever a driver sends or writes, the switch stays up, the
 //! driver is disconnected with a reason that names the violation (unless the protocol permits it),
 //! its port accepts another driver, and two well-behaved ports next to it lose nothing.
 
@@ -9,67 +9,72 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::alone;
-use crate::liar::lies;
-use crate::liar::ours::Ours;
-use crate::liar::testpmd::{self, Testpmd};
-use crate::liar::{Expect, Lie, Lies};
+use crate::hostile::ours::Ours;
+use crate::hostile::testpmd::{self, Testpmd};
+use crate::hostile::violations;
+use crate::hostile::{Expect, HostilePeer, Violation};
 
-/// Number of concurrent liars.
+/// Number of concurrent hostile peers.
 const AT_ONCE: usize = 4;
 
-/// Returns the lies whose names contain the value of `LIE`, or all if it is not set.
-fn chosen() -> Vec<&'static Lie> {
-    let part = std::env::var("LIE").unwrap_or_default();
-    lies::all().filter(|lie| lie.name.contains(&part)).collect()
+/// Returns the violations whose names contain the value of `VIOLATION`, or all if it is not set.
+fn chosen() -> Vec<&'static Violation> {
+    let part = std::env::var("VIOLATION").unwrap_or_default();
+    violations::all().filter(|violation| violation.name.contains(&part)).collect()
 }
 
 /// Commits each violation against a running switch, and returns the outcomes.
-fn hear_all<L: Lies>(lies: &[&Lie<L>]) -> Vec<Result<String, String>> {
+fn commit_all<L: HostilePeer>(violations: &[&Violation<L>]) -> Vec<Result<String, String>> {
     let ours = Ours::start();
-    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(vec![Ok(String::new()); lies.len()]));
+    let (next, outcomes) =
+        (AtomicUsize::new(0), Mutex::new(vec![Ok(String::new()); violations.len()]));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let number = next.fetch_add(1, Ordering::Relaxed)
-                    && let Some(lie) = lies.get(number)
+                    && let Some(violation) = violations.get(number)
                 {
-                    let outcome = ours.hear(lie, number);
+                    let outcome = ours.commit(violation, number);
                     outcomes.lock().expect("no panic")[number] = outcome;
                 }
             });
         }
     });
     match ours.finish() {
-        Ok(frames) => eprintln!("{} lies; the neighbours exchanged {frames} frames", lies.len()),
+        Ok(frames) => {
+            eprintln!("{} violations; the neighbours exchanged {frames} frames", violations.len())
+        }
         Err(what) => panic!("the neighbours were affected: {what}"),
     }
     outcomes.into_inner().expect("no panic")
 }
 
 /// Commits each of these violations, and fails if the switch handled one wrongly.
-fn all_are_harmless<L: Lies>(lies: &[&Lie<L>]) {
-    let outcomes = hear_all(lies);
+fn all_are_harmless<L: HostilePeer>(violations: &[&Violation<L>]) {
+    let outcomes = commit_all(violations);
     let mut failed = Vec::new();
-    for (lie, outcome) in lies.iter().zip(outcomes) {
+    for (violation, outcome) in violations.iter().zip(outcomes) {
         match outcome {
-            Ok(outcome) => eprintln!("{}: {outcome}", lie.name),
-            Err(what) => failed.push(format!("{}: {what}", lie.name)),
+            Ok(outcome) => eprintln!("{}: {outcome}", violation.name),
+            Err(what) => failed.push(format!("{}: {what}", violation.name)),
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 #[test]
-fn lies_harm_only_the_liar() {
+fn violations_harm_only_the_hostile_peer() {
     let _alone = alone();
     all_are_harmless(&chosen());
 }
 
 #[test]
-fn lies_of_memif_client_harm_only_the_liar() {
+fn violations_of_memif_client_harm_only_the_hostile_peer() {
     let _alone = alone();
-    let part = std::env::var("LIE").unwrap_or_default();
-    all_are_harmless(&lies::memif().filter(|lie| lie.name.contains(&part)).collect::<Vec<_>>());
+    let part = std::env::var("VIOLATION").unwrap_or_default();
+    all_are_harmless(
+        &violations::memif().filter(|violation| violation.name.contains(&part)).collect::<Vec<_>>(),
+    );
 }
 
 /// Takes all asynchronous I/O contexts of the machine, until its input ends.
@@ -127,13 +132,13 @@ fn exhausted_aio_blocks_no_call() {
     let mut taker = TakeAio::start();
     // A process that has no context yet.
     let program = std::env::current_exe().expect("this program");
-    let told = Command::new(program)
-        .args(["--exact", "liars::calls_without_asynchronous_io", "--ignored", "--nocapture"])
+    let ended = Command::new(program)
+        .args(["--exact", "violations::calls_without_asynchronous_io", "--ignored", "--nocapture"])
         .output()
         .expect("this program");
     taker.stop();
-    let output = String::from_utf8_lossy(&told.stderr);
-    assert!(told.status.success(), "{output}");
+    let output = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{output}");
     assert!(output.contains("a full, blocking eventfd as call: nothing"), "{output}");
 }
 
@@ -141,8 +146,9 @@ fn exhausted_aio_blocks_no_call() {
 #[ignore = "run by another test"]
 fn calls_without_asynchronous_io() {
     let _alone = alone();
-    let about_events = |lie: &&Lie| ["call", "kick"].iter().any(|part| lie.name.contains(part));
-    all_are_harmless(&lies::all().filter(about_events).collect::<Vec<_>>());
+    let about_events =
+        |violation: &&Violation| ["call", "kick"].iter().any(|part| violation.name.contains(part));
+    all_are_harmless(&violations::all().filter(about_events).collect::<Vec<_>>());
 }
 
 /// Address space ends at 128 TiB: drivers may share 96 TiB of it.
@@ -156,15 +162,15 @@ fn peer_memory_limit_leaves_address_space() {
     ours.finish().expect("nothing is lost");
 }
 
-/// Measures what the worst lies cost neighbours on another worker. On an otherwise idle machine:
+/// Measures what the worst violations cost neighbours on another worker. On an otherwise idle machine:
 ///
 /// ```sh
 /// cargo test --release -p dray --test switch -- \
-///     --ignored --nocapture --exact liars::cost_of_lies_to_neighbours
+///     --ignored --nocapture --exact violations::cost_of_violations_to_neighbours
 /// ```
 #[test]
 #[ignore = "prints figures"]
-fn cost_of_lies_to_neighbours() {
+fn cost_of_violations_to_neighbours() {
     let _alone = alone();
     let full = "a full, blocking eventfd as call";
     // A process without an asynchronous I/O context creates one as soon as it can, so the
@@ -184,17 +190,18 @@ fn cost_of_lies_to_neighbours() {
     cost_to_neighbours(full, "asynchronous I/O exhausted, and ");
 }
 
-/// Prints the neighbours' p50 and p99 with the lie `name` and without one: the medians of turns
+/// Prints the neighbours' p50 and p99 with the violation `name` and without one: the medians of turns
 /// that alternate, because the state of the machine changes.
 fn cost_to_neighbours(name: &str, circumstances: &str) {
     const TURNS: usize = 5;
     const TIME: Duration = Duration::from_secs(4);
-    let lie = lies::all().find(|lie| lie.name == name).expect("a lie");
-    // p50 and p99, with and without the lie.
+    let violation =
+        violations::all().find(|violation| violation.name == name).expect("a violation");
+    // p50 and p99, with and without the violation.
     let mut figures = [[(); 2]; 2].map(|row| row.map(|()| Vec::new()));
     for turn in 0..2 * TURNS {
         let with = turn % 2;
-        let times = match Ours::measure((with == 1).then_some(lie), TIME) {
+        let times = match Ours::measure((with == 1).then_some(violation), TIME) {
             Ok(times) => times,
             Err(what) => return println!("{circumstances}{name}: frames were lost: {what}"),
         };
@@ -223,23 +230,23 @@ fn cost_to_neighbours(name: &str, circumstances: &str) {
 fn prints_testpmd_table() {
     let _alone = alone();
     assert!(testpmd::is_there(), "apt-get install dpdk");
-    let lies = chosen();
-    let ours = hear_all(&lies);
+    let violations = chosen();
+    let ours = commit_all(&violations);
     let program = std::env::current_exe().expect("this program").display().to_string();
     println!("| what the driver does | dray | testpmd |\n|---|---|---|");
     let mut switch: Option<Testpmd> = None;
-    for (lie, ours) in lies.iter().zip(ours) {
+    for (violation, ours) in violations.iter().zip(ours) {
         let running = switch.get_or_insert_with(Testpmd::start);
-        let (theirs, usable) = running.hear(lie);
+        let (theirs, usable) = running.commit(violation);
         if !usable {
             switch = None;
         }
         let ours = ours.unwrap_or_else(|what| format!("**failed**: {what}"));
-        let ours = match lie.expect {
+        let ours = match violation.expect {
             Expect::Refused(_) => format!("disconnected: {ours}"),
             Expect::Harmless if ours == "nothing" => "goes on".to_owned(),
             _ => ours,
         };
-        println!("| {} | {} | {theirs} |", lie.name, ours.replace(&program, "/the/program"));
+        println!("| {} | {} | {theirs} |", violation.name, ours.replace(&program, "/the/program"));
     }
 }

@@ -1,4 +1,4 @@
-//! The well-behaved port that a liar's port is paired with. It sends frames to the connected driver
+//! The well-behaved port that a hostile peer's port is paired with. It sends frames to the connected driver
 //! and receives every frame.
 
 use std::path::Path;
@@ -8,12 +8,12 @@ use dray_port::{Port, PortUri, Scratch, Wait, scratch};
 use dray_wire::Flow;
 use dray_wire::test_frame::{self, Stamp, Verdict};
 
-use super::{Liar, Lies, PATIENCE};
+use super::{HostileDriver, HostilePeer, PATIENCE};
 
-/// Number of frames exchanged with a liar's successor, in each direction.
+/// Number of frames exchanged with a hostile peer's successor, in each direction.
 const EXCHANGED: u64 = 64;
-/// Streams of the frames for the liar (`FOR_LIAR`) and of the exchange (`FORTH`, `BACK`).
-const FOR_LIAR: u16 = 9;
+/// Streams of the frames for the hostile peer (`FOR_HOSTILE`) and of the exchange (`FORTH`, `BACK`).
+const FOR_HOSTILE: u16 = 9;
 const FORTH: u16 = 10;
 const BACK: u16 = 11;
 
@@ -25,7 +25,7 @@ pub struct Partner {
 impl Partner {
     /// Opens the port, which starts to connect.
     pub fn open(path: &Path) -> Self {
-        Self::open_uri(&Liar::honest(path))
+        Self::open_uri(&HostileDriver::conforming(path))
     }
 
     fn open_uri(uri: &str) -> Self {
@@ -37,9 +37,9 @@ impl Partner {
     /// Sends and receives a few frames.
     pub fn play(&mut self) {
         for _ in 0..4 {
-            self.send(FOR_LIAR, 0);
+            self.send(FOR_HOSTILE, 0);
         }
-        self.receive(FOR_LIAR, &mut 0);
+        self.receive(FOR_HOSTILE, &mut 0);
     }
 
     fn send(&mut self, stream: u16, sequence: u64) -> bool {
@@ -64,10 +64,10 @@ impl Partner {
         self.port.rx[0].receive(&mut take).expect("a port");
     }
 
-    /// Returns true if a well-behaved driver at the liar's socket and this port receive frames from
+    /// Returns true if a well-behaved driver at the hostile peer's socket and this port receive frames from
     /// each other within `patience`, through a switch that may drop frames.
-    pub fn meets(&mut self, liars: &Path, patience: Duration) -> bool {
-        let mut other = Self::open(liars);
+    pub fn meets(&mut self, peers: &Path, patience: Duration) -> bool {
+        let mut other = Self::open(peers);
         let (mut forth, mut back) = (0, 0);
         let start = Instant::now();
         while start.elapsed() < patience {

@@ -137,15 +137,15 @@ impl Client {
     }
 
     /// Returns the kind of the next message; `None` if the other side disconnects or sends nothing.
-    pub fn hear(&self) -> Option<u16> {
+    pub fn receive(&self) -> Option<u16> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let limit = Timespec { tv_sec: REPLY.as_secs() as i64, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&limit));
         let mut bytes = [0; 128];
         let slices = &mut [IoSliceMut::new(&mut bytes)];
-        let heard =
+        let received =
             recvmsg(&self.socket, slices, &mut Default::default(), RecvFlags::DONTWAIT).ok()?;
-        (heard.bytes == 128).then(|| u16::from_ne_bytes([bytes[0], bytes[1]]))
+        (received.bytes == 128).then(|| u16::from_ne_bytes([bytes[0], bytes[1]]))
     }
 
     /// Requests an interface, with this version, mode and secret.
@@ -156,22 +156,22 @@ impl Client {
 
     /// Waits for HELLO and requests interface 0.
     pub fn init(&self) {
-        self.hear();
+        self.receive();
         self.init_with(0, 2 << 8, 0, &[]);
-        self.hear();
+        self.receive();
     }
 
     pub fn region(&self, index: u16, len: u64, fds: &[BorrowedFd<'_>]) {
         let body = [&index.to_ne_bytes()[..], &len.to_ne_bytes()].concat();
         self.send(ADD_REGION, &body, fds);
-        self.hear();
+        self.receive();
     }
 
     pub fn share_all(&self) {
         self.region(0, LEN, &[self.memory.as_fd()]);
     }
 
-    /// Returns the honest description of a ring.
+    /// Returns the conforming description of a ring.
     pub fn place(&self, ring: usize) -> Ring {
         Ring {
             flags: ring as u16,
@@ -188,7 +188,7 @@ impl Client {
         let [flags, index, region] = [flags, index, region].map(u16::to_ne_bytes);
         let body = [&flags[..], &index, &region, &offset.to_ne_bytes(), &[log2_size]].concat();
         self.send(ADD_RING, &[body, header_len.to_ne_bytes().to_vec()].concat(), fds);
-        self.hear();
+        self.receive();
     }
 
     /// Makes a ring empty and adds it.
@@ -198,11 +198,11 @@ impl Client {
     }
 
     pub fn connected(&self) {
-        self.send(CONNECT, b"liar", &[]);
-        self.hear();
+        self.send(CONNECT, b"peer", &[]);
+        self.receive();
     }
 
-    /// Performs an honest handshake. Afterwards both rings run and are empty.
+    /// Performs an conforming handshake. Afterwards both rings run and are empty.
     pub fn start(&mut self) {
         self.init();
         self.share_all();

@@ -8,7 +8,7 @@ use std::io::{self, Cursor, Read, Write};
 use dray_daemon::{BODY_MAX, Request, read_request};
 use dray_switch::apply::Configuration;
 use dray_switch::config::from_json;
-use dray_switch::{Engine, PortConfig, Switch, SwitchConfig, api};
+use dray_switch::{SwitchControl, PortConfig, Switch, SwitchConfig, api};
 use libfuzzer_sys::fuzz_target;
 
 /// Number of ports that a run may add: each is polled by threads of the switch.

@@ -14,7 +14,9 @@ use dray_service::{PortLog, Sockets};
 use dray_switch::api::{self, Observed};
 use dray_switch::apply::{Configuration, Kind};
 use dray_switch::config::{Name, PortError, read_file};
-use dray_switch::{Engine, Flow, Mode, Past, PortConfig, PortStats, Switch, SwitchConfig};
+use dray_switch::{
+    Flow, Mode, PortConfig, PortStats, RestoredState, Switch, SwitchConfig, SwitchControl,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -85,31 +87,31 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
     let takes_over = arguments.service.take_over;
     raise_file_limit()?;
     let there: Vec<u32> = placement::reachable().into_iter().map(|cpu| cpu as u32).collect();
-    let mut past = None;
+    let mut restored = None;
     let mut config = match arguments.config.clone() {
         Some(path) => SwitchConfig::load(&path, |config| arguments.apply(config), &there),
         None => {
             let mut config = SwitchConfig::default();
             if takes_over {
                 let control = arguments.service.control.as_ref().unwrap_or(&config.control);
-                let running = Past::request(&control.path)?;
+                let running = RestoredState::request(&control.path)?;
                 config = SwitchConfig { control: control.clone(), ..running.settings()? };
-                past = Some(running);
+                restored = Some(running);
             }
             arguments.apply(&mut config);
             config.check(&there).map(|()| config)
         }
     }
     .map_err(Failure::usage)?;
-    if takes_over && past.is_none() {
-        past = Some(Past::request(&config.control.path)?);
+    if takes_over && restored.is_none() {
+        restored = Some(RestoredState::request(&config.control.path)?);
     }
     if config.cpus.is_empty() {
         let cpus = Placement::of_this_process().assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
-    let past = past.or_else(|| process.left(Past::of_store, "peers connect anew"));
-    serve(process, &config, file, given, past)
+    let restored = restored.or_else(|| process.left(RestoredState::of_store, "peers connect anew"));
+    serve(process, &config, file, given, restored)
 }
 
 impl DaemonArguments {
@@ -151,7 +153,7 @@ fn serve(
     config: &SwitchConfig,
     file: Option<PathBuf>,
     given: Given,
-    past: Option<Past>,
+    restored: Option<RestoredState>,
 ) -> Result<(), Failure> {
     let (cancel, file) = match file {
         Some(path) => (cancel_on_end()?, Some(Reload::on_signal(path)?)),
@@ -159,8 +161,8 @@ fn serve(
     };
     dray_service::begin()?;
     let path = file.as_ref().map(|file| file.path.as_path());
-    let Started { engine, socket, monitors, again, problems, mut log } = match past {
-        Some(past) => take_over(config, path, &process.confined, past)?,
+    let Started { engine, socket, monitors, again, problems, mut log } = match restored {
+        Some(restored) => take_over(config, path, &process.confined, restored)?,
         None => start(config, path, &process.confined)?,
     };
     engine.give(given.ports);
@@ -312,14 +314,14 @@ fn take_over(
     config: &SwitchConfig,
     file: Option<&Path>,
     confined: &Confined,
-    mut past: Past,
+    mut restored: RestoredState,
 ) -> Result<Started, Failure> {
     let mut config = config.clone();
-    let uris = past.merge(&mut config)?;
-    let disconnects = past.disconnects();
+    let uris = restored.merge(&mut config)?;
+    let disconnects = restored.disconnects();
     let log = PortLog::after(disconnects.map(|(name, count)| (name.to_string(), count)));
     let confine = || confined.enter(&config.control.path, &uris, file);
-    let (engine, socket, monitors) = past.complete(&config, confine)?;
+    let (engine, socket, monitors) = restored.complete(&config, confine)?;
     let engine = Arc::new(engine);
     Ok(Started { engine, socket, monitors, again: 0, problems: Vec::new(), log })
 }

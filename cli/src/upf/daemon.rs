@@ -9,7 +9,7 @@ use dray_daemon::{ControlAddress, ControlSocket, MetricsAddress, default_control
 use dray_datapath::{Cancel, Idle, Placement};
 use dray_service::{PortLog, Sockets};
 use dray_upf::api::{self, CONTROL, Stats};
-use dray_upf::{Past, RunningUpf, State, Upf, UpfConfig};
+use dray_upf::{RestoredState, RunningUpf, State, Upf, UpfConfig};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
@@ -41,15 +41,15 @@ pub(super) struct DaemonArguments {
 
 pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Failure> {
     let mut process = Process::begin(&mut arguments.service)?;
-    let (plan, past) = Plan::new(given, &arguments)?;
+    let (plan, restored) = Plan::new(given, &arguments)?;
     let cancel = cancel_on_signals()?;
     dray_service::begin()?;
-    let past = past.or_else(|| {
-        let left = process.left(Past::of_store, "sessions are those of the configuration")?;
+    let restored = restored.or_else(|| {
+        let left = process.left(RestoredState::of_store, "sessions are those of the configuration")?;
         info!(sessions = left.session_count(), "continues with what was kept");
         Some(left)
     });
-    let Started { running, socket, monitors, mut log } = plan.start(&mut process, past)?;
+    let Started { running, socket, monitors, mut log } = plan.start(&mut process, restored)?;
     let upf = running.upf().clone();
     let reports = upf.clone();
     let server = api::serve(socket, upf.clone(), move || report_last(&reports));
@@ -125,14 +125,19 @@ struct Started {
 impl Plan {
     /// Checks the options. For a take-over, requests it from the process that runs, whose options replace
     /// those that are not given.
-    fn new(given: Given, arguments: &DaemonArguments) -> Result<(Self, Option<Past>), Failure> {
+    fn new(
+        given: Given,
+        arguments: &DaemonArguments,
+    ) -> Result<(Self, Option<RestoredState>), Failure> {
         let service = &arguments.service;
         let control = service.control.clone().unwrap_or_else(|| default_control(CONTROL).into());
-        let past = service.take_over.then(|| Past::request(&control.path)).transpose()?;
-        let before = past.as_ref().map(|past| serde_json::from_str::<Options>(past.options()));
+        let restored =
+            service.take_over.then(|| RestoredState::request(&control.path)).transpose()?;
+        let before =
+            restored.as_ref().map(|restored| serde_json::from_str::<Options>(restored.options()));
         let before = before.transpose()?;
         let has_config = given.config.is_some();
-        let uri = |number| past.as_ref()?.uri(number).cloned();
+        let uri = |number| restored.as_ref()?.uri(number).cloned();
         let ports = (
             given.n3.or_else(|| uri(0)),
             given.n6.or_else(|| uri(1)),
@@ -148,28 +153,28 @@ impl Plan {
         {
             return Err(usage!("{uri}: this path is that of the control socket; give another one"));
         }
-        let config = match &past {
-            Some(past) if !has_config => past.config().clone(),
+        let config = match &restored {
+            Some(restored) if !has_config => restored.config().clone(),
             _ => ports.load()?,
         };
-        Ok((Self { control, ports, config, options }, past))
+        Ok((Self { control, ports, config, options }, restored))
     }
 
-    /// Starts the user plane function, or continues `past`.
-    fn start(&self, process: &mut Process, mut past: Option<Past>) -> Result<Started, Failure> {
+    /// Starts the user plane function, or continues `restored`.
+    fn start(&self, process: &mut Process, mut restored: Option<RestoredState>) -> Result<Started, Failure> {
         let Self { control, ports, config, options } = self;
         // Bind the socket first: a second daemon must fail before it touches ports.
-        let is_running = past.as_ref().is_some_and(Past::is_running);
-        let sockets = past.as_mut().and_then(Past::take_sockets);
+        let is_running = restored.as_ref().is_some_and(RestoredState::is_running);
+        let sockets = restored.as_mut().and_then(RestoredState::take_sockets);
         let (socket, monitors) = Sockets::listen(control, options.metrics, sockets, is_running)?;
-        let disconnects = past.as_ref().map(Past::disconnects).unwrap_or_default();
+        let disconnects = restored.as_ref().map(RestoredState::disconnects).unwrap_or_default();
         let log = PortLog::after(["n3", "n6"].map(str::to_owned).into_iter().zip(disconnects));
         let confine = || process.confined.enter(&control.path, [&ports.n3, &ports.n6], None);
-        let [n3, n6] = ports.open(past.as_mut(), confine)?;
-        let upf = Upf::resume(config, past.as_mut(), n3, n6, options.workers.into());
+        let opened = ports.open(restored.as_mut(), confine)?;
+        let upf = Upf::create(config, opened, options.workers.into(), restored.as_mut(), &|| ());
         let (upf, directions) = upf.map_err(|error| ports.wrong(error))?;
         let running = RunningUpf::prepare(upf, directions, &options.cpus, options.idle)?;
-        past.map_or(Ok(()), |past| past.complete(running.upf()))?;
+        restored.map_or(Ok(()), |restored| restored.complete(running.upf()))?;
         running.go();
         let state = State { config: config.clone(), options: serde_json::to_string(options)? };
         let uris = [&ports.n3, &ports.n6].map(Clone::clone);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use dray_port::{Bound, Port, PortUri};
 use dray_sandbox::SandboxError;
-use dray_upf::{Past, UpfConfig};
+use dray_upf::{RestoredState, UpfConfig};
 
 use crate::common::{Failure, usage};
 
@@ -45,18 +45,21 @@ impl Ports {
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 
-    /// Opens N3 and N6, or continues those of `past`. Interfaces and the rights of sockets, which
+    /// Opens N3 and N6, or continues those of `restored`. Interfaces and the rights of sockets, which
     /// require privileges, come before `confine` drops these; ports with their own threads are opened
     /// afterwards.
     pub(super) fn open(
         &self,
-        mut past: Option<&mut Past>,
+        mut restored: Option<&mut RestoredState>,
         confine: impl FnOnce() -> Result<(), SandboxError>,
     ) -> Result<[Port; 2], Failure> {
         let uris = [&self.n3, &self.n6];
         let mut bound = [None, None];
         for (number, uri) in uris.into_iter().enumerate() {
-            let kept = past.as_mut().map(|past| past.keep_port(number as u64, uri)).transpose()?;
+            let kept = restored
+                .as_mut()
+                .map(|restored| restored.keep_port(number as u64, uri))
+                .transpose()?;
             if kept != Some(true) {
                 bound[number] = Some(uri.bind()?);
             }
@@ -67,8 +70,8 @@ impl Ports {
                 if uri.is_local() != local {
                     continue;
                 }
-                let port = match (bound[number].take(), &mut past) {
-                    (None, Some(past)) => past.resume_port(number as u64)?,
+                let port = match (bound[number].take(), &mut restored) {
+                    (None, Some(restored)) => restored.resume_port(number as u64)?,
                     (bound, _) => bound.map(Bound::open).transpose()?,
                 };
                 ports[number] = Some(port.map_or_else(|| uri.open(), Ok)?);

@@ -14,7 +14,7 @@ use crate::filter::{Filter, Program};
 use crate::tap::{Selection, Side, Subscriber, Tap};
 
 /// Resource of the control socket: `POST` starts a capture, which ends with the connection; `GET`
-/// returns a [`Reply`] without one.
+/// returns a [`Reply`] without starting a capture.
 pub const PATH: &str = "capture";
 
 /// Maximum number of captures at a time.
@@ -33,10 +33,10 @@ const RINGS: usize = 256 << 20;
 pub struct CaptureRequest {
     /// Names of ports; empty: all, also those that are added later.
     pub ports: Vec<String>,
-    /// Only what these ports receive (`in`) or send (`out`).
+    /// Direction of the frames: received by the port (`in`) or transmitted (`out`); `None`: both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
-    /// Only frames that are dropped, with the reason; otherwise only those that are not.
+    /// True: only dropped frames, with their reasons; false: only frames that were not dropped.
     pub drops: bool,
     /// Maximum number of bytes of a frame; 0: all.
     pub snaplen: u32,
@@ -45,7 +45,7 @@ pub struct CaptureRequest {
     pub filter: Option<Program>,
 }
 
-/// One of the two directions of a port.
+/// Direction of frames at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -55,7 +55,7 @@ pub enum Direction {
     Out,
 }
 
-/// Reply to a request for a capture. With it comes a file descriptor: memory that holds the rings.
+/// Reply to a request for a capture. It comes with a file descriptor of the memory with the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// Number of rings, one for each data thread.

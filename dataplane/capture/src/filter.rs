@@ -144,7 +144,7 @@ impl Filter {
         let (mut a, mut x) = (0u32, 0u32);
         let mut memory = [0u32; WORDS as usize];
         let mut at = 0;
-        // Each round goes on at least one instruction.
+        // Each round advances by at least one instruction.
         for _ in 0..self.steps.len() {
             let step = *self.steps.get(at)?;
             at += 1;

@@ -8,8 +8,8 @@
 //! * [`filter`]: programs of the Berkeley Packet Filter, which a data thread runs on each frame.
 //! * [`pcapng`]: the file format.
 //!
-//! Each data thread copies the frames that a capture wants into a [ring](dray_ring::records) of
-//! shared memory, which the client reads. A frame that finds no room there is counted and left out:
+//! Each data thread copies the frames that a capture selects into a [ring](dray_ring::records) of
+//! shared memory, which the client reads. A frame without room there is counted as missed:
 //! no data thread waits for a client. The capture ends with the client's connection.
 #![forbid(unsafe_code)]
 

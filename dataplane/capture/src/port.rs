@@ -17,8 +17,8 @@ struct Tapped<H> {
     number: u16,
 }
 
-/// Makes `tap` show the frames of `port`, to which [`Captures`](crate::Captures) has given `number`. One
-/// thread may use all halves of ports with the same tap.
+/// Returns `port` with its frames shown by `tap`, under the `number` that [`Captures`](crate::Captures) has
+/// assigned. Only one thread may use the halves of ports with the same tap.
 pub fn tapped(port: Port, tap: &Arc<Tap>, number: u16) -> Port {
     let Port { rx, tx, link } = port;
     let rx =
@@ -36,7 +36,7 @@ impl Receive for Tapped<Box<dyn Receive>> {
         }
         half.receive(&mut |frames| {
             let taken = take(frames);
-            // Others are lent again.
+            // The other frames are lent again.
             tap.show(*number, Kind::In, &frames[..taken]);
             taken
         })

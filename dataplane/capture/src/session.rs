@@ -11,14 +11,14 @@ use dray_shm::{Mapping, MemoryFile};
 use crate::captures::{CaptureRequest, PATH, Reply};
 use crate::record::Record;
 
-/// Time after which a data thread has published what it has seen: earlier records of one ring are
-/// put before later ones of another.
+/// Time within which data threads publish their records: records older than this are complete, and can be
+/// merged in the order of time.
 const SETTLED: Duration = Duration::from_millis(2);
 
-/// The capture cannot go on.
+/// The capture cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// It was refused, or the connection broke.
+    /// The request was refused, or the connection failed.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The rings are not usable.
@@ -37,7 +37,7 @@ impl From<RecordsError> for SessionError {
 pub struct Counts {
     /// Frames received by the client.
     pub captured: u64,
-    /// Frames that found no room on their way to the client.
+    /// Frames for which a ring had no room.
     pub missed: u64,
 }
 
@@ -50,7 +50,7 @@ pub fn ask_ports(client: &Client) -> Result<Vec<String>, ClientError> {
 
 /// A running capture. It ends when this is dropped.
 pub struct Session {
-    /// `None`: stopped.
+    /// `None` after [`stop`](Self::stop).
     connection: Option<Connection>,
     reply: Reply,
     rings: Vec<Ring>,
@@ -66,7 +66,7 @@ struct Clocks {
 }
 
 impl Clocks {
-    /// Reads both clocks: of eight readings, takes the one with the least time in between.
+    /// Reads both clocks eight times, and returns the reading with the least time in between.
     fn now() -> Self {
         let read = || {
             let before = clock::ticks();
@@ -98,7 +98,7 @@ struct Ring {
 }
 
 impl Ring {
-    /// Returns the next record, and leaves it there.
+    /// Returns the next record without removing it.
     fn peek(&mut self) -> Result<Option<Record<'_>>, SessionError> {
         if !self.is_full {
             self.is_full = self.reader.next(&mut self.next)?;
@@ -106,7 +106,7 @@ impl Ring {
         if !self.is_full {
             return Ok(None);
         }
-        let invalid = || SessionError::Memory("an invalid record".to_owned());
+        let invalid = || SessionError::Memory("invalid record in a ring".to_owned());
         Record::read(&self.next).map(Some).ok_or_else(invalid)
     }
 }
@@ -118,7 +118,10 @@ impl Session {
         let (reply, descriptors, connection): (Reply, _, _) =
             client.keep("POST", &format!("/{PATH}"), &body)?;
         let memory = |error: &dyn ToString| SessionError::Memory(error.to_string());
-        let file = descriptors.into_iter().next().ok_or_else(|| memory(&"no memory came along"))?;
+        let file = descriptors
+            .into_iter()
+            .next()
+            .ok_or_else(|| memory(&"no file descriptor in the reply"))?;
         let file = MemoryFile::from_peer(file).map_err(|error| memory(&error))?;
         let mapping = Mapping::new(&file, 0, file.len()).map_err(|error| memory(&error))?;
         let mapping = Arc::new(mapping);
@@ -153,9 +156,9 @@ impl Session {
         self.connection = None;
     }
 
-    /// Hands over all frames that have arrived, in the order of time, until `take` returns false. Of
-    /// the last two milliseconds it keeps those that another data thread may still precede, unless
-    /// it is the `last` call. Returns how many there were.
+    /// Passes all frames that have arrived to `take`, in the order of time, until it returns false. Frames of
+    /// the last two milliseconds stay if a frame of another data thread may still precede them, unless it is
+    /// the `last` call. Returns the number of frames.
     pub fn receive(
         &mut self,
         last: bool,
@@ -171,7 +174,7 @@ impl Session {
         };
         let Self { rings, captured, clocks, .. } = self;
         let (mut taken, mut goes_on) = (0, true);
-        // Bounded, so that the caller can look at its signals, and the writers get room.
+        // Bounded, so that the caller can handle signals, and the writers get room.
         while goes_on && taken < 4096 {
             let mut earliest = None;
             for (number, ring) in rings.iter_mut().enumerate() {
@@ -195,8 +198,7 @@ impl Session {
         Ok(taken)
     }
 
-    /// Returns true if the program has ended, and did not end the capture because of
-    /// [`stop`](Self::stop).
+    /// Returns true if the program has ended before [`stop`](Self::stop).
     pub fn is_over(&self) -> bool {
         self.connection.as_ref().is_some_and(Connection::is_closed)
     }

@@ -18,7 +18,7 @@ use crate::record::{Kind, head};
 /// waits: a batch that it finds locked is counted as missed.
 #[derive(Default)]
 pub struct Tap {
-    /// True if there is a capture. Flag a cache line of its own, which only changes with it.
+    /// True if there is a capture; in a cache line of its own, which changes only with it.
     on: Flag,
     subscribers: Mutex<Vec<Subscriber>>,
     /// Number of frames that were not shown because the lock was held.
@@ -96,14 +96,14 @@ impl Tap {
     }
 }
 
-/// Frames that a capture wants.
+/// Frames that a capture selects.
 #[derive(Clone, Debug)]
 pub(crate) struct Selection {
     /// Numbers of ports; `None`: all.
     pub(crate) ports: Option<Vec<u16>>,
-    /// Only this side.
+    /// Side of the port; `None`: both.
     pub(crate) side: Option<Side>,
-    /// Only frames that are dropped; otherwise only those that are not.
+    /// True: only dropped frames; false: only frames that were not dropped.
     pub(crate) drops: bool,
     pub(crate) snaplen: usize,
     pub(crate) filter: Option<Filter>,
@@ -118,7 +118,7 @@ impl Selection {
     }
 }
 
-/// Copies what one capture wants of one data thread into its ring.
+/// Copies the frames of one data thread that a capture selects into its ring.
 pub(crate) struct Subscriber {
     capture: u64,
     selection: Selection,
@@ -139,7 +139,7 @@ impl Subscriber {
         }
         let mut missed = 0;
         for frame in frames {
-            // A filter may look at any byte.
+            // A filter may read any byte.
             let most = if selection.filter.is_some() { copy.len() } else { selection.snaplen };
             let bytes = &mut copy[..most];
             let len = frame.copy_from(0, bytes);

@@ -12,7 +12,7 @@ const FIRST: RawFd = 3;
 /// Maximum number of descriptors: more than systemd keeps.
 const MAX: RawFd = 1 << 20;
 
-/// Takes the descriptors that the environment says are there (sd_listen_fds(3)), with their names; at
+/// Takes the descriptors that the environment lists (sd_listen_fds(3)), with their names; at
 /// the first call.
 pub(crate) fn inherited() -> Vec<(String, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);

@@ -93,7 +93,7 @@ impl Channel {
         for _ in 0..count.div_ceil(CHUNK) {
             self.read(&mut [0], &mut descriptors, deadline)?;
         }
-        // Grows as bytes come: the length may be a lie.
+        // Grows as bytes arrive: the announced length may be wrong.
         let mut message = Vec::new();
         while message.len() < len {
             let have = message.len();

@@ -197,7 +197,7 @@ impl Client {
     }
 
     /// Asks whether the program's data threads are well, and with `ready` whether its ports are open as
-    /// well; the error says why not.
+    /// well; the error has the reason.
     pub fn health(&self, ready: bool) -> Result<(), ClientError> {
         self.text("/livez")?;
         if ready {

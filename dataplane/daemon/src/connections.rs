@@ -183,7 +183,7 @@ impl Connections {
             open + usize::from(source == newcomer)
         };
         let in_stage = self.list.iter().filter(|connection| connection.stage == stage);
-        // The last of several equal ones is taken, so the oldest is looked at last.
+        // The last of several equal ones is taken, so the oldest comes last.
         let greatest = in_stage.rev().max_by_key(|connection| of(connection.source));
         let Some(greatest) = greatest.map(|connection| connection.source) else { return false };
         self.close_oldest(stage, |connection| connection.source == greatest)

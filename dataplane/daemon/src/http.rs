@@ -24,7 +24,7 @@ pub struct Request {
     pub path: String,
     /// `key=value` pairs after the question mark, not decoded.
     pub query: Vec<(String, String)>,
-    /// Media types that the client accepts; empty if it does not say.
+    /// Media types that the client accepts; empty if it names none.
     pub accept: String,
     /// Body; empty if the message has none.
     pub body: Vec<u8>,
@@ -299,7 +299,7 @@ impl Response {
         Self { descriptor: Some(descriptor), ..self }
     }
 
-    /// Keeps the connection open until the client closes it, and `kept` as long.
+    /// Keeps the connection open until the client closes it; then `kept` is dropped.
     #[must_use]
     pub fn until_closed(self, kept: impl Any + Send) -> Self {
         Self { kept: Some(Kept(Box::new(kept))), ..self }
@@ -427,7 +427,7 @@ mod tests {
         let mut peer = Peer::new(head, head.len() - 2);
         assert_eq!(read_request(&mut peer, BODY_MAX).unwrap().body, b"ab");
         assert_eq!(peer.told, b"HTTP/1.1 100 Continue\r\n\r\n");
-        // The peer is not told if the body has already arrived.
+        // The peer gets no such response if the body has already arrived.
         let mut peer = Peer::new(head, head.len());
         read_request(&mut peer, BODY_MAX).unwrap();
         assert!(peer.told.is_empty());

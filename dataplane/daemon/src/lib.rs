@@ -1,7 +1,7 @@
 //! Common parts of the switch and the user plane function as long-running programs: a control
 //! socket that speaks HTTP/1.1 with JSON ([`Server`], [`Client`]), so that `curl --unix-socket`
 //! works, metrics for monitoring systems ([`Metrics`]), and the end of the process when a thread
-//! dies ([`watch_threads`]), and what its supervisor is told ([`Supervisor`]). Their [`log`].
+//! dies ([`watch_threads`]), messages to the supervisor ([`Supervisor`]), and the [`log`].
 //!
 //! The socket is open to root and its group, who may use everything it offers. Their requests are
 //! checked as if they were untrusted, since scripts make mistakes too.
@@ -40,4 +40,4 @@ pub use server::{Answer, Server};
 pub use socket::{
     CONTROL_DIR, ControlAddress, ControlSocket, SocketError, check_socket_path, default_control,
 };
-pub use store::{Kept, Page, Store};
+pub use store::{OwnedPage, Store, StoredPage};

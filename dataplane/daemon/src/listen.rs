@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use rustix::net::listen;
 
-/// Connections that the kernel keeps until they are accepted. Beyond it, a client tries again after a
+/// Maximum number of connections that wait in the kernel to be accepted. Beyond it, a client tries again after a
 /// second: a client that connects at full speed must not fill the queue while the server's thread waits
 /// for a CPU.
 const BACKLOG: i32 = 4096;

@@ -217,7 +217,7 @@ impl Value {
 
 /// This process.
 struct Process {
-    /// Time since 1970 at which it was first looked at.
+    /// Time since 1970 of its first use.
     started: Duration,
     /// `/proc/self/statm`: sizes in pages.
     statm: Option<File>,
@@ -226,7 +226,7 @@ struct Process {
 static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Opens what [`Metrics::add_process`] reads. Call it at the start, before the process gives up the
-/// access to files: later, its memory cannot be told.
+/// access to files: later, its memory cannot be read.
 pub fn observe_process() {
     PROCESS.get_or_init(Process::new);
 }

@@ -1,7 +1,7 @@
 //! Messages to the program that supervises this one: systemd's notification protocol (sd_notify(3)).
 //!
 //! The environment names the supervisor's socket (`NOTIFY_SOCKET`) and the time after which it
-//! restarts a service that it has not heard of (`WATCHDOG_USEC`). Without such a socket nothing is
+//! restarts a service without a sign of life (`WATCHDOG_USEC`). Without such a socket nothing is
 //! sent.
 
 use std::env;
@@ -23,7 +23,7 @@ use tracing::warn;
 
 use crate::http::DESCRIPTORS_MAX;
 
-/// Time in milliseconds that a supervisor may be behind with reading.
+/// Maximum time in milliseconds to wait for a supervisor to read.
 const PATIENCE_MS: u32 = 100;
 
 /// Supervisor of the process, if there is one.
@@ -32,13 +32,13 @@ pub struct Supervisor {
     pub(crate) socket: Option<Arc<NotifySocket>>,
     /// Interval in which it wants a sign of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
-    /// Message that the program is ready, if it was behind with reading and has not taken it yet.
-    untold: Option<String>,
+    /// Message that the program is ready, until the supervisor, which may be slow to read, has taken it.
+    pending_ready: Option<String>,
 }
 
 impl Supervisor {
-    /// Connects to the supervisor that the environment names. If that fails, the log says so and the
-    /// program continues without: the variable may be that of another program.
+    /// Connects to the supervisor that the environment names. If that fails, it is logged, and the program
+    /// continues without a supervisor: the variable may be meant for another program.
     pub fn from_environment() -> Self {
         let variable = |name| env::var(name).ok();
         let Some(name) = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
@@ -57,32 +57,32 @@ impl Supervisor {
         let micros = micros.filter(|micros| is_own && *micros > 0);
         // Half the time, as sd_watchdog_enabled(3) recommends.
         let watchdog = micros.map(|micros| (Duration::from_micros(micros) / 2, Instant::now()));
-        Self { socket: Some(Arc::new(socket)), watchdog, untold: None }
+        Self { socket: Some(Arc::new(socket)), watchdog, pending_ready: None }
     }
 
-    /// Reports that the program serves its clients, and what it does. If the supervisor is behind with
-    /// reading, [`tend`](Self::tend) reports it again.
+    /// Reports that the program serves its clients, and what it does. If the supervisor is slow to
+    /// read, [`tend`](Self::tend) reports it again.
     pub fn ready(&mut self, status: &str) {
-        self.untold = Some(format!("READY=1\nSTATUS={status}"));
-        self.tell();
+        self.pending_ready = Some(format!("READY=1\nSTATUS={status}"));
+        self.send_ready();
     }
 
-    fn tell(&mut self) {
-        let Some(message) = &self.untold else { return };
+    fn send_ready(&mut self) {
+        let Some(message) = &self.pending_ready else { return };
         // A supervisor that has gone away gets no message.
         let is_behind = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
         if !self.send(message, &[]).is_err_and(is_behind) {
-            self.untold = None;
+            self.pending_ready = None;
         }
     }
 
-    /// Gives a watchdog its sign of life, if one is due and `check` finds the data threads well. To be
-    /// called many times a second.
+    /// Sends the watchdog a sign of life, if one is due and `check` succeeds. Must be called many times a
+    /// second.
     ///
     /// # Errors
-    /// That of `check`; it is repeated until the data threads are well or the watchdog acts.
+    /// Returns the error of `check`, at each call until `check` succeeds or the watchdog acts.
     pub fn tend(&mut self, check: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
-        self.tell();
+        self.send_ready();
         let Some((interval, due)) = &mut self.watchdog else { return Ok(()) };
         if Instant::now() < *due {
             return Ok(());
@@ -121,7 +121,7 @@ impl NotifySocket {
         Ok(Self(socket))
     }
 
-    /// Sends a message. If the supervisor is behind with reading, waits a while.
+    /// Sends a message. Waits for a while if the supervisor is slow to read.
     pub(crate) fn send(&self, message: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let Self(socket) = self;
         if descriptors.len() > DESCRIPTORS_MAX {
@@ -161,7 +161,7 @@ mod tests {
         let there = UnixDatagram::bind(&path).unwrap();
         let socket = Some(Arc::new(NotifySocket::open(path.to_str().unwrap()).unwrap()));
         let watchdog = Some((Duration::from_secs(1000), Instant::now()));
-        let mut supervisor = Supervisor { socket, watchdog, untold: None };
+        let mut supervisor = Supervisor { socket, watchdog, pending_ready: None };
         let received = || {
             let mut bytes = [0; 64];
             let length = there.recv(&mut bytes).unwrap();

@@ -39,7 +39,7 @@ impl Recent {
                 _ => latest.due = next,
             }
         }
-        // Without the lock: whether the program is well may take seconds to tell.
+        // Without the lock, since a health check may take seconds.
         let made = answer(request);
         // Resources that do not exist are without number.
         if let (200 | 503, Some(reply)) = (made.status, made.copy()) {

@@ -118,7 +118,7 @@ impl Shared {
         address: Option<SocketAddrAny>,
         rates: &mut Rates,
     ) -> bool {
-        // The socket itself does not tell the address of a client that has closed it meanwhile.
+        // The socket itself has no address any more if the client has closed it meanwhile.
         let source = Source::of(address, &socket);
         let rate = self.limits.network.map(|bounds| bounds.rate);
         let is_soon = rate.is_some_and(|rate| !rates.admits(source, rate, Instant::now()));
@@ -129,7 +129,7 @@ impl Shared {
         };
         let Some(number) = number else {
             if self.limits.network.is_some() {
-                // The kernel forgets the connection at once.
+                // The kernel drops the connection at once.
                 let _ = set_socket_linger(&socket, Some(Duration::ZERO));
             }
             return false;
@@ -155,7 +155,7 @@ impl Shared {
         });
         self.connections().enter(number, Stage::Answering);
         let mut response = match (request, failure()) {
-            // A dead thread may hold something for which the answer would wait.
+            // A dead thread may have locked something for which the answer would wait.
             (Ok(_), Some(why)) => Refusal::new(503, format!("about to end: {why}")).into(),
             (Ok(request), None) => (self.answer)(request),
             (Err(RequestError::Refused(refusal)), _) => refusal.into(),

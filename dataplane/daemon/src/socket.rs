@@ -175,7 +175,7 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     BoundSocket::bind_at(&place, SocketType::STREAM, access)
 }
 
-/// Checks that a control socket can be created at `path`; the error says why not. Directories below
+/// Checks that a control socket can be created at `path`; the error has the reason. Directories below
 /// [`dray_socket::FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();

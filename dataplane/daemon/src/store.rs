@@ -1,11 +1,12 @@
-//! Store of the supervisor, in which a process leaves something to the next one of its program:
+//! Store of the supervisor, with which a process passes its state to the next process of its program:
 //! systemd's file descriptor store (sd_notify(3), `FDSTORE=1`).
 //!
-//! The program keeps *pages*: each is some text and any number of descriptors. A page is a message
-//! that waits, unread, at one end of a connection of which nothing else is left, and the supervisor
-//! has that end: whatever happens to this process, the page is complete or not there. Who reads a page
-//! takes it out of the store, so that a page that cannot be used is tried once.
+//! The program stores *pages*: each is some text and any number of descriptors. A page is an unread message
+//! at one end of a connection whose other end is closed, and the supervisor has that end: whatever happens
+//! to this process, the page is complete or missing. A process that reads a page takes it out of the store,
+//! so that an invalid page is tried only once.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,29 +25,27 @@ use crate::notify::{NotifySocket, Supervisor};
 const NAME: &str = "dray-";
 /// Maximum length of a page's text in bytes.
 const TEXT_MAX: u64 = 1 << 28;
-/// Limit of the time for sending a message without a reply.
+/// Time limit for a message without a reply.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The supervisor's store.
 #[derive(Debug)]
 pub struct Store {
     socket: Arc<NotifySocket>,
-    /// Number of pages kept so far.
+    /// Number of pages stored so far.
     count: AtomicU64,
 }
 
-/// A page that the supervisor keeps.
+/// A page in the store.
 #[derive(Debug)]
-pub struct Kept {
+pub struct StoredPage {
     number: u64,
     waits: Channel,
 }
 
-/// A page that an earlier process has kept.
+/// A page of another process.
 #[derive(Debug)]
-pub struct Page {
-    /// Sequence number of the page.
-    pub number: u64,
+pub struct OwnedPage {
     /// Text of the page.
     pub text: Vec<u8>,
     /// Descriptors of the page.
@@ -65,9 +64,9 @@ impl Store {
     }
 
     /// Stores a page with the supervisor. A supervisor without a store, or whose store is full,
-    /// keeps nothing, and does not say so.
-    pub fn keep(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<Kept> {
-        // A connection whose other end is not read holds little.
+    /// drops it without an error.
+    pub fn put(&self, text: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<StoredPage> {
+        // A connection whose other end is not read has room for little.
         let mut file = File::from(memfd_create("dray-page", MemfdFlags::CLOEXEC)?);
         file.write_all(text)?;
         let (channel, waits) = Channel::pair()?;
@@ -79,42 +78,41 @@ impl Store {
         // The other end is closed, which would take it out of the store.
         let message = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={NAME}{number}");
         self.socket.send(&message, &[waits.as_fd()])?;
-        Ok(Kept { number, waits: Channel::of(waits)? })
+        Ok(StoredPage { number, waits: Channel::of(waits)? })
     }
 
     /// Takes a page out of the store, and closes its descriptors.
-    pub fn forget(&self, kept: &Kept) {
+    pub fn remove(&self, page: &StoredPage) {
         // An empty page counts as none, if this message does not arrive.
-        let _ = self.socket.send(&format!("FDSTOREREMOVE=1\nFDNAME={NAME}{}", kept.number), &[]);
-        let _ = kept.waits.receive(PATIENCE);
+        let _ = self.socket.send(&format!("FDSTOREREMOVE=1\nFDNAME={NAME}{}", page.number), &[]);
+        let _ = page.waits.receive(PATIENCE);
     }
 
-    /// Takes out the pages that an earlier process has kept, in the order of keeping.
+    /// Takes out the pages that an earlier process has stored, in that order.
     ///
     /// # Errors
     /// If one cannot be read.
-    pub fn take(&self) -> Result<Vec<Page>, String> {
-        let mut pages = Vec::new();
+    pub fn take(&self) -> Result<Vec<OwnedPage>, String> {
+        let mut pages = BTreeMap::new();
         let mut wrong = None;
         for (name, descriptor) in inherited() {
-            let Some(number) = name.strip_prefix(NAME).and_then(|number| number.parse().ok())
+            let Some(number) =
+                name.strip_prefix(NAME).and_then(|number| number.parse::<u64>().ok())
             else {
                 continue;
             };
             let _ = self.socket.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), &[]);
             match read(descriptor) {
-                Ok(Some((text, descriptors))) => pages.push(Page { number, text, descriptors }),
-                Ok(None) => {}
+                Ok(page) => pages.extend(page.map(|page| (number, page))),
                 Err(error) => wrong = Some(format!("page {number}: {error}")),
             }
         }
-        pages.sort_by_key(|page| page.number);
-        wrong.map_or(Ok(pages), Err)
+        wrong.map_or_else(|| Ok(pages.into_values().collect()), Err)
     }
 }
 
-/// Reads a page; `None` if it has been forgotten.
-fn read(descriptor: OwnedFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
+/// Reads a page; `None` if it has been removed.
+fn read(descriptor: OwnedFd) -> io::Result<Option<OwnedPage>> {
     if ioctl_fionread(&descriptor)? == 0 {
         return Ok(None);
     }
@@ -124,7 +122,7 @@ fn read(descriptor: OwnedFd) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
     let mut text = Vec::new();
     File::from(file).take(TEXT_MAX).read_to_end(&mut text)?;
-    Ok(Some((text, descriptors.collect())))
+    Ok(Some(OwnedPage { text, descriptors: descriptors.collect() }))
 }
 
 #[cfg(test)]
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn page_is_kept_until_it_is_forgotten() {
+    fn page_is_stored_until_it_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let supervisor = UnixDatagram::bind(&path).unwrap();
@@ -163,16 +161,16 @@ mod tests {
         let files: Vec<_> = (0..300).map(|_| File::open("/dev/null").unwrap()).collect();
         let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         let text = vec![b'x'; 1 << 20];
-        drop(store.keep(&text, &files).unwrap());
-        let kept = store.keep(b"second", &[]).unwrap();
+        drop(store.put(&text, &files).unwrap());
+        let second_page = store.put(b"second", &[]).unwrap();
         let (message, mut first) = received(&supervisor);
         assert_eq!(message, "FDSTORE=1\nFDPOLL=0\nFDNAME=dray-0");
         let (message, mut second) = received(&supervisor);
         assert_eq!(message, "FDSTORE=1\nFDPOLL=0\nFDNAME=dray-1");
-        store.forget(&kept);
+        store.remove(&second_page);
         assert_eq!(received(&supervisor).0, "FDSTOREREMOVE=1\nFDNAME=dray-1");
-        let (read_text, descriptors) = read(first.remove(0)).unwrap().expect("a page");
-        assert_eq!((read_text == text, descriptors.len()), (true, 300));
+        let page = read(first.remove(0)).unwrap().expect("a page");
+        assert_eq!((page.text == text, page.descriptors.len()), (true, 300));
         assert!(read(second.remove(0)).unwrap().is_none());
         assert!(read(File::open("/dev/null").unwrap().into()).is_err());
     }

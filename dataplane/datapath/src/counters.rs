@@ -9,7 +9,7 @@
 /// * `DropReason`, an enum of the reasons, with `ALL`, `name` and `meaning`, which is its documentation;
 /// * `Drops`, a number for each of them;
 /// * `Counters`, the numbers, and `drops`;
-/// * `Ledger`, counters that threads publish, and others read, in another process, too.
+/// * `SharedCounters`, counters that threads publish, and others read, also in another process.
 ///
 /// In JSON, counters and drops are objects with all names; unknown names of another version are
 /// ignored.
@@ -175,73 +175,82 @@ macro_rules! counters {
             }
         }
 
-        /// Accounts, whose sum is what has been counted, in memory that outlives the process. Each is
-        /// written by one thread at a time. Numbers are consistent by themselves, but may be from
-        /// slightly different moments.
+        /// Counters that threads publish, in memory that outlives the process. Each thread writes a row of
+        /// its own; the sum of all rows is what has been counted. Numbers are consistent by themselves,
+        /// but may be from slightly different moments.
         #[derive(Debug)]
-        pub struct Ledger($crate::SharedWords);
+        pub struct SharedCounters($crate::SharedWords);
 
-        impl Ledger {
-            /// Words of an account: a whole number of cache lines, since threads write theirs at any
-            /// time.
-            const ACCOUNT: usize = Counters::WORDS.next_multiple_of(8);
+        impl SharedCounters {
+            /// Row of what the process before has counted.
+            pub const BEFORE: usize = 0;
+            /// Row of control threads.
+            pub const CONTROL: usize = 1;
+            /// Words of a row: a whole number of cache lines, since threads write theirs at any time.
+            const ROW: usize = Counters::WORDS.next_multiple_of(8);
 
-            /// Creates `accounts` accounts, which have counted nothing.
-            pub fn new(accounts: usize) -> std::io::Result<Self> {
-                Ok(Self($crate::SharedWords::create("dray-counters", Self::ACCOUNT * accounts)?))
+            /// Returns the row of a worker.
+            pub const fn row_of(worker: usize) -> usize {
+                2 + worker
             }
 
-            fn words(&self, account: usize) -> &[std::sync::atomic::AtomicU64] {
-                &self.0.words()[account * Self::ACCOUNT..][..Self::ACCOUNT]
+            /// Creates counters of `workers` workers, all zero.
+            pub fn new(workers: usize) -> std::io::Result<Self> {
+                let words = Self::ROW * Self::row_of(workers);
+                Ok(Self($crate::SharedWords::create("dray-counters", words)?))
             }
 
-            /// Publishes what an account has counted.
-            pub fn set(&self, account: usize, counters: &Counters) {
-                counters.store(self.words(account));
+            fn words(&self, row: usize) -> &[std::sync::atomic::AtomicU64] {
+                &self.0.words()[row * Self::ROW..][..Self::ROW]
             }
 
-            /// Adds to what an account has counted; several threads may do so at the same time.
-            pub fn add(&self, account: usize, counters: &Counters) {
-                self.merge(account, counters, std::sync::atomic::AtomicU64::fetch_add);
+            /// Publishes the counters of a row.
+            pub fn set(&self, row: usize, counters: &Counters) {
+                counters.store(self.words(row));
             }
 
-            /// Publishes what an account has counted, which is never less than before: of several
-            /// threads, one may have read the numbers earlier, and publish them later.
-            pub fn raise(&self, account: usize, counters: &Counters) {
-                self.merge(account, counters, std::sync::atomic::AtomicU64::fetch_max);
+            /// Adds to a row; several threads may do so at the same time.
+            pub fn add(&self, row: usize, counters: &Counters) {
+                self.merge(row, counters, std::sync::atomic::AtomicU64::fetch_add);
+            }
+
+            /// Raises the numbers of a row to at least those of `counters`: of several threads, one may have
+            /// read the numbers earlier, and publish them later.
+            pub fn raise(&self, row: usize, counters: &Counters) {
+                self.merge(row, counters, std::sync::atomic::AtomicU64::fetch_max);
             }
 
             fn merge(
                 &self,
-                account: usize,
+                row: usize,
                 counters: &Counters,
                 merge: fn(&std::sync::atomic::AtomicU64, u64, std::sync::atomic::Ordering) -> u64,
             ) {
-                for (to, from) in self.words(account).iter().zip(counters.words()) {
+                for (to, from) in self.words(row).iter().zip(counters.words()) {
                     merge(to, from, std::sync::atomic::Ordering::Relaxed);
                 }
             }
 
-            /// Returns what an account has published last.
-            pub fn get(&self, account: usize) -> Counters {
-                Counters::load(self.words(account))
+            /// Returns the counters of a row, as published last.
+            pub fn get(&self, row: usize) -> Counters {
+                Counters::load(self.words(row))
             }
 
-            /// Returns the sum of all accounts.
+            /// Returns the sum of all rows.
             pub fn sum(&self) -> Counters {
                 let mut sum = Counters::default();
-                let accounts = self.0.words().chunks_exact(Self::ACCOUNT);
-                accounts.for_each(|words| sum += &Counters::load(words));
+                let rows = self.0.words().chunks_exact(Self::ROW);
+                rows.for_each(|words| sum += &Counters::load(words));
                 sum
             }
 
-            /// Returns the sum of all accounts of another process, whose ledger this is.
-            pub fn past(descriptor: std::os::fd::OwnedFd) -> std::io::Result<Counters> {
+            /// Returns the sum of the counters of another process, whose memory `descriptor` is.
+            pub fn sum_of(descriptor: std::os::fd::OwnedFd) -> std::io::Result<Counters> {
                 Ok(Self($crate::SharedWords::of(descriptor)?).sum())
             }
         }
 
-        impl std::os::fd::AsFd for Ledger {
+        impl std::os::fd::AsFd for SharedCounters {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 self.0.as_fd()
             }
@@ -276,30 +285,33 @@ mod tests {
     }
 
     #[test]
-    fn ledger_has_sum_of_published_counters_for_the_next_process() {
-        let ledger = Ledger::new(3).unwrap();
-        ledger.set(2, &Counters { rx: 900, ..Counters::default() });
-        for account in [0, 2] {
-            ledger.set(account, &some());
+    fn sum_of_published_counters_outlives_the_process() {
+        let shared = SharedCounters::new(1).unwrap();
+        let worker = SharedCounters::row_of(0);
+        shared.set(worker, &Counters { rx: 900, ..Counters::default() });
+        for row in [SharedCounters::BEFORE, worker] {
+            shared.set(row, &some());
         }
-        let file = ledger.as_fd().try_clone_to_owned().unwrap();
-        let sum = ledger.sum();
-        drop(ledger);
-        assert_eq!((sum.rx, Ledger::past(file).unwrap()), (2, sum));
-        let ledger = Ledger::new(1).unwrap();
-        ledger.raise(0, &Counters { rx: 5, ..Counters::default() });
-        ledger.raise(0, &Counters { rx: 4, tx: 1, ..Counters::default() });
-        ledger.add(0, &Counters { tx: 2, ..Counters::default() });
-        let Counters { rx, tx, .. } = ledger.sum();
+        let file = shared.as_fd().try_clone_to_owned().unwrap();
+        let sum = shared.sum();
+        drop(shared);
+        assert_eq!((sum.rx, SharedCounters::sum_of(file).unwrap()), (2, sum));
+        let shared = SharedCounters::new(0).unwrap();
+        let row = SharedCounters::CONTROL;
+        shared.raise(row, &Counters { rx: 5, ..Counters::default() });
+        shared.raise(row, &Counters { rx: 4, tx: 1, ..Counters::default() });
+        shared.add(row, &Counters { tx: 2, ..Counters::default() });
+        let Counters { rx, tx, .. } = shared.sum();
         assert_eq!((rx, tx), (5, 3));
-        assert!(Ledger::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
+        let no_counters = std::fs::File::open("/dev/null").unwrap();
+        assert!(SharedCounters::sum_of(no_counters.into()).is_err());
     }
 
     #[test]
     fn published_counters_are_read_and_summed() {
-        let published = Ledger::new(2).unwrap();
-        published.set(1, &some());
-        let mut sum = published.get(1);
+        let shared = SharedCounters::new(0).unwrap();
+        shared.set(1, &some());
+        let mut sum = shared.get(1);
         assert_eq!(sum, some());
         sum += &some();
         assert_eq!((sum.rx, sum.tx), (2, 4));

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use dray_port::{Link, PausedPort, Port, PortSnapshot};
 
-/// Time that the handling of a message may take while the port is to be handed over.
+/// Maximum time to wait for a control thread that handles a message, at a take-over.
 const HANDING_OVER: Duration = Duration::from_secs(1);
-/// Time that it may take while the port is recorded.
+/// Maximum time to wait for it when the port is recorded.
 pub(crate) const BRIEFLY: Duration = Duration::from_millis(5);
 
 /// The control side of a port whose halves belong to data threads.
@@ -34,9 +34,9 @@ impl PortEnd {
         Ok(Self { link: port.link.clone(), devices, frame_max })
     }
 
-    /// Stops the control thread of the port, which may have to handle a message before, and describes
-    /// the port; `None` if no other process can continue such a port.
-    pub fn hold(&self, patience: Duration) -> Option<io::Result<PausedPort<'_>>> {
+    /// Stops the control thread of the port once it has handled its message, and describes the port; `None`
+    /// if no other process can continue such a port.
+    pub fn freeze(&self, patience: Duration) -> Option<io::Result<PausedPort<'_>>> {
         if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
             return Some(frozen.map(PausedPort::Peer));
         }
@@ -47,12 +47,12 @@ impl PortEnd {
         Some(PortSnapshot::of_devices(devices, self.frame_max).map(PausedPort::Devices))
     }
 
-    /// Stops the control thread of a port that is recorded as it is, unless the thread is busy.
-    pub fn hold_for_record(&self) -> Option<PausedPort<'_>> {
-        self.hold(BRIEFLY)?.ok()
+    /// Stops the control thread of a port whose page is up to date, unless the thread is busy.
+    pub fn freeze_for_record(&self) -> Option<PausedPort<'_>> {
+        self.freeze(BRIEFLY)?.ok()
     }
 
-    /// Returns the number of changes of what [`hold`](Self::hold) describes.
+    /// Returns the number of changes of what [`freeze`](Self::freeze) describes.
     pub fn changes(&self) -> u64 {
         self.link.as_ref().map_or(0, |link| link.changes())
     }
@@ -63,12 +63,12 @@ impl PortEnd {
 ///
 /// # Errors
 /// If a port cannot be handed over.
-pub fn hold_all<'p>(
+pub fn freeze_all<'p>(
     ports: impl Iterator<Item = (&'p str, &'p PortEnd)>,
 ) -> Result<Vec<PausedPort<'p>>, String> {
     let hold = |(name, end): (&str, &'p PortEnd)| {
         let failed = |what: &str| format!("port {name:?}: {what}");
-        let held = end.hold(HANDING_OVER);
+        let held = end.freeze(HANDING_OVER);
         let held = held.ok_or_else(|| failed("such a port cannot be handed over"))?;
         held.map_err(|error| failed(&error.to_string()))
     };

@@ -8,9 +8,9 @@
 //! | old | the pages of its state ([`Page`](crate::Page)); from now on the state does not change |
 //! | new | it is ready: all that can fail has been done |
 //! | old | it uses no port any more: packets wait in the peers' rings until the last message |
-//! | new | it goes on; the old process ends without closing anything |
+//! | new | it continues; the old process ends without closing anything |
 //!
-//! Until the last message has been sent, the old process goes on if anything fails.
+//! Until the last message has been sent, the old process continues if anything fails.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -20,17 +20,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dray_daemon::{Channel, Client, ClientError, Refusal, Request, Response};
+use dray_daemon::{Channel, Client, ClientError, OwnedPage, Refusal, Request, Response};
 
-use crate::page::{OwnedPage, Page};
+use crate::page::Page;
 use crate::program::{Hello, Program, TakeoverError};
 
-/// Time within which the new process gets ready, while control threads stand still.
+/// Time within which the new process gets ready, while control threads are stopped.
 const PREPARING: Duration = Duration::from_secs(10);
 /// Time for which the old process waits for the last message.
 const ENDING: Duration = Duration::from_secs(3);
-/// Time within which the old process must have stopped for the new one to go on; shorter, so that the
-/// old one still waits then.
+/// Time within which the old process must have stopped for the new one to continue; shorter than
+/// [`ENDING`], so that the old one still waits then.
 const STOPPING: Duration = Duration::from_secs(1);
 
 const READY: &[u8] = b"ready";
@@ -91,7 +91,7 @@ impl TakeoverRoute {
         let (outgoing, route) = (Outgoing { channel }, self.clone());
         let run = move || {
             let Err(why) = hand_over(&outgoing);
-            // The new process logs it, unless it is what has failed.
+            // The new process logs it, unless that process itself has failed.
             let _ = outgoing.channel.send(format!("error: {why}").as_bytes(), &[], STOPPING);
             let line = format!("dray: take-over failed, the {name} goes on: {why}\n");
             // A closed standard error must not end the program.
@@ -129,13 +129,13 @@ impl Outgoing {
         expect(&self.channel, READY, PREPARING)
     }
 
-    /// Reports that this process uses no port any more. If the new process goes on, `end` is called and
-    /// this process ends without dropping anything: what is locked stays so.
+    /// Reports that this process uses no port any more. If the new process continues, `end` is called
+    /// and this process ends without dropping anything: locks stay locked.
     pub fn complete(&self, end: impl FnOnce()) -> Result<Infallible, String> {
         let sent = self.channel.send(STOPPED, &[], ENDING);
         sent.map_err(|error| error.to_string())?;
         expect(&self.channel, GO, ENDING).or_else(|why| {
-            // From now on the other process cannot send it any more, but it may have.
+            // From now on the other process cannot send it any more, but it may have done so.
             self.channel.close();
             expect(&self.channel, GO, STOPPING).map_err(|_| why)
         })?;
@@ -151,8 +151,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Requests the take-over from the program at the socket `control`; returns the pages of its state,
-    /// too.
+    /// Requests the take-over from the program at the socket `control`; also returns the pages of its
+    /// state.
     pub(crate) fn request(
         control: &Path,
         program: Program,
@@ -199,7 +199,7 @@ impl Incoming {
         Ok((Self { channel }, pages.collect()))
     }
 
-    /// Reports that this process is ready, and goes on once the old one has stopped, which then ends.
+    /// Reports that this process is ready, waits until the old one has stopped, and makes it end.
     pub(crate) fn complete(&self) -> Result<(), TakeoverError> {
         let failed = |error: std::io::Error| TakeoverError(error.to_string());
         self.channel.send(READY, &[], STOPPING).map_err(failed)?;
@@ -208,7 +208,7 @@ impl Incoming {
     }
 }
 
-/// Waits for a message without content.
+/// Receives a message that must be `message`.
 fn expect(channel: &Channel, message: &[u8], patience: Duration) -> Result<(), String> {
     let (received, _) = receive(channel, patience).map_err(|TakeoverError(why)| why)?;
     match received == message {

@@ -2,7 +2,7 @@
 //! from their data paths.
 //!
 //! The state of a program outlives its process, in one form ([`Snapshot`]): after a crash or a restart it
-//! comes from the supervisor's store, where the [`Recorder`] keeps it; at a take-over the running process
+//! comes from the supervisor's store, where the [`Recorder`] puts it; at a take-over the running process
 //! sends it ([`Outgoing`]). Data threads know nothing of it. [`run`] is the loop of the process.
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ mod service;
 mod snapshot;
 mod sockets;
 
-pub use end::{PortEnd, hold_all};
+pub use end::{PortEnd, freeze_all};
 pub use handover::Outgoing;
 pub use page::Page;
 pub use port_log::{LoggedPort, PortLog, total};

@@ -1,6 +1,6 @@
-//! Pages, on which a [snapshot](crate::Snapshot) is kept and sent.
+//! Pages: the parts in which a [snapshot](crate::Snapshot) is stored and sent.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use dray_port::PortSnapshot;
 use serde::{Deserialize, Serialize};
@@ -8,18 +8,11 @@ use serde::{Deserialize, Serialize};
 use crate::program::Program;
 use crate::sockets::Sockets;
 
-/// A page to be kept or sent.
+/// A page to be stored or sent.
 #[derive(Debug)]
 pub struct Page<'a> {
     pub(crate) text: Vec<u8>,
     pub(crate) descriptors: Vec<BorrowedFd<'a>>,
-}
-
-/// A page of another process.
-#[derive(Debug)]
-pub(crate) struct OwnedPage {
-    pub(crate) text: Vec<u8>,
-    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
 /// Content of a page; `L` describes a port, `P` is the program's own part of that, and `S` its state.

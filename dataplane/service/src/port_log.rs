@@ -35,8 +35,8 @@ pub struct PortLog {
 impl PortLog {
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Creates the log of ports that another process had before; it has logged these numbers of
-    /// disconnects by port.
+    /// Creates the log of the ports of an earlier process, which has logged these numbers of disconnects
+    /// by port.
     pub fn after(disconnects: impl IntoIterator<Item = (String, u64)>) -> Self {
         let known = disconnects.into_iter().map(|(name, disconnects)| {
             (name.clone(), LoggedPort { name, disconnects, ..LoggedPort::default() })
@@ -44,7 +44,7 @@ impl PortLog {
         Self { checked: None, known: known.collect() }
     }
 
-    /// Logs what has changed at the ports; calls `ports` at most once a second.
+    /// Logs changes of the ports; calls `ports` at most once a second.
     pub fn update(&mut self, ports: impl FnOnce() -> Vec<LoggedPort>) {
         if self.checked.is_some_and(|checked| checked.elapsed() < Self::INTERVAL) {
             return;

@@ -1,4 +1,4 @@
-//! The program whose processes continue each other, and the version of what they exchange.
+//! The program whose processes take over from each other, and the version of what they exchange.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,12 +13,12 @@ pub struct Program {
     pub format: u32,
 }
 
-/// A take-over cannot be started or completed; the running program, if there is one, goes on.
+/// A take-over cannot be started or completed; the running program, if there is one, continues.
 #[derive(Debug, thiserror::Error)]
 #[error("take-over: {0}")]
 pub struct TakeoverError(pub String);
 
-/// Version of a process, which begins every page and every take-over.
+/// Version of a process: the first part of every page, and the first message of every take-over.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// Version of dray.
@@ -44,7 +44,7 @@ impl Program {
         )))
     }
 
-    /// Returns why the process `new` cannot take over from `running`, if it cannot.
+    /// Returns the reason why `new` cannot take over from `running`; `None` if it can.
     pub(crate) fn differ(&self, running: &Hello, new: &Hello) -> Option<String> {
         (running.format != new.format).then(|| {
             format!(

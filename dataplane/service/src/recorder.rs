@@ -1,11 +1,10 @@
 //! The state of a running program, recorded in the supervisor's store for the next process: after a crash
 //! or a restart, that process continues with the [`Snapshot`](crate::Snapshot).
 //!
-//! Each port has a page, which is kept again whenever the port changes, and a page has the rest: the
-//! first one of it is kept when all ports have theirs. Control threads report changes, and the recorder's
-//! thread records them; data threads know nothing of it. A page of a port is valid until the next change
-//! of the port, so that a crash between a change and its page is found out: that port's peer connects
-//! anew.
+//! Each port has a page, which is stored again whenever the port changes. One more page has the rest of the
+//! state; it is first stored when all ports have pages. Control threads report changes, and the recorder's
+//! thread records them; data threads are not involved. A port's page becomes invalid with the next change of
+//! the port: after a crash between a change and the new page, the port's peer has to connect again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dray_daemon::{Kept, Store};
+use dray_daemon::{Store, StoredPage};
 use dray_datapath::lock;
 use dray_port::{PausedPort, PortSnapshot};
 use serde::Serialize;
@@ -25,10 +24,10 @@ use crate::end::{BRIEFLY, PortEnd};
 use crate::page::Page;
 use crate::program::Program;
 
-/// Pause after changes were recorded: a peer must not keep the recorder busy.
+/// Pause after changes were recorded, so that a peer that changes its port all the time does not use up a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Interval at which the state is recorded that no change was reported of, and the share of the time
-/// that this may take.
+/// Interval at which the state is recorded without a reported change, and the reciprocal of the part of the
+/// time that this may take.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHARE: u32 = 50;
 /// Limit of the time for which a command waits until its effect is recorded.
@@ -39,39 +38,39 @@ pub trait Recorded: Send + Sync + 'static {
     /// The program's own part of the page of a port.
     type Port: Serialize + Send;
 
-    /// Records the ports that have changed. Returns false if one is busy, or could not be kept, and has
+    /// Records the ports that have changed. Returns false if one is busy or could not be stored, and has
     /// to be recorded again.
     fn record_ports(&self, recorder: &Recorder<Self::Port>) -> bool;
 
     /// Records the rest of the state if it `is_changed`, or changes by itself. Returns false if it could
-    /// not be kept.
+    /// not be stored.
     fn record_state(&self, recorder: &Recorder<Self::Port>, is_changed: bool) -> bool;
 }
 
 /// Recorder of a program; `P` is the program's own part of the page of a port.
 pub struct Recorder<P> {
     recording: Mutex<Recording<P>>,
-    /// Number of changes that were reported: which ports there are, or the state.
+    /// Number of reported changes of the set of ports or of the state.
     changes: AtomicU64,
-    /// Number of those that are recorded.
+    /// Number of recorded changes.
     recorded: Mutex<u64>,
     has_recorded: Condvar,
     wake: mpsc::SyncSender<()>,
 }
 
-/// Pages so far.
+/// Pages in the store.
 pub struct Recording<P> {
     program: Program,
     store: Store,
     ports: BTreeMap<u64, RecordedPort<P>>,
-    state: Option<Kept>,
+    state: Option<StoredPage>,
     has_warned: bool,
 }
 
 struct RecordedPort<P> {
     own: P,
     changes: u64,
-    kept: Option<Kept>,
+    page: Option<StoredPage>,
 }
 
 /// Reason why a port is not recorded.
@@ -79,8 +78,8 @@ struct RecordedPort<P> {
 pub enum Unrecorded {
     /// The port handles a message.
     Busy,
-    /// The supervisor is behind with reading, or memory is short: other pages are not kept either.
-    NotKept,
+    /// The supervisor is slow to read, or memory is short: other pages cannot be stored either.
+    NotStored,
 }
 
 impl<P: Serialize + Send + 'static> Recorder<P> {
@@ -145,8 +144,8 @@ impl<P: Serialize + Send + 'static> Recorder<P> {
         let _ = self.wake.try_send(());
     }
 
-    /// Waits until all changes so far are recorded, if the supervisor is not behind. To be called with
-    /// nothing locked.
+    /// Waits until all changes so far are recorded, but at most a second. Must be called
+    /// without locks.
     pub fn confirm(&self) {
         let changes = self.changes.load(Ordering::SeqCst);
         let recorded = lock(&self.recorded);
@@ -163,16 +162,16 @@ impl<P: Serialize + Send + 'static> Recorder<P> {
 }
 
 impl<P: Serialize> Recording<P> {
-    /// Returns true if a port is not recorded as it is: if it is new, has changed, or was not kept.
+    /// Returns true if a port must be recorded: it is new, has changed, or could not be stored.
     /// `is_same` compares the program's own part.
     pub fn is_due(&self, number: u64, end: &PortEnd, is_same: impl FnOnce(&P) -> bool) -> bool {
         self.ports.get(&number).is_none_or(|recorded| {
-            recorded.kept.is_none() || recorded.changes != end.changes() || !is_same(&recorded.own)
+            recorded.page.is_none() || recorded.changes != end.changes() || !is_same(&recorded.own)
         })
     }
 
-    /// Records a port, with the `memory` that belongs to it. Returns the port, whose control thread
-    /// stands still; nothing if no other process can continue such a port, which is opened again.
+    /// Records a port, with the `memory` that belongs to it. Returns the port with its
+    /// control thread stopped; `None` if no other process can continue such a port, which is opened again.
     pub fn record_port<'e>(
         &mut self,
         number: u64,
@@ -180,45 +179,45 @@ impl<P: Serialize> Recording<P> {
         end: &'e PortEnd,
         memory: Option<BorrowedFd<'_>>,
     ) -> Result<Option<PausedPort<'e>>, Unrecorded> {
-        let mut held = end.hold(BRIEFLY).transpose().map_err(|_| Unrecorded::Busy)?;
+        let mut held = end.freeze(BRIEFLY).transpose().map_err(|_| Unrecorded::Busy)?;
         let live = held.as_mut().map_or_else(PortSnapshot::default, PausedPort::take_snapshot);
         let changes = live.changes();
-        let before = self.ports.remove(&number).and_then(|before| before.kept);
-        let kept = self.keep(&Page::of_port(&self.program, number, &own, &live, memory));
+        let before = self.ports.remove(&number).and_then(|before| before.page);
+        let page = self.put(&Page::of_port(&self.program, number, &own, &live, memory));
         // It is outdated.
-        before.iter().for_each(|before| self.store.forget(before));
-        let is_kept = kept.is_some();
-        self.ports.insert(number, RecordedPort { own, changes, kept });
-        if is_kept { Ok(held) } else { Err(Unrecorded::NotKept) }
+        before.iter().for_each(|before| self.store.remove(before));
+        let is_stored = page.is_some();
+        self.ports.insert(number, RecordedPort { own, changes, page });
+        if is_stored { Ok(held) } else { Err(Unrecorded::NotStored) }
     }
 
-    /// Forgets a port that is about to be closed.
-    pub fn forget_port(&mut self, number: u64) {
+    /// Removes the page of a port that is about to be closed.
+    pub fn remove_port(&mut self, number: u64) {
         if let Some(recorded) = self.ports.remove(&number) {
-            recorded.kept.iter().for_each(|kept| self.store.forget(kept));
+            recorded.page.iter().for_each(|page| self.store.remove(page));
         }
     }
 
-    /// Records the state apart from the ports. Returns false if it could not be kept; then the page
-    /// before is still there.
+    /// Records the state apart from the ports. Returns false if it could not be stored; then the
+    /// previous page remains.
     pub fn record_state(&mut self, page: &Page<'_>) -> bool {
-        let Some(kept) = self.keep(page) else { return false };
-        self.forget_state();
-        self.state = Some(kept);
+        let Some(page) = self.put(page) else { return false };
+        self.remove_state();
+        self.state = Some(page);
         true
     }
 
-    /// Forgets the state, which is not true any more.
-    pub fn forget_state(&mut self) {
-        self.state.take().iter().for_each(|kept| self.store.forget(kept));
+    /// Removes the page of the state, which is outdated.
+    pub fn remove_state(&mut self) {
+        self.state.take().iter().for_each(|page| self.store.remove(page));
     }
 
-    fn keep(&mut self, page: &Page<'_>) -> Option<Kept> {
-        let kept = self.store.keep(&page.text, &page.descriptors);
-        kept.inspect_err(|error| self.warn(error)).ok()
+    fn put(&mut self, page: &Page<'_>) -> Option<StoredPage> {
+        let page = self.store.put(&page.text, &page.descriptors);
+        page.inspect_err(|error| self.warn(error)).ok()
     }
 
-    /// Logs, once, why the state is not kept.
+    /// Logs, once, why the state is not stored.
     pub fn warn(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.has_warned, true) {
             warn!(%error, "the state is not yet kept for a restart");

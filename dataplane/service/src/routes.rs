@@ -13,7 +13,7 @@ use crate::service::Service;
 /// Resources that monitoring systems may read.
 const MONITORED: &str = "/metrics, /livez, /readyz";
 
-/// Answers `request` if it is for metrics or health; these have no other method than `GET`.
+/// Answers `request` if it is for metrics or health, whose only method is `GET`.
 pub fn observe(service: &dyn Service, request: &Request) -> Option<Result<Response, Refusal>> {
     let answer: fn(&dyn Service, &Request) -> Response = match request.path.trim_matches('/') {
         "metrics" => |service, request| service.metrics().response(request),
@@ -27,8 +27,8 @@ pub fn observe(service: &dyn Service, request: &Request) -> Option<Result<Respon
     Some(request.check_keys(&[]).map(|()| answer(service, request)))
 }
 
-/// Returns the refusal of a request for a resource that is not there, unlike those of `own`, a list, and
-/// the monitored ones.
+/// Returns the refusal of a request for an unknown resource; it names `own`, a list, and the monitored
+/// resources.
 pub fn no_such_resource(request: &Request, own: &str) -> Refusal {
     let separator = if own.is_empty() { "" } else { ", " };
     let path = &request.path;

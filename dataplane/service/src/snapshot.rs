@@ -1,7 +1,7 @@
 //! Snapshot of a running program, with which the next process of the program continues.
 //!
-//! It is on *pages*, each some text and descriptors: one page for each port, and one for the rest of the
-//! state, which begins with the listening sockets. The text is JSON: the version of the process, then
+//! It consists of *pages*, each some text and descriptors: one page for each port, and one for the rest of the
+//! state, whose first descriptors are the listening sockets. The text is JSON: the version of the process, then
 //! the content. The pages are in the supervisor's store ([`Recorder`](crate::Recorder)), or are sent at a
 //! take-over ([`Outgoing`](crate::Outgoing)).
 
@@ -10,21 +10,21 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use dray_daemon::Store;
+use dray_daemon::{OwnedPage, Store};
 use dray_port::{PortSnapshot, clock};
 use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
 use crate::handover::Incoming;
-use crate::page::{Content, OwnedPage};
+use crate::page::Content;
 use crate::program::{Hello, Program, TakeoverError};
 use crate::sockets::Sockets;
 
 /// Snapshot of a program; `P` is the program's own part of the description of a port, and `S` its state.
 #[derive(Debug)]
 pub struct Snapshot<P, S> {
-    /// The running process, which hands over; none if it has ended.
+    /// The process that hands over; `None` if it has ended.
     running: Option<Incoming>,
     /// Ports by their numbers.
     pub ports: BTreeMap<u64, PortPage<P>>,
@@ -54,9 +54,7 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
         if pages.is_empty() {
             return Ok(None);
         }
-        let owned =
-            |page: dray_daemon::Page| OwnedPage { text: page.text, descriptors: page.descriptors };
-        Self::read(&program, None, pages.into_iter().map(owned)).map(Some)
+        Self::read(&program, None, pages).map(Some)
     }
 
     /// Requests a take-over from the program at the socket `control`.
@@ -64,7 +62,7 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
         // Measuring it takes 20 ms, for which packets would wait.
         clock::ticks_per_second();
         let (running, pages) = Incoming::request(control, program)?;
-        Self::read(&program, Some(running), pages.into_iter())
+        Self::read(&program, Some(running), pages)
     }
 
     /// Reads pages, the oldest first: a process that was killed may have left two pages of a port, or of
@@ -72,7 +70,7 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
     fn read(
         program: &Program,
         running: Option<Incoming>,
-        pages: impl Iterator<Item = OwnedPage>,
+        pages: Vec<OwnedPage>,
     ) -> Result<Self, TakeoverError> {
         let (mut ports, mut last) = (BTreeMap::new(), None);
         for OwnedPage { text, descriptors } in pages {
@@ -90,7 +88,7 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
                             live = PortSnapshot::default();
                         }
                     }
-                    // Also behind what could not be adopted.
+                    // It is the last one, even if the others could not be adopted.
                     let memory = descriptors.last();
                     ports.insert(number, PortPage { own, live, memory });
                 }
@@ -105,8 +103,8 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
         let control = descriptors.next().ok_or_else(|| incomplete("control socket"))?;
         let metrics = if has_metrics { descriptors.next() } else { None };
         let sockets = Some(Sockets { control, metrics });
-        // They are the other process's until this one continues; and ports that share a socket have
-        // several duplicates of it.
+        // The files belong to the other process until this one continues; and ports that share a socket
+        // have several duplicates of it.
         dray_socket::borrow_files(true);
         Ok(Self { running, ports, state, sockets, memory: descriptors.collect() })
     }

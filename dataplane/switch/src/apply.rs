@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::changes::{object, shown};
 use crate::config::{ConfigError, SwitchConfig};
-use crate::engine::Engine;
-use crate::error::EngineError;
+use crate::control::SwitchControl;
+use crate::error::SwitchError;
 
 pub use crate::changes::{Change, Changes, KeyChange, Kind};
 
@@ -43,23 +43,23 @@ impl Configuration {
         &self.settings
     }
 
-    /// Makes the ports of `engine` those of the file `text`: all of them, or with an error none.
+    /// Makes the ports of `switch` those of the file `text`: all of them, or with an error none.
     /// Ports that do not come from a file stay: those of the command line, and those added at the
     /// control socket. Does nothing if it is a `dry_run`.
     pub fn apply(
         &self,
-        engine: &dyn Engine,
+        switch: &dyn SwitchControl,
         text: &str,
         dry_run: bool,
-    ) -> Result<Changes, EngineError> {
+    ) -> Result<Changes, SwitchError> {
         let file = SwitchConfig::from_toml(text)?;
         let located = |error: ConfigError| error.find_line(text);
         self.check_settings(&file).map_err(located)?;
         // CPUs were checked when the switch started, and cannot be others.
         let wanted = SwitchConfig { ports: file.ports, ..self.settings.clone() };
         wanted.check(&self.settings.cpus).map_err(located)?;
-        engine.apply(&wanted, dry_run).map_err(|error| match error {
-            EngineError::Config(error) => located(error).into(),
+        switch.apply(&wanted, dry_run).map_err(|error| match error {
+            SwitchError::Config(error) => located(error).into(),
             error => error,
         })
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::config::{KEYS, Name, Pairs, PortConfig, SwitchConfig};
-use crate::error::EngineError;
+use crate::error::SwitchError;
 
 /// Differences between a running switch and a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ impl Plan {
         running: &[Running],
         wanted: &SwitchConfig,
         before: &[Name],
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, SwitchError> {
         let in_file = |name: &Name| wanted.ports.iter().any(|port| port.name == *name);
         let rest = running.iter().filter(|(port, _)| !in_file(&port.name));
         let (removed, others): (Vec<_>, Vec<_>) =
@@ -143,7 +143,7 @@ impl Plan {
                 continue;
             };
             if old.fd != new.fd {
-                return Err(EngineError::NameTaken(name.as_str().to_owned()));
+                return Err(SwitchError::NameTaken(name.as_str().to_owned()));
             }
             let mut keys = differences(Some(old), Some(new));
             if old.uri != new.uri {
@@ -199,7 +199,7 @@ mod tests {
 
     /// Plans the change to the ports `file` of a switch that runs `running`, of which those `before`
     /// come from a file.
-    fn plan(mode: Mode, running: &str, before: &str, file: &str) -> Result<Plan, EngineError> {
+    fn plan(mode: Mode, running: &str, before: &str, file: &str) -> Result<Plan, SwitchError> {
         let ports = |text: &str| -> Vec<PortConfig> {
             text.split_whitespace().map(|port| port.parse().unwrap()).collect()
         };

@@ -7,7 +7,7 @@ pub use dray_daemon::ClientError;
 
 use crate::changes::Changes;
 use crate::config::{Name, PortConfig};
-use crate::engine::{PortStats, PortStatus, Status, TableEntry};
+use crate::control::{PortStats, PortStatus, Status, TableEntry};
 
 /// Client of the switch at a control socket. Every call opens its own connection.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ impl Client {
         self.0.json("GET", "/", b"")
     }
 
-    /// Asks whether the workers are well, and with `ready` whether the ports of the configuration are
-    /// open and have not failed; the error says why not.
+    /// Checks that all workers publish (`/livez`), or with `ready` that the ports of the configuration are
+    /// open and have not failed (`/readyz`); the error has the reason.
     pub fn health(&self, ready: bool) -> Result<(), ClientError> {
         self.0.health(ready)
     }
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// Makes the switch forget its learned stations.
+    /// Removes the learned stations.
     pub fn flush_table(&self) -> Result<(), ClientError> {
         self.0.ask("DELETE", "/table", b"").map(drop)
     }
@@ -87,8 +87,8 @@ impl Client {
         self.post_port("/ports", port, descriptors)
     }
 
-    /// Like [`add_port_with`](Self::add_port_with); the port may take addresses from the ports that they
-    /// are behind.
+    /// Like [`add_port_with`](Self::add_port_with); addresses pinned to the port may be those of
+    /// stations behind other ports.
     pub fn force_port_with(
         &self,
         port: &PortConfig,
@@ -117,8 +117,8 @@ impl Client {
         self.0.text("/config")
     }
 
-    /// Makes the ports those of the configuration file `text`, or if it is a `dry_run`, returns what
-    /// would change.
+    /// Changes the ports to those of the configuration file `text`, or, with `dry_run`, only returns the
+    /// changes.
     pub fn apply(&self, text: &str, dry_run: bool) -> Result<Changes, ClientError> {
         let target = if dry_run { "/config?dry_run=1" } else { "/config" };
         self.0.json("PUT", target, text.as_bytes())

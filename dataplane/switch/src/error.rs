@@ -6,7 +6,7 @@ use crate::config::{ConfigError, PairError, PortConfig};
 
 /// A port could not be added or removed; nothing has changed.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub enum EngineError {
+pub enum SwitchError {
     /// A port of this name already exists.
     #[error("port {0:?}: the name is taken")]
     NameTaken(String),
@@ -43,7 +43,7 @@ pub enum EngineError {
         /// Name of the port that uses it.
         other: String,
     },
-    /// The port cannot mirror what it names: the message says why.
+    /// The port cannot mirror the named ports; the message has the reason.
     #[error("{0}")]
     Mirror(String),
     /// The configuration is not valid, or not possible beside the ports that stay.
@@ -73,15 +73,15 @@ pub enum EngineError {
         /// URI of the port.
         uri: String,
     },
-    /// The descriptors are not what the port needs: the message says what they are.
+    /// The descriptors are not of the kind that the port needs; the message has the kinds.
     #[error("{0}")]
     Descriptors(String),
-    /// The port cannot be opened: the message names the port and the cause.
+    /// The port cannot be opened; the message has the port and the cause.
     #[error("{0}")]
     Open(String),
 }
 
-impl EngineError {
+impl SwitchError {
     /// Returns the error if `port` needs an interface or a socket that one of `others` uses. A port
     /// with descriptors is not compared: its name may be one of another network namespace.
     pub(crate) fn shared<'p>(

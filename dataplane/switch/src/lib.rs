@@ -3,12 +3,12 @@
 //!
 //! Control and data are separate. The workers that move frames look up the table and add to
 //! counters; everything else here runs on control threads and reaches the workers only through
-//! [`Engine`].
+//! [`SwitchControl`].
 //!
 //! A switch with two ports, for `virtio:` ports, QEMU or DPDK to connect to:
 //!
 //! ```no_run
-//! use dray_switch::{Engine, Switch, SwitchConfig};
+//! use dray_switch::{SwitchControl, Switch, SwitchConfig};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = SwitchConfig::from_toml(
@@ -60,8 +60,8 @@ pub mod apply;
 mod changes;
 pub mod client;
 pub mod config;
+mod control;
 pub mod counters;
-mod engine;
 mod error;
 mod path;
 mod snapshot;
@@ -69,12 +69,12 @@ pub mod table;
 mod takeover;
 
 pub use config::{ConfigError, Flow, Mode, PortConfig, SwitchConfig};
-pub use counters::{Counters, DropReason};
-pub use engine::{
-    BypassStatus, Engine, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+pub use control::{
+    BypassStatus, PortState, PortStats, PortStatus, Status, SwitchControl, TableEntry, WorkerStatus,
 };
-pub use error::EngineError;
+pub use counters::{Counters, DropReason};
+pub use error::SwitchError;
 pub use path::{InlineSwitch, Switch};
 pub use snapshot::OwnPort;
 pub use table::Table;
-pub use takeover::{Past, TakeoverError};
+pub use takeover::{RestoredState, TakeoverError};

@@ -6,7 +6,7 @@ use dray_service::{Page, Program, Sockets, monotonic_s};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Name, PortConfig, SwitchConfig};
-use crate::engine::{PortStats, TableEntry};
+use crate::control::{PortStats, TableEntry};
 
 /// The program, with the version of the state. Two processes must have the same.
 pub(crate) const PROGRAM: Program = Program { name: "switch", command: "dray switch", format: 4 };

@@ -211,7 +211,7 @@ impl Table {
     }
 
     /// Forgets all stations behind `port`. No worker may learn from that port any more.
-    pub fn forget_port(&self, port: u16) {
+    pub fn remove_port(&self, port: u16) {
         self.retain(|of, _| of != port);
     }
 
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(table.lookup(0, station(1)), Some(1));
         assert_eq!(table.learn(0, station(2), 1, 0), Learned::Added);
         assert_eq!(table.learn(0, station(3), PORTS_MAX as u16, 0), Learned::Refused);
-        table.forget_port(2);
+        table.remove_port(2);
         assert_eq!((table.len(), table.learned_on(2)), (2, 0));
     }
 
@@ -451,7 +451,7 @@ mod tests {
                 match round % 3 {
                     0 => table.clear(),
                     1 => table.expire(1, 0),
-                    _ => table.forget_port(4),
+                    _ => table.remove_port(4),
                 }
                 let entries = table.entries(0);
                 assert!(
@@ -514,7 +514,7 @@ mod tests {
                         oracle.retain(|_, (_, at)| now - *at <= u32::from(max_age));
                     }
                     Op::Forget { port } => {
-                        table.forget_port(port);
+                        table.remove_port(port);
                         oracle.retain(|_, (of, _)| *of != port);
                     }
                     Op::Sleep { time } => now += time,

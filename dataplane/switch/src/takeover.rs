@@ -16,7 +16,7 @@ use crate::path::Switch;
 use crate::snapshot::{OwnPort, PROGRAM, State};
 
 /// State of the process before, with which this one continues.
-pub struct Past {
+pub struct RestoredState {
     snapshot: Snapshot<OwnPort, State>,
     ports: Vec<PortPage<OwnPort>>,
     end: End,
@@ -31,7 +31,7 @@ enum End {
     Killed,
 }
 
-impl Past {
+impl RestoredState {
     /// Takes what an earlier process has left in `store`, if there is anything.
     pub fn of_store(store: &Store) -> Result<Option<Self>, TakeoverError> {
         Ok(Snapshot::of_store(PROGRAM, store)?.map(Self::new))

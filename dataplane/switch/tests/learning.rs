@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use dray_port::Port;
-use dray_switch::{DropReason, Engine, Switch};
+use dray_switch::{DropReason, Switch, SwitchControl};
 use tempfile::TempDir;
 
 use crate::ends::{Frames, add, arrived, counters, drops, eventually, plug, send_one, switch};

@@ -7,7 +7,7 @@ use dray_daemon::Request;
 use dray_port::{Frame, Port};
 use dray_switch::apply::Configuration;
 use dray_switch::config::Pairs;
-use dray_switch::{DropReason, Engine, EngineError, Mode, Switch, SwitchConfig};
+use dray_switch::{DropReason, Mode, Switch, SwitchConfig, SwitchControl, SwitchError};
 use dray_wire::MacAddr;
 
 use crate::ends::{
@@ -198,7 +198,7 @@ fn address_is_pinned_to_one_port_of_a_vlan() {
         entries.map(|entry| (entry.vlan, entry.mac, entry.port.to_string())).collect()
     };
     add(&switch, "a=null:,vlan=7,mac=02:00:00:00:00:01+02:00:00:00:00:02");
-    let taken = EngineError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
+    let taken = SwitchError::AddressTaken("b".to_owned(), MacAddr::local(2), "a".to_owned());
     for vlans in ["vlan=7", "trunk=7+8", "trunk=8,native=7"] {
         let second = format!("b=null:,{vlans},mac=02:00:00:00:00:03+02:00:00:00:00:02");
         let refused = switch.add_port(&second.parse().unwrap(), Vec::new()).unwrap_err();
@@ -249,7 +249,7 @@ fn station_of_another_port_is_not_pinned() {
         let refused = check(&format!("x=null:,{vlans},mac=02:00:00:00:00:02+02:00:00:00:00:01"));
         let (port, other) = ("x".to_owned(), "up".to_owned());
         let expected =
-            EngineError::AddressLearned { port, mac: MacAddr::local(1), other, vlan: 10 };
+            SwitchError::AddressLearned { port, mac: MacAddr::local(1), other, vlan: 10 };
         assert_eq!(refused, Err(expected), "{vlans}");
     }
     // Another VLAN, another address, and the port itself.

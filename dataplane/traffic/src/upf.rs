@@ -21,9 +21,9 @@ impl UserPlane {
     pub fn open(job: UpfJob, open: &OpenPort<'_>, progress: &dyn Fn()) -> Result<Self, RoleError> {
         let (n3_uri, n6_uri) = (&job.n3, &job.n6);
         let mut links = Links::default();
-        let (n3, n6) = (links.open(n3_uri, open)?, links.open(n6_uri, open)?);
-        let (upf, workers) = Upf::with_progress(&job.config, n3, n6, progress)?;
-        let [uplink, downlink] = workers;
+        let ports = [links.open(n3_uri, open)?, links.open(n6_uri, open)?];
+        let (upf, workers) = Upf::create(&job.config, ports, 1, None, progress)?;
+        let [uplink, downlink] = workers.map(|mut workers| workers.remove(0));
         let worker = match job.direction {
             Direction::Uplink => uplink,
             Direction::Downlink => downlink,

@@ -108,7 +108,7 @@ impl Accounts {
     }
 
     /// Opens the accounts of a process that has ended.
-    pub(crate) fn past(descriptor: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn open(descriptor: OwnedFd) -> io::Result<Self> {
         let words = SharedWords::of(descriptor)?;
         let count = words.words().len() / LINE / 2;
         let spares = Mutex::new(Spares { free: Vec::new(), next: count });

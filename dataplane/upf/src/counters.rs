@@ -150,19 +150,8 @@ dray_datapath::counters! {
         /// Errors sent to the senders of packets that could not be forwarded: ICMP errors, and on N3
         /// error indications and lists of supported extension headers.
         #[serde(default)]
-        icmp_errors_sent,
+        errors_sent,
     }
-}
-
-/// Account of what an UPF before has counted, in the ledger of a direction.
-pub(crate) const BEFORE: usize = 0;
-
-/// Account of control threads.
-pub(crate) const CONTROL: usize = 1;
-
-/// Returns the account of a worker; for the number of workers, the number of accounts.
-pub(crate) const fn account(worker: usize) -> usize {
-    2 + worker
 }
 
 impl Counters {

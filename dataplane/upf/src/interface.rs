@@ -122,7 +122,7 @@ impl Interface {
             let full =
                 || wrong(name, "routes", format!("at most {HOPS_MAX} neighbours are allowed"));
             let hop = interface.neighbours.number(via).ok_or_else(full)?;
-            interface.neighbours.hold(hop);
+            interface.neighbours.add_user(hop);
             interface.routes.push((to, hop));
         }
         for neighbour in &config.neighbours {
@@ -253,7 +253,7 @@ impl Interface {
         counters.made(1, sent);
         // Without a peer, a neighbour may well count as silent.
         if sent.taken == 0 && self.is_ready(worker) {
-            self.neighbours.take_back(address);
+            self.neighbours.withdraw(address);
         }
     }
 
@@ -273,7 +273,7 @@ impl Interface {
         };
         let source = source
             .filter(|source| ethernet.dst == self.mac && self.neighbours.may_be_silent(*source));
-        source.inspect(|source| self.neighbours.heard_of(*source)).is_some()
+        source.inspect(|source| self.neighbours.solicit_mentioned(*source)).is_some()
     }
 
     /// Announces the interface's own addresses as soon as a peer is connected, and solicits all
@@ -293,7 +293,7 @@ impl Interface {
         self.announced.store(done, Relaxed);
         let has_connected = done && !before;
         if has_connected {
-            self.neighbours.begin_again();
+            self.neighbours.restart();
         }
         has_connected
     }
@@ -348,9 +348,9 @@ impl Interface {
             return Err(DropReason::MartianDestination);
         }
         if !arp.is_request && self.v4 == Some(target) {
-            return self.neighbours.answer(address.into(), mac).map(|()| None);
+            return self.neighbours.process_reply(address.into(), mac).map(|()| None);
         }
-        self.neighbours.heard_of(address.into());
+        self.neighbours.solicit_mentioned(address.into());
         if !arp.is_request || self.v4 != Some(target) {
             return Ok(None);
         }
@@ -413,14 +413,14 @@ impl Interface {
         }
         match message {
             Discovery::Advertisement { .. } if self.is_own(packet.dst) => {
-                return self.neighbours.answer(target.into(), mac).map(|()| None);
+                return self.neighbours.process_reply(target.into(), mac).map(|()| None);
             }
             // Sent to the whole link, so it replies to no solicitation of ours.
             Discovery::Advertisement { .. } => {
-                self.neighbours.heard_of(target.into());
+                self.neighbours.solicit_mentioned(target.into());
                 return Ok(None);
             }
-            Discovery::Solicitation { .. } => self.neighbours.heard_of(asker.into()),
+            Discovery::Solicitation { .. } => self.neighbours.solicit_mentioned(asker.into()),
         }
         if self.v6 != Some(target) || asker.is_unspecified() {
             return Ok(None);

@@ -1,9 +1,9 @@
 //! Journal of the sessions of a running user plane function, with which the process after it continues
-//! ([`Past`](crate::Past)).
+//! ([`RestoredState`](crate::RestoredState)).
 //!
 //! The page of the state is always current: what packets use up, counters and neighbours are in memory
 //! that outlives the process ([`Accounts`](crate::account::Accounts),
-//! [`Ledger`](crate::counters::Ledger), [`Neighbours`](crate::neighbours::Neighbours)), and each
+//! [`SharedCounters`](crate::counters::SharedCounters), [`Neighbours`](crate::neighbours::Neighbours)), and each
 //! transaction on sessions is appended to a journal before its reply.
 //!
 //! ```text
@@ -84,7 +84,7 @@ impl SessionRecorder {
         if appended.is_err() {
             // It is outdated.
             self.journal = None;
-            self.recorder.recording().forget_state();
+            self.recorder.recording().remove_state();
         }
         let is_due = |journal: &Journal| journal.length >= journal.limit;
         if self.journal.as_ref().is_none_or(is_due) && !self.begin(all()) {

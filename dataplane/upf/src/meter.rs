@@ -70,9 +70,9 @@ impl Meter<'_> {
 
     /// Continues where a meter of the process before has stopped, on the same clock. What waited for it
     /// there has left.
-    pub(crate) fn resume(&self, past: Meter<'_>) {
+    pub(crate) fn resume(&self, before: Meter<'_>) {
         let latest = clock::ticks() + self.depth.load(Relaxed);
-        self.due.store(past.due.load(Relaxed).min(latest), Relaxed);
+        self.due.store(before.due.load(Relaxed).min(latest), Relaxed);
     }
 
     #[inline(always)]

@@ -17,7 +17,7 @@ use crate::compile::{Compiled, Context, compile};
 use crate::config::{ConfigError, Pdr, SessionConfig, Tunnel};
 use crate::interface::Interface;
 use crate::journal::{Recorded, SessionRecorder, write_journal};
-use crate::path::{CHANGES, Change, Changes, Farewell, Waiting};
+use crate::path::{CHANGES, Change, Changes, EndMarkers, Waiting};
 use crate::rule_accounts::{Numbers, RuleAccounts};
 use crate::session::{Peer, Report, Session};
 use crate::status::{SessionState, SessionStatus, UsageStatus};
@@ -200,11 +200,11 @@ impl Model {
         write_journal(all).map(|(file, _)| file)
     }
 
-    /// Continues what `past` has counted for a session's rules. Returns the reports that are due.
-    pub(crate) fn resume(&self, seid: u64, past: (&Accounts, &Numbers)) -> Vec<Report> {
+    /// Continues what `restored` has counted for a session's rules. Returns the reports that are due.
+    pub(crate) fn resume(&self, seid: u64, restored: (&Accounts, &Numbers)) -> Vec<Report> {
         let known = self.sessions.get(&seid);
         known.map_or(Vec::new(), |Known { rule_accounts, slot, .. }| {
-            rule_accounts.resume((&self.accounts, *slot), past)
+            rule_accounts.resume((&self.accounts, *slot), restored)
         })
     }
 
@@ -359,7 +359,7 @@ impl Model {
         }
         let mut taken = <[SmallVec<[u64; 2]>; 2]>::default();
         let mut sessions = [Box::<Session>::default(), Box::default()];
-        let mut farewell = Vec::new();
+        let mut end_markers = Vec::new();
         let mut rates_change = false;
         match compiled {
             None => self.leaving.push_back((slot, self.sent)),
@@ -372,13 +372,13 @@ impl Model {
                     keys.iter().for_each(|key| _ = owners.insert(*key, seid));
                 }
                 let tunnels = downlink.tunnels.clone();
-                tunnels.iter().for_each(|tunnel| self.n3.neighbours.hold(tunnel.hop));
+                tunnels.iter().for_each(|tunnel| self.n3.neighbours.add_user(tunnel.hop));
                 self.tunnels.add(&tunnels);
                 if end_marker {
                     let same =
                         |new: &Peer, old: &Peer| (new.address, new.teid) == (old.address, old.teid);
                     let is_left = |old: &&Peer| !tunnels.iter().any(|new| same(new, old));
-                    farewell.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
+                    end_markers.extend(old_tunnels.iter().filter(is_left).filter_map(marker));
                 }
                 taken = keys.clone();
                 let known = Known { slot, keys, rule_accounts, tunnels, state, config };
@@ -387,13 +387,13 @@ impl Model {
             }
         }
         let neighbours = &self.n3.neighbours;
-        old_tunnels.iter().for_each(|tunnel| neighbours.release(tunnel.hop, self.sent));
+        old_tunnels.iter().for_each(|tunnel| neighbours.remove_user(tunnel.hop, self.sent));
         self.tunnels.remove(&old_tunnels);
         let [left_teids, left_addresses] = left;
         let [teids, addresses] = taken;
         let [uplink, downlink] = sessions;
-        let farewell =
-            (!farewell.is_empty()).then(|| Arc::new(Farewell::new(farewell, self.workers)));
+        let end_markers =
+            (!end_markers.is_empty()).then(|| Arc::new(EndMarkers::new(end_markers, self.workers)));
         [
             Change {
                 slot,
@@ -401,7 +401,7 @@ impl Model {
                 insert: teids,
                 session: uplink,
                 rates_change,
-                farewell: None,
+                end_markers: None,
             },
             Change {
                 slot,
@@ -409,7 +409,7 @@ impl Model {
                 insert: addresses,
                 session: downlink,
                 rates_change,
-                farewell,
+                end_markers,
             },
         ]
     }

@@ -87,7 +87,7 @@ struct State {
     free: Vec<u16>,
     round: u64,
     /// Number of solicitations for silent neighbours since the round began.
-    silent_asked: usize,
+    silent_solicited: usize,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Neighbour {
     }
 
     /// Schedules a solicitation for the next round, or half a second after the previous one.
-    fn ask_soon(&mut self, round: u64) {
+    fn solicit_soon(&mut self, round: u64) {
         self.next = self.next.min(self.soonest().max(round + 1));
     }
 }
@@ -152,7 +152,7 @@ impl Neighbours {
     }
 
     /// Opens the addresses that another process has written.
-    pub(crate) fn past(descriptor: OwnedFd) -> io::Result<SharedWords> {
+    pub(crate) fn open(descriptor: OwnedFd) -> io::Result<SharedWords> {
         let words = SharedWords::of(descriptor)?;
         match words.words().len() {
             WORDS.. => Ok(words),
@@ -162,11 +162,11 @@ impl Neighbours {
 
     /// Continues with the Ethernet addresses that another process has learned, until the neighbours
     /// have been asked.
-    pub(crate) fn resume(&self, past: &SharedWords) {
+    pub(crate) fn resume(&self, before: &SharedWords) {
         let state = &mut *lock(&self.state);
         for number in 0..HOPS_MAX {
-            let Some(mac) = mac(past, number) else { continue };
-            let Some(known) = state.numbers.get(&address(past, number)) else { continue };
+            let Some(mac) = mac(before, number) else { continue };
+            let Some(known) = state.numbers.get(&address(before, number)) else { continue };
             let neighbour = &state.neighbours[usize::from(*known)];
             if !neighbour.is_configured && self.mac_of(*known).is_none() {
                 self.set(*known, Some(mac));
@@ -213,13 +213,13 @@ impl Neighbours {
     }
 
     /// Adds a route or tunnel that leads to a neighbour.
-    pub(crate) fn hold(&self, hop: u16) {
+    pub(crate) fn add_user(&self, hop: u16) {
         lock(&self.state).neighbours[usize::from(hop)].users += 1;
     }
 
     /// Removes a route or tunnel that leads to a neighbour; effective once all data threads have
     /// made this many `changes`.
-    pub(crate) fn release(&self, hop: u16, changes: u64) {
+    pub(crate) fn remove_user(&self, hop: u16, changes: u64) {
         let neighbour = &mut lock(&self.state).neighbours[usize::from(hop)];
         neighbour.users -= 1;
         neighbour.left = changes;
@@ -227,7 +227,7 @@ impl Neighbours {
 
     /// Forgets neighbours that nothing leads to and no packet waits for any more. All data threads must have `made` this
     /// many changes, and no change may be in preparation.
-    pub(crate) fn forget(&self, made: u64) {
+    pub(crate) fn remove_unused(&self, made: u64) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, free, .. } = &mut *state;
         numbers.retain(|_, number| {
@@ -292,7 +292,7 @@ impl Neighbours {
     }
 
     /// Processes a reply in which a station claims `address`: accepts or refuses it.
-    pub(crate) fn answer(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
+    pub(crate) fn process_reply(&self, address: IpAddr, mac: MacAddr) -> Result<(), DropReason> {
         // A data thread does not wait for the lock: a lost reply is repeated after the next
         // solicitation.
         let mut state = self.state.try_lock().map_err(|_| DropReason::Limited)?;
@@ -304,7 +304,7 @@ impl Neighbours {
             None => neighbour.asked > 0,
         };
         if !is_right {
-            neighbour.ask_soon(round);
+            neighbour.solicit_soon(round);
             return Err(DropReason::NeighbourRefused);
         }
         (neighbour.asked, neighbour.next) = (0, round + CONFIRM);
@@ -314,13 +314,13 @@ impl Neighbours {
 
     /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet is from the
     /// address or mentions it, but is not a reply to a solicitation.
-    pub(crate) fn heard_of(&self, address: IpAddr) {
+    pub(crate) fn solicit_mentioned(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
         if self.mac_of(number).is_none() {
             let round = state.round;
             let neighbour = &mut state.neighbours[usize::from(number)];
-            neighbour.ask_soon(round);
+            neighbour.solicit_soon(round);
             // If that reply is lost, the next solicitation comes half a second later.
             neighbour.asked = neighbour.asked.min(SOLICITATIONS);
         }
@@ -343,20 +343,20 @@ impl Neighbours {
     pub(crate) fn solicitation_for(&self, hop: u16) -> Option<Solicitation> {
         // A data thread does not wait for the lock: the solicitation comes in the next round.
         let mut state = self.state.try_lock().ok()?;
-        let State { neighbours, round, silent_asked, .. } = &mut *state;
+        let State { neighbours, round, silent_solicited, .. } = &mut *state;
         let neighbour = &mut neighbours[usize::from(hop)];
         if self.mac_of(hop).is_some() || neighbour.soonest() > *round {
             return None;
         }
         if self.is_silent(hop) {
-            (*silent_asked < SILENT_PER_ROUND).then_some(())?;
-            *silent_asked += 1;
+            (*silent_solicited < SILENT_PER_ROUND).then_some(())?;
+            *silent_solicited += 1;
         }
-        Some(self.ask(hop, neighbour, *round))
+        Some(self.solicit(hop, neighbour, *round))
     }
 
     /// Counts a solicitation and returns it.
-    fn ask(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Solicitation {
+    fn solicit(&self, number: u16, neighbour: &mut Neighbour, round: u64) -> Solicitation {
         if neighbour.asked >= SOLICITATIONS {
             self.words.words()[usize::from(number)].store(SILENT, Relaxed);
         }
@@ -368,7 +368,7 @@ impl Neighbours {
 
     /// Takes back a solicitation for which the port had no room: the next round has it again, and the
     /// neighbour has no reply to give.
-    pub(crate) fn take_back(&self, address: IpAddr) {
+    pub(crate) fn withdraw(&self, address: IpAddr) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, round, .. } = &mut *state;
         if let Some(number) = numbers.get(&address) {
@@ -380,7 +380,7 @@ impl Neighbours {
 
     /// Sends all solicitations without a reply again in the next round, as if they were new: a peer
     /// has connected, which has not received them.
-    pub(crate) fn begin_again(&self) {
+    pub(crate) fn restart(&self) {
         let mut state = lock(&self.state);
         let open = state.neighbours.iter_mut().filter(|neighbour| neighbour.asked > 0);
         open.for_each(|neighbour| {
@@ -393,7 +393,7 @@ impl Neighbours {
     pub(crate) fn solicitations(&self) -> Vec<Solicitation> {
         let mut state = lock(&self.state);
         state.round += 1;
-        let State { numbers, neighbours, round, silent_asked, .. } = &mut *state;
+        let State { numbers, neighbours, round, silent_solicited, .. } = &mut *state;
         let (mut solicitations, mut silent, mut silent_due) = (Vec::new(), 0, Vec::new());
         let mut filter = [0; FILTER];
         for number in numbers.values().copied() {
@@ -412,16 +412,16 @@ impl Neighbours {
             }
             match is_silent {
                 true => silent_due.push((neighbour.last, number)),
-                false => solicitations.push(self.ask(number, neighbour, *round)),
+                false => solicitations.push(self.solicit(number, neighbour, *round)),
             }
         }
         silent_due.sort_unstable();
         silent_due.truncate(SILENT_PER_ROUND);
-        *silent_asked = silent_due.len();
+        *silent_solicited = silent_due.len();
         solicitations.extend(
-            silent_due
-                .into_iter()
-                .map(|(_, number)| self.ask(number, &mut neighbours[usize::from(number)], *round)),
+            silent_due.into_iter().map(|(_, number)| {
+                self.solicit(number, &mut neighbours[usize::from(number)], *round)
+            }),
         );
         self.silent.store(silent, Relaxed);
         self.filter.iter().zip(filter).for_each(|(word, bits)| word.store(bits, Relaxed));

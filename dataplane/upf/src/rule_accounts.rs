@@ -170,32 +170,32 @@ impl RuleAccounts {
     }
 
     /// Continues the counts of the previous process for the same rules, which are in its accounts
-    /// `past`. Returns the reports that are due.
+    /// `restored`. Returns the reports that are due.
     pub(crate) fn resume(
         &self,
         (accounts, slot): (&Accounts, u32),
-        (past, numbers): (&Accounts, &Numbers),
+        (restored, numbers): (&Accounts, &Numbers),
     ) -> Vec<Report> {
         let of = |list: &[(u32, u32)], id: u32| {
             let entry = list.iter().find(|(of, _)| *of == id);
-            entry.map(|(_, number)| *number).filter(|number| past.has(*number))
+            entry.map(|(_, number)| *number).filter(|number| restored.has(*number))
         };
         for (qer, place) in &self.rates {
             let Some(number) = of(&numbers.rates, *qer) else { continue };
             for direction in Direction::ALL {
                 let account = accounts.of(direction, place.number(slot));
-                account.meter.resume(past.of(direction, number).meter);
+                account.meter.resume(restored.of(direction, number).meter);
             }
         }
         let mut reports = Vec::new();
         for Entry { urr, place, limits } in &self.usages {
             let Some(number) = of(&numbers.usages, *urr) else { continue };
-            let (now, past) =
-                (place.counters(accounts, slot), Location::Own.counters(past, number));
-            now.iter().zip(past).for_each(|(now, past)| now.resume(past));
+            let (now, restored) =
+                (place.counters(accounts, slot), Location::Own.counters(restored, number));
+            now.iter().zip(restored).for_each(|(now, restored)| now.resume(restored));
             let Some(limits) = limits else { continue };
             let terms = numbers.terms.iter().find(|(of, _)| of == urr);
-            let due = limits.resume(terms.map_or(&Terms::NONE, |(_, terms)| terms), now, past);
+            let due = limits.resume(terms.map_or(&Terms::NONE, |(_, terms)| terms), now, restored);
             reports.extend(Report::new(*urr, due, now));
         }
         reports

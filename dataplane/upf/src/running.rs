@@ -13,8 +13,8 @@ use dray_datapath::{Activity, Idle, lock};
 
 /// Interval between looks for a peer that has connected; every second one is a round of solicitations to
 /// neighbours.
-const LOOK: Duration = Duration::from_millis(25);
-const _: () = assert!(2 * LOOK.as_millis() == ROUND.as_millis());
+const POLL: Duration = Duration::from_millis(25);
+const _: () = assert!(2 * POLL.as_millis() == ROUND.as_millis());
 
 /// A user plane function whose directions run on threads, which end when it is dropped.
 pub struct RunningUpf {
@@ -78,10 +78,10 @@ impl RunningUpf {
             let mut ask = Instant::now();
             while !upf.control.is_stopped() {
                 let now = Instant::now();
-                if upf.tend_neighbours(now >= ask) {
+                if upf.serve_neighbours(now >= ask) {
                     ask = now + ROUND;
                 }
-                thread::park_timeout(LOOK);
+                thread::park_timeout(POLL);
             }
         };
         let neighbours = thread::Builder::new().name("upf-neighbours".to_owned()).spawn(neighbours);

@@ -334,7 +334,7 @@ impl Session {
     /// Does the same as [`admit`](Self::admit) for a packet that exceeds a rate of `rule`, and may wait
     /// for it. Returns the tick from which the packet may leave.
     #[cold]
-    pub(crate) fn admit_later(
+    pub(crate) fn admit_shaped(
         &self,
         rule: &Rule,
         packet: &Counting<'_>,

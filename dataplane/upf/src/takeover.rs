@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{PausedPort, PortSnapshot, PortUri};
-use dray_service::{Outgoing, Page, Recorded, Sockets, Unrecorded, hold_all};
+use dray_service::{Outgoing, Page, Recorded, Sockets, Unrecorded, freeze_all};
 
 use crate::journal::SessionRecorder;
 use crate::leaving::{Leaving, PROGRAM, Recorder, State};
@@ -24,7 +24,7 @@ impl Upf {
         sockets: Sockets,
         store: Option<Store>,
     ) -> io::Result<()> {
-        let [uplink, downlink] = self.counters.each_ref().map(|ledger| ledger.as_fd());
+        let [uplink, downlink] = self.counters.each_ref().map(|published| published.as_fd());
         let [n3, n6] = [&self.n3, &self.n6].map(|interface| interface.neighbours.as_fd());
         let memory = [self.accounts.as_fd(), uplink, downlink, n3, n6];
         let memory = memory.map(|of| of.try_clone_to_owned()).into_iter();
@@ -56,7 +56,7 @@ impl Upf {
         let leaving = self.leaving.get().ok_or("it has not started yet")?;
         let model = lock(&self.model);
         let _recording = self.recorder.get().map(|recorder| recorder.recording());
-        let mut held = hold_all(["n3", "n6"].into_iter().zip(&self.ends))?;
+        let mut held = freeze_all(["n3", "n6"].into_iter().zip(&self.ends))?;
         let lives: Vec<PortSnapshot> = held.iter_mut().map(PausedPort::take_snapshot).collect();
         let journal = model.journal().map_err(|error| error.to_string())?;
         let mut pages = vec![leaving.page(journal.as_fd())];
@@ -90,10 +90,10 @@ impl Upf {
             if recording.is_due(number, end, |_| true) {
                 match recording.record_port(number, uri.clone(), end, None) {
                     Ok(port) => held.extend(port.filter(|_| is_last)),
-                    Err(Unrecorded::Busy | Unrecorded::NotKept) => is_complete = false,
+                    Err(Unrecorded::Busy | Unrecorded::NotStored) => is_complete = false,
                 }
             } else if is_last {
-                held.extend(end.hold_for_record());
+                held.extend(end.freeze_for_record());
             }
         }
         then();

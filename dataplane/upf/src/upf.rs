@@ -15,14 +15,14 @@ use dray_wire::gtpu::Direction;
 use crate::account::Accounts;
 use crate::compile::Context;
 use crate::config::{ConfigError, Detector, UpfConfig};
-use crate::counters::{self, Counters, Ledger};
+use crate::counters::{Counters, SharedCounters};
 use crate::event::{Event, EventSender, Events, EventsLost};
 use crate::interface::Interface;
 use crate::leaving::{Leaving, Recorder};
 use crate::model::{Draft, Model, Operation, Wire};
 use crate::packet;
-use crate::past::Past;
 use crate::path::{Change, Waiting};
+use crate::restored::RestoredState;
 use crate::session::{Peer, Report};
 use crate::status::SessionStatus;
 use crate::worker::Worker;
@@ -41,7 +41,7 @@ pub struct Upf {
     wires: Mutex<[Vec<Wire>; 2]>,
     /// Number of workers of each direction, and counters of both directions.
     workers: usize,
-    pub(crate) counters: [Arc<Ledger>; 2],
+    pub(crate) counters: [Arc<SharedCounters>; 2],
     pub(crate) accounts: Arc<Accounts>,
     events: Events,
     event_sender: EventSender,
@@ -62,12 +62,12 @@ pub struct Upf {
     captures: Arc<Captures>,
 }
 
-impl Past {
+impl RestoredState {
     /// Continues with what has been used and counted, and with the queues of the ports, once a process
     /// that hands over has stopped. `upf` has been created with this state, and its threads are still
     /// paused.
     pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
-        self.continue_by(|past| upf.inherit(past))
+        self.continue_by(|restored| upf.inherit(restored))
     }
 }
 
@@ -75,60 +75,24 @@ impl Upf {
     /// Creates a user plane function from two open ports, with all sessions of `config`, which is
     /// checked as a whole. Also returns its uplink and its downlink.
     pub fn new(config: &UpfConfig, n3: Port, n6: Port) -> Result<(Self, [Worker; 2]), ConfigError> {
-        Self::with_progress(config, n3, n6, &|| ())
-    }
-
-    /// Like [`new`](Self::new); calls `progress` after every 1000 sessions, since a million of them may
-    /// take a minute on a busy machine.
-    pub fn with_progress(
-        config: &UpfConfig,
-        n3: Port,
-        n6: Port,
-        progress: &dyn Fn(),
-    ) -> Result<(Self, [Worker; 2]), ConfigError> {
-        let (upf, workers) = Self::create(config, None, [n3, n6], 1, progress)?;
+        let (upf, workers) = Self::create(config, [n3, n6], 1, None, &|| ())?;
         Ok((upf, workers.map(|mut workers| workers.remove(0))))
     }
 
-    /// Like [`new`](Self::new), with `workers` workers for each direction, among which the queues
-    /// of the ports are divided. Packets of a session may arrive at any worker. Packets of a flow
-    /// have to arrive on the same queue to stay in order, which they do on ports that hash flows.
-    pub fn with_workers(
-        config: &UpfConfig,
-        n3: Port,
-        n6: Port,
-        workers: usize,
-    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
-        Self::resume(config, None, n3, n6, workers)
-    }
-
-    /// Like [`with_workers`](Self::with_workers), with the sessions of another process, until
-    /// [`Past::complete`] without what they have used. Those that are not valid with `config` any more end,
-    /// and the log says which.
-    pub fn resume(
-        config: &UpfConfig,
-        past: Option<&mut Past>,
-        n3: Port,
-        n6: Port,
-        workers: usize,
-    ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
-        Self::create(config, past, [n3, n6], workers, &|| ())
-    }
-
-    /// Continues with what `past` has used and counted, and its neighbours.
-    fn inherit(&self, past: &Past) {
+    /// Continues with what `restored` has used and counted, and its neighbours.
+    fn inherit(&self, restored: &RestoredState) {
         let model = lock(&self.model);
-        for (seid, numbers) in past.continued() {
-            let reports = model.resume(seid, (&past.accounts, numbers)).into_iter();
+        for (seid, numbers) in restored.continued() {
+            let reports = model.resume(seid, (&restored.accounts, numbers)).into_iter();
             self.events.begin_with(reports.map(|report| report.of(seid)));
         }
-        for (ledger, counted) in self.counters.iter().zip(past.counters()) {
+        for (published, counted) in self.counters.iter().zip(restored.counters()) {
             let mut counted = counted;
             counted.end();
-            ledger.set(counters::BEFORE, &counted);
+            published.set(SharedCounters::BEFORE, &counted);
         }
-        for (interface, past) in [&self.n3, &self.n6].into_iter().zip(&past.neighbours) {
-            interface.neighbours.resume(past);
+        for (interface, restored) in [&self.n3, &self.n6].into_iter().zip(&restored.neighbours) {
+            interface.neighbours.resume(restored);
         }
     }
 
@@ -232,8 +196,8 @@ impl Upf {
 
     /// Returns the counters of each worker of a direction.
     pub(crate) fn workers(&self, direction: Direction) -> impl Iterator<Item = Counters> {
-        let ledger = &self.counters[direction as usize];
-        (0..self.workers).map(|worker| ledger.get(counters::account(worker)))
+        let published = &self.counters[direction as usize];
+        (0..self.workers).map(|worker| published.get(SharedCounters::row_of(worker)))
     }
 
     /// Returns the number of sessions.
@@ -272,7 +236,7 @@ impl Upf {
         let announces = |(interface, direction): (&Interface, Direction)| {
             let mut counters = Counters::default();
             let has_connected = interface.announce(&self.tap, &mut counters);
-            self.counters[direction as usize].add(counters::CONTROL, &counters);
+            self.counters[direction as usize].add(SharedCounters::CONTROL, &counters);
             has_connected
         };
         self.senders().map(announces).contains(&true)
@@ -282,13 +246,13 @@ impl Upf {
     /// at longer intervals for all others; forgets neighbours that no session needs any more. Must be
     /// called every 50 ms, and when a peer has connected.
     pub fn solicit_neighbours(&self) {
-        self.forget_neighbours();
+        self.remove_unused_neighbours();
         for (interface, direction) in self.senders() {
             let mut counters = Counters::default();
             for solicitation in interface.neighbours.solicitations() {
                 interface.solicit(solicitation, (0, &self.tap), &mut counters);
             }
-            self.counters[direction as usize].add(counters::CONTROL, &counters);
+            self.counters[direction as usize].add(SharedCounters::CONTROL, &counters);
         }
     }
 
@@ -299,7 +263,7 @@ impl Upf {
 
     /// Announces, and asks if that `is_due` or a peer has connected; returns true if it has asked. Does
     /// nothing while data threads rest.
-    pub(crate) fn tend_neighbours(&self, is_due: bool) -> bool {
+    pub(crate) fn serve_neighbours(&self, is_due: bool) -> bool {
         let _transmits = lock(&self.transmits);
         if !self.control.runs() || !(self.announce() || is_due) {
             return false;
@@ -310,12 +274,12 @@ impl Upf {
 
     /// Forgets unused neighbours; skipped while sessions are being changed, since the next call is
     /// soon.
-    fn forget_neighbours(&self) {
+    fn remove_unused_neighbours(&self) {
         let (Ok(wires), Ok(_model)) = (self.wires.try_lock(), self.model.try_lock()) else {
             return;
         };
         let made = wires.iter().flatten().map(Wire::made).min().unwrap_or_default();
-        self.n3.neighbours.forget(made);
+        self.n3.neighbours.remove_unused(made);
     }
 }
 

@@ -55,9 +55,9 @@ impl Counter<'_> {
     }
 
     /// Continues with what a counter of the process before has counted.
-    pub(crate) fn resume(&self, past: Counter<'_>) {
-        self.octets.store(past.octets.load(Relaxed), Relaxed);
-        self.packets.store(past.packets.load(Relaxed), Relaxed);
+    pub(crate) fn resume(&self, before: Counter<'_>) {
+        self.octets.store(before.octets.load(Relaxed), Relaxed);
+        self.packets.store(before.packets.load(Relaxed), Relaxed);
     }
 
     /// Resets the counts and removes the limits.
@@ -126,13 +126,13 @@ struct Limit {
     quota: AtomicU64,
     end: AtomicU64,
     /// True if the end of the quota has been reported.
-    told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 impl Default for Limit {
     fn default() -> Self {
         let never = || AtomicU64::new(NEVER);
-        Self { step: never(), quota: never(), end: never(), told: AtomicBool::new(false) }
+        Self { step: never(), quota: never(), end: never(), is_reported: AtomicBool::new(false) }
     }
 }
 
@@ -150,8 +150,8 @@ impl Limit {
     }
 
     /// Returns true if the quota is used up and not reported yet.
-    fn must_tell(&self, now: u64) -> bool {
-        self.is_used_up(now) && !self.told.swap(true, Relaxed)
+    fn must_report(&self, now: u64) -> bool {
+        self.is_used_up(now) && !self.is_reported.swap(true, Relaxed)
     }
 }
 
@@ -228,7 +228,7 @@ impl Limits {
             for ((limit, counted), quota) in all().zip(quotas) {
                 limit.quota.store(quota, Relaxed);
                 limit.end.store(counted.saturating_add(quota), Relaxed);
-                limit.told.store(false, Relaxed);
+                limit.is_reported.store(false, Relaxed);
             }
         }
         let due = self.passed(&[0, 1, TOTAL], counters);
@@ -252,16 +252,21 @@ impl Limits {
     /// already in `counters`. The limits are its `terms`, and then those that this process has
     /// [set](Self::set). Returns the report that is due; the end of a quota is reported again, since the
     /// process before may have been killed before it did.
-    pub(crate) fn resume(&self, terms: &Terms, counters: Counters<'_>, past: Counters<'_>) -> Due {
+    pub(crate) fn resume(
+        &self,
+        terms: &Terms,
+        counters: Counters<'_>,
+        before: Counters<'_>,
+    ) -> Due {
         let Terms { step, quota, .. } = self.terms();
         for (index, limit) in self.limits.iter().enumerate() {
             limit.step.store(terms.step[index], Relaxed);
             limit.quota.store(terms.quota[index], Relaxed);
             limit.end.store(terms.end[index], Relaxed);
-            limit.told.store(false, Relaxed);
+            limit.is_reported.store(false, Relaxed);
         }
-        for (mark, past) in next(counters).into_iter().zip(next(past)) {
-            mark.store(past.load(Relaxed), Relaxed);
+        for (mark, before) in next(counters).into_iter().zip(next(before)) {
+            mark.store(before.load(Relaxed), Relaxed);
         }
         self.adopt((step, quota), false, counters)
     }
@@ -304,7 +309,7 @@ impl Limits {
         for of in which {
             let limit = &self.limits[*of];
             is_passed |= limit.is_passed(marks[*of], counted[*of]);
-            is_used_up |= limit.must_tell(counted[*of]);
+            is_used_up |= limit.must_report(counted[*of]);
         }
         match (is_used_up, is_passed) {
             (true, _) => Due::Quota,
@@ -397,18 +402,22 @@ mod tests {
         let none = Volume::default();
         let (threshold, quota) =
             (Volume { total: Some(250), ..none }, Volume { uplink: Some(500), ..none });
-        let past = Usage::new(threshold, quota);
-        let dues: Vec<_> = (0..4).map(|_| past.count(Uplink, 100)).collect();
+        let before = Usage::new(threshold, quota);
+        let dues: Vec<_> = (0..4).map(|_| before.count(Uplink, 100)).collect();
         assert_eq!(dues, [Nothing, Nothing, Threshold, Nothing]);
-        let resumed = |past: &Usage| {
+        let resumed = |before: &Usage| {
             let usage = Usage::new(threshold, quota);
-            usage.both().iter().zip(past.both()).for_each(|(counter, past)| counter.resume(past));
-            let due = usage.limits.resume(&past.limits.terms(), usage.both(), past.both());
-            assert_eq!(Counted::from(usage.both()), Counted::from(past.both()));
+            usage
+                .both()
+                .iter()
+                .zip(before.both())
+                .for_each(|(counter, before)| counter.resume(before));
+            let due = usage.limits.resume(&before.limits.terms(), usage.both(), before.both());
+            assert_eq!(Counted::from(usage.both()), Counted::from(before.both()));
             (usage, due)
         };
         // The second report is due at 550, as before.
-        let (usage, due) = resumed(&past);
+        let (usage, due) = resumed(&before);
         assert_eq!(due, Nothing);
         assert_eq!([usage.count(Downlink, 149), usage.count(Downlink, 1)], [Nothing, Threshold]);
         assert_eq!(usage.count(Uplink, 100), Quota);
@@ -418,7 +427,7 @@ mod tests {
         assert_eq!(usage.change(threshold, Volume { uplink: Some(150), ..none }, false), Nothing);
         assert_eq!(usage.count(Uplink, 100), Nothing);
         let after = Usage::new(threshold, Volume { uplink: Some(150), ..none });
-        after.both().iter().zip(usage.both()).for_each(|(counter, past)| counter.resume(past));
+        after.both().iter().zip(usage.both()).for_each(|(counter, before)| counter.resume(before));
         assert_eq!(after.limits.resume(&usage.limits.terms(), after.both(), usage.both()), Nothing);
         assert_eq!(after.count(Uplink, 50), Quota);
     }
@@ -426,12 +435,16 @@ mod tests {
     #[test]
     fn rule_changed_between_processes_is_a_grant_from_then() {
         let none = Volume::default();
-        let past = Usage::new(none, Volume { total: Some(100), ..none });
-        assert_eq!(past.count(Uplink, 100), Quota);
-        for (terms, expected) in [(past.limits.terms(), Nothing), (Terms::NONE, Nothing)] {
+        let before = Usage::new(none, Volume { total: Some(100), ..none });
+        assert_eq!(before.count(Uplink, 100), Quota);
+        for (terms, expected) in [(before.limits.terms(), Nothing), (Terms::NONE, Nothing)] {
             let usage = Usage::new(none, Volume { total: Some(60), ..none });
-            usage.both().iter().zip(past.both()).for_each(|(counter, past)| counter.resume(past));
-            assert_eq!(usage.limits.resume(&terms, usage.both(), past.both()), expected);
+            usage
+                .both()
+                .iter()
+                .zip(before.both())
+                .for_each(|(counter, before)| counter.resume(before));
+            assert_eq!(usage.limits.resume(&terms, usage.both(), before.both()), expected);
             assert!(usage.allows(Downlink));
             assert_eq!(usage.count(Downlink, 60), Quota);
         }

@@ -7,7 +7,7 @@ use dray_datapath::{Activity, Idle, Moved, Pace, ThreadControl};
 use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 
 use crate::counters::{Counters, DropReason};
-use crate::path::{Change, Lane, State};
+use crate::path::{Change, Forwarder, State};
 
 /// Interval at which a worker asks its port what that has lost, which takes system calls.
 const LOSSES: Duration = Duration::from_millis(200);
@@ -15,7 +15,7 @@ const LOSSES: Duration = Duration::from_millis(200);
 /// A worker of one direction: receives on one interface and transmits on the other.
 pub struct Worker {
     rx: Vec<Box<dyn Receive>>,
-    lane: Lane,
+    forwarder: Forwarder,
     state: State,
     moved: Moved,
     losses: Losses,
@@ -33,32 +33,32 @@ struct Losses {
 const NEVER: u64 = u64::MAX;
 
 impl Worker {
-    pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, lane: Lane, state: State) -> Self {
+    pub(crate) fn new(mut rx: Vec<Box<dyn Receive>>, forwarder: Forwarder, state: State) -> Self {
         // A worker that polls several queues must not wait on one of them.
         rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
-        Self { rx, lane, state, moved: Moved::default(), losses: Losses::default() }
+        Self { rx, forwarder, state, moved: Moved::default(), losses: Losses::default() }
     }
 
     /// Applies a change before the worker runs.
     pub(crate) fn change(&mut self, change: &mut Change) {
-        self.state.change(&mut self.lane, change);
+        self.state.change(&mut self.forwarder, change);
     }
 
     /// Applies pending changes and moves one batch of each queue; returns true if anything moved.
     /// While the egress port has no room, no packet is taken.
     #[inline]
     pub fn poll(&mut self) -> io::Result<bool> {
-        let Self { rx, lane, state, moved, .. } = self;
-        if lane.is_full() {
-            return Ok(lane.release());
+        let Self { rx, forwarder, state, moved, .. } = self;
+        if forwarder.is_full() {
+            return Ok(forwarder.release());
         }
-        let mut worked = lane.has_later() && lane.release_later(clock::ticks());
-        worked |= state.adopt(lane);
+        let mut worked = forwarder.has_shaped() && forwarder.release_shaped(clock::ticks());
+        worked |= state.adopt(forwarder);
         for rx in rx {
-            if lane.is_full() {
+            if forwarder.is_full() {
                 break;
             }
-            let lent = rx.receive(&mut |frames| state.take(lane, frames))?;
+            let lent = rx.receive(&mut |frames| state.take(forwarder, frames))?;
             moved.add(lent);
             worked |= lent > 0;
         }
@@ -73,8 +73,8 @@ impl Worker {
 
     /// Returns its counters, up to date.
     pub fn counters(&self) -> Counters {
-        let buffered = self.state.waiting() + self.lane.held();
-        Counters { buffered, ..self.lane.counters }
+        let buffered = self.state.waiting() + self.forwarder.held();
+        Counters { buffered, ..self.forwarder.counters }
     }
 
     /// Counts the frames that the port has lost since the last call.
@@ -82,8 +82,8 @@ impl Worker {
         let missed = self.rx.iter().filter_map(|rx| rx.missed().ok()).sum();
         let refused = self.rx.iter().map(|rx| rx.refused()).sum();
         let Losses { missed: missed_before, refused: refused_before, .. } = self.losses;
-        self.lane.lost(DropReason::Missed, u64::saturating_sub(missed, missed_before));
-        self.lane.lost(DropReason::Malformed, u64::saturating_sub(refused, refused_before));
+        self.forwarder.lost(DropReason::Missed, u64::saturating_sub(missed, missed_before));
+        self.forwarder.lost(DropReason::Malformed, u64::saturating_sub(refused, refused_before));
         self.losses.missed = missed.max(missed_before);
         self.losses.refused = refused.max(refused_before);
         self.losses.due = clock::ticks() + clock::to_ticks(LOSSES);
@@ -98,9 +98,9 @@ impl Worker {
     /// Counts only frames that the port loses from now on, if another process has counted the others.
     fn continue_losses(&mut self) {
         if self.losses.due == NEVER {
-            let counters = self.lane.counters;
+            let counters = self.forwarder.counters;
             self.count_losses();
-            self.lane.counters = counters;
+            self.forwarder.counters = counters;
         }
     }
 
@@ -114,14 +114,14 @@ impl Worker {
     #[cold]
     fn let_go(&mut self, control: &ThreadControl) -> io::Result<()> {
         loop {
-            let rest = self.drain(true) || self.lane.is_full() || self.lane.has_later();
+            let rest = self.drain(true) || self.forwarder.is_full() || self.forwarder.has_shaped();
             if !rest || control.is_stopped() {
                 break;
             }
             // Early, so that none is lost.
-            let early = !self.lane.is_full() && self.lane.has_later();
+            let early = !self.forwarder.is_full() && self.forwarder.has_shaped();
             if early {
-                self.lane.flush_later();
+                self.forwarder.flush_shaped();
             }
             if !self.poll()? && !early {
                 std::thread::yield_now();
@@ -142,8 +142,8 @@ impl Worker {
         if clock::ticks() >= self.losses.due {
             self.count_losses();
         }
-        self.lane.counters = self.counters();
-        self.lane.publish();
+        self.forwarder.counters = self.counters();
+        self.forwarder.publish();
     }
 }
 
@@ -199,9 +199,9 @@ pub(crate) fn run(
     }
     for worker in workers {
         // Early, so that none is lost for which the port has room.
-        worker.lane.flush_later();
-        worker.lane.give_up();
-        worker.lane.abandon();
+        worker.forwarder.flush_shaped();
+        worker.forwarder.give_up();
+        worker.forwarder.abandon();
         worker.count_losses();
         worker.publish();
     }
@@ -211,11 +211,11 @@ pub(crate) fn run(
 /// Sleeps until a frame may have arrived for one of `workers`, or a packet may leave, at most [`PATIENCE`].
 /// While packets wait for an egress port, only yields to other threads.
 fn sleep(workers: &mut [Worker]) -> io::Result<()> {
-    if workers.iter().any(|worker| worker.lane.is_full()) {
+    if workers.iter().any(|worker| worker.forwarder.is_full()) {
         std::thread::yield_now();
         return Ok(());
     }
-    let next = workers.iter().filter_map(|worker| worker.lane.next_later()).min();
+    let next = workers.iter().filter_map(|worker| worker.forwarder.next_shaped()).min();
     let time = next.map_or(PATIENCE, |next| next.min(PATIENCE));
     if time.is_zero() {
         return Ok(());

@@ -26,7 +26,7 @@ fn port_failure_is_reported_with_reason() {
     let (n3, n6) = (Peer::default(), Peer::default());
     let mut port = n3.port();
     port.rx = vec![Box::new(Failing)];
-    let (upf, workers) = Upf::with_workers(&config, port, n6.port(), 1).unwrap();
+    let (upf, workers) = Upf::create(&config, [port, n6.port()], 1, None, &|| ()).unwrap();
     let running = RunningUpf::start(upf, workers, &[0], Idle::Never).unwrap();
     let until = Instant::now() + Duration::from_secs(30);
     while running.failure().is_none() && Instant::now() < until {

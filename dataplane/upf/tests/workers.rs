@@ -37,7 +37,7 @@ impl Pair {
     fn new(sessions: &str) -> Self {
         let [n3, n6] = [(); 2].map(|()| [Peer::default(), Peer::default()]);
         let config = UpfConfig::from_toml(&format!("{INTERFACES}{sessions}")).unwrap();
-        let (upf, workers) = Upf::with_workers(&config, port(&n3), port(&n6), 2).unwrap();
+        let (upf, workers) = Upf::create(&config, [port(&n3), port(&n6)], 2, None, &|| ()).unwrap();
         Self { n3, n6, upf: Arc::new(upf), workers }
     }
 

@@ -6,8 +6,8 @@ use dray_service::{LoggedPort, Service, total};
 
 use crate::apply::Configuration;
 use crate::config::{Name, SwitchConfig};
+use crate::control::{BypassStatus, PortState, PortStatus, Status, SwitchControl};
 use crate::counters::{Counters, DropReason};
-use crate::engine::{BypassStatus, Engine, PortState, PortStatus, Status};
 
 /// Name and description of a counter, and its number.
 type Counter = (&'static str, &'static str, fn(&Counters) -> u64);
@@ -46,32 +46,32 @@ const COUNTERS: [Counter; 8] = [
 
 /// A switch and its settings, as monitoring systems and the log observe them.
 pub struct Observed<'s> {
-    engine: &'s dyn Engine,
+    switch: &'s dyn SwitchControl,
     settings: &'s SwitchConfig,
 }
 
 impl<'s> Observed<'s> {
-    /// Observes `engine`, which has this configuration.
-    pub fn new(engine: &'s dyn Engine, config: &'s Configuration) -> Self {
-        Self { engine, settings: config.settings() }
+    /// Observes `switch`, which has this configuration.
+    pub fn new(switch: &'s dyn SwitchControl, config: &'s Configuration) -> Self {
+        Self { switch, settings: config.settings() }
     }
 }
 
 impl Service for Observed<'_> {
     fn check_alive(&self) -> Result<(), String> {
-        self.engine.check_alive()
+        self.switch.check_alive()
     }
 
     fn check_ready(&self) -> Result<(), String> {
-        ready(&self.engine.ports(), &self.engine.configured())
+        ready(&self.switch.ports(), &self.switch.configured())
     }
 
     fn metrics(&self) -> Metrics {
-        metrics(&self.engine.status(), &self.engine.ports(), self.settings)
+        metrics(&self.switch.status(), &self.switch.ports(), self.settings)
     }
 
     fn logged_ports(&self) -> Vec<LoggedPort> {
-        self.engine.ports().into_iter().map(logged).collect()
+        self.switch.ports().into_iter().map(logged).collect()
     }
 }
 

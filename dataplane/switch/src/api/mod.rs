@@ -5,24 +5,24 @@
 //! |---|---|
 //! | `GET /` | version, uptime, mode, workers ([`Status`](crate::Status)) |
 //! | `GET /ports`, `GET /ports/NAME` | the ports ([`PortStatus`](crate::PortStatus)) |
-//! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)), which may use the file descriptors that come along: 201 |
+//! | `POST /ports` | adds the port of the body ([`PortConfig`](crate::PortConfig)), which may use the file descriptors of the request: 201 |
 //! | `DELETE /ports/NAME` | removes the port: 204 |
 //! | `GET /stats` | counters by port since it was added ([`PortStats`](crate::PortStats)) |
-//! | `GET /stats?since=reset` | the same since the last reset |
+//! | `GET /stats?since=reset` | counters by port since the last reset |
 //! | `POST /stats/reset` | makes `since=reset` count from zero: 204 |
 //! | `GET /table`, `GET /table?port=NAME` | known stations ([`TableEntry`](crate::TableEntry)) |
 //! | `DELETE /table` | forgets the learned stations: 204 |
-//! | `POST /take-over` | hands over to another process of the same user, over the connection that comes along |
+//! | `POST /take-over` | hands over to another process of the same user, over the connection whose descriptor the request carries |
 //! | `GET /capture` | ports that can be captured ([`Reply`](dray_capture::Reply)) |
 //! | `POST /capture` | starts the capture of the body ([`CaptureRequest`](dray_capture::CaptureRequest)), which ends with the connection |
 //! | `GET /config` | the present configuration as a TOML file, to start the switch with again |
-//! | `PUT /config`, `PUT /config?dry_run=1` | makes the ports those of the TOML file in the body ([`Changes`](crate::apply::Changes)), or says what would change |
+//! | `PUT /config`, `PUT /config?dry_run=1` | makes the ports those of the TOML file in the body ([`Changes`](crate::apply::Changes)), or returns what would change |
 //! | `GET /metrics` | metrics, as OpenMetrics or in Prometheus' older text format |
 //! | `GET /livez` | 200 if all workers publish, or 503 with the reason |
 //! | `GET /readyz` | 200 if the ports of the configuration are open and have not failed, or 503 |
 //!
-//! An error is `{"error": "..."}`. The last three are at a TCP address as well, if the configuration
-//! names one: there, nothing can be changed, and nothing else be seen.
+//! An error is `{"error": "..."}`. If the configuration names a TCP address, the last three resources are also
+//! served there, and no others.
 
 mod metrics;
 mod routes;

@@ -7,30 +7,34 @@ use dray_service::{no_such_resource, observe};
 
 use crate::apply::Configuration;
 use crate::config::{self, PortConfig, SwitchConfig};
-use crate::engine::{Engine, PortStats, PortStatus};
-use crate::error::EngineError;
+use crate::control::{PortStats, PortStatus, SwitchControl};
+use crate::error::SwitchError;
 
 use super::metrics::Observed;
 
 /// Answers `request`.
-pub fn answer(engine: &dyn Engine, config: &Configuration, mut request: Request) -> Response {
+pub fn answer(
+    switch: &dyn SwitchControl,
+    config: &Configuration,
+    mut request: Request,
+) -> Response {
     let descriptors = match (request.method.as_str(), request.path.trim_matches('/')) {
         ("POST", "ports") => Ok(std::mem::take(&mut request.descriptors)),
         _ => request.check_no_descriptors().map(|()| Vec::new()),
     };
     descriptors
-        .and_then(|descriptors| route(engine, config, &request, descriptors))
+        .and_then(|descriptors| route(switch, config, &request, descriptors))
         .unwrap_or_else(Response::from)
 }
 
 fn route(
-    engine: &dyn Engine,
+    switch: &dyn SwitchControl,
     configuration: &Configuration,
     request: &Request,
     descriptors: Vec<OwnedFd>,
 ) -> Result<Response, Refusal> {
     let config = configuration.settings();
-    if let Some(observed) = observe(&Observed::new(engine, configuration), request) {
+    if let Some(observed) = observe(&Observed::new(switch, configuration), request) {
         return observed;
     }
     let segments: Vec<_> = request.path.trim_matches('/').split('/').collect();
@@ -43,40 +47,40 @@ fn route(
         request.check_keys(&[])?;
     }
     match (segments.as_slice(), method) {
-        ([""], "GET") => Ok(Response::json(200, &engine.status())),
+        ([""], "GET") => Ok(Response::json(200, &switch.status())),
         ([""], _) => Err(Refusal::not_allowed(request, "GET")),
-        (["ports"], "GET") => Ok(Response::json(200, &engine.ports())),
-        (["ports"], "POST") => add_port(engine, config, request, descriptors),
+        (["ports"], "GET") => Ok(Response::json(200, &switch.ports())),
+        (["ports"], "POST") => add_port(switch, config, request, descriptors),
         (["ports"], _) => Err(Refusal::not_allowed(request, "GET, POST")),
-        (["ports", name], "GET") => Ok(Response::json(200, &port(engine, name)?)),
+        (["ports", name], "GET") => Ok(Response::json(200, &port(switch, name)?)),
         (["ports", name], "DELETE") => {
-            engine.remove_port(name)?;
+            switch.remove_port(name)?;
             Ok(Response::done())
         }
         (["ports", _], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
-        (["stats"], "GET") => stats(engine, request),
+        (["stats"], "GET") => stats(switch, request),
         (["stats"], _) => Err(Refusal::not_allowed(request, "GET")),
         (["stats", "reset"], "POST") => {
-            engine.reset_stats();
+            switch.reset_stats();
             Ok(Response::done())
         }
         (["stats", "reset"], _) => Err(Refusal::not_allowed(request, "POST")),
-        (["table"], "GET") => table(engine, request),
+        (["table"], "GET") => table(switch, request),
         (["table"], "DELETE") => {
-            engine.flush_table();
+            switch.flush_table();
             Ok(Response::done())
         }
         (["table"], _) => Err(Refusal::not_allowed(request, "GET, DELETE")),
-        ([dray_capture::PATH], _) => engine.captures().answer(request),
+        ([dray_capture::PATH], _) => switch.captures().answer(request),
         (["config"], "GET") => {
-            let text = SwitchConfig { ports: startable(engine), ..config.clone() }.to_toml();
+            let text = SwitchConfig { ports: startable(switch), ..config.clone() }.to_toml();
             Ok(Response::text(200, "application/toml", text))
         }
         (["config"], "PUT") => {
             let text = std::str::from_utf8(&request.body)
                 .map_err(|_| Refusal::new(400, "the configuration is not UTF-8 text"))?;
             let dry_run = flag(request, "dry_run")?;
-            Ok(Response::json(200, &configuration.apply(engine, text, dry_run)?))
+            Ok(Response::json(200, &configuration.apply(switch, text, dry_run)?))
         }
         (["config"], _) => Err(Refusal::not_allowed(request, "GET, PUT")),
         _ => {
@@ -88,8 +92,8 @@ fn route(
 
 /// Returns the ports that a switch can be started with. The program that passed descriptors must
 /// pass them again; a mirrored port may have been removed.
-fn startable(engine: &dyn Engine) -> Vec<PortConfig> {
-    let ports = engine.ports().into_iter().map(|port| port.config);
+fn startable(switch: &dyn SwitchControl) -> Vec<PortConfig> {
+    let ports = switch.ports().into_iter().map(|port| port.config);
     let mut ports: Vec<_> = ports.filter(|port| port.fd == 0).collect();
     let names: Vec<_> = ports.iter().map(|port| port.name.clone()).collect();
     ports.retain_mut(|port| {
@@ -111,7 +115,7 @@ fn flag(request: &Request, key: &'static str) -> Result<bool, Refusal> {
 }
 
 fn add_port(
-    engine: &dyn Engine,
+    switch: &dyn SwitchControl,
     config: &SwitchConfig,
     request: &Request,
     descriptors: Vec<OwnedFd>,
@@ -127,53 +131,53 @@ fn add_port(
         return Err(Refusal::new(400, what));
     }
     if !is_forced {
-        engine.check_addresses(&wanted)?;
+        switch.check_addresses(&wanted)?;
     }
-    engine.add_port(&wanted, descriptors)?;
+    switch.add_port(&wanted, descriptors)?;
     let name = wanted.name.as_str();
-    Ok(Response::json(201, &port(engine, name)?).with("Location", format!("/ports/{name}")))
+    Ok(Response::json(201, &port(switch, name)?).with("Location", format!("/ports/{name}")))
 }
 
-fn port(engine: &dyn Engine, name: &str) -> Result<PortStatus, EngineError> {
-    let port = engine.ports().into_iter().find(|port| port.config.name == *name);
-    port.ok_or_else(|| EngineError::NoSuchPort(name.to_owned()))
+fn port(switch: &dyn SwitchControl, name: &str) -> Result<PortStatus, SwitchError> {
+    let port = switch.ports().into_iter().find(|port| port.config.name == *name);
+    port.ok_or_else(|| SwitchError::NoSuchPort(name.to_owned()))
 }
 
-fn stats(engine: &dyn Engine, request: &Request) -> Result<Response, Refusal> {
+fn stats(switch: &dyn SwitchControl, request: &Request) -> Result<Response, Refusal> {
     request.check_keys(&["since"])?;
     match request.query.first().map(|(_, since)| since.as_str()) {
         None => {
-            let stats: Vec<_> = engine.ports().into_iter().map(PortStats::from).collect();
+            let stats: Vec<_> = switch.ports().into_iter().map(PortStats::from).collect();
             Ok(Response::json(200, &stats))
         }
-        Some("reset") => Ok(Response::json(200, &engine.stats_since_reset())),
+        Some("reset") => Ok(Response::json(200, &switch.stats_since_reset())),
         Some(other) => Err(Refusal::new(400, format!("since={other}: allowed is reset"))),
     }
 }
 
-fn table(engine: &dyn Engine, request: &Request) -> Result<Response, Refusal> {
+fn table(switch: &dyn SwitchControl, request: &Request) -> Result<Response, Refusal> {
     request.check_keys(&["port"])?;
-    let mut entries = engine.table();
+    let mut entries = switch.table();
     for (_, name) in &request.query {
-        port(engine, name)?;
+        port(switch, name)?;
         entries.retain(|entry| entry.port == **name);
     }
     Ok(Response::json(200, &entries))
 }
 
-impl From<EngineError> for Refusal {
-    fn from(error: EngineError) -> Self {
+impl From<SwitchError> for Refusal {
+    fn from(error: SwitchError) -> Self {
         let status = match error {
-            EngineError::NoSuchPort(_) => 404,
-            EngineError::NameTaken(_)
-            | EngineError::AddressTaken(..)
-            | EngineError::AddressLearned { .. }
-            | EngineError::Shared { .. }
-            | EngineError::Pair(_)
-            | EngineError::TooManyPorts(..) => 409,
-            EngineError::Sandboxed { .. } | EngineError::TestTool { .. } => 403,
-            EngineError::Descriptors(_) | EngineError::Mirror(_) | EngineError::Config(_) => 400,
-            EngineError::Open(_) => 500,
+            SwitchError::NoSuchPort(_) => 404,
+            SwitchError::NameTaken(_)
+            | SwitchError::AddressTaken(..)
+            | SwitchError::AddressLearned { .. }
+            | SwitchError::Shared { .. }
+            | SwitchError::Pair(_)
+            | SwitchError::TooManyPorts(..) => 409,
+            SwitchError::Sandboxed { .. } | SwitchError::TestTool { .. } => 403,
+            SwitchError::Descriptors(_) | SwitchError::Mirror(_) | SwitchError::Config(_) => 400,
+            SwitchError::Open(_) => 500,
         };
         Self::new(status, error.to_string())
     }

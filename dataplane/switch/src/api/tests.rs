@@ -1,4 +1,4 @@
-//! The control interface over a real socket, with an engine that moves no frames.
+//! The control interface over a real socket, with a switch that moves no frames.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,14 +22,14 @@ use crate::apply::Configuration;
 use crate::changes::{Changes, Plan};
 use crate::client::{Client, ClientError};
 use crate::config::{Name, Pairs, PortConfig, SwitchConfig};
-use crate::counters::{Counters, DropReason};
-use crate::engine::{
-    BypassStatus, Engine, PortState, PortStats, PortStatus, Status, TableEntry, WorkerStatus,
+use crate::control::{
+    BypassStatus, PortState, PortStats, PortStatus, Status, SwitchControl, TableEntry, WorkerStatus,
 };
-use crate::error::EngineError;
+use crate::counters::{Counters, DropReason};
+use crate::error::SwitchError;
 use crate::{Flow, Mode};
 
-/// Engine that keeps its state in memory and moves no frames.
+/// A switch that keeps its state in memory and moves no frames.
 #[derive(Default)]
 struct Fake(Mutex<State>);
 
@@ -44,15 +44,15 @@ struct State {
     configured: Vec<Name>,
 }
 
-impl Engine for Fake {
+impl SwitchControl for Fake {
     fn captures(&self) -> Arc<Captures> {
         Arc::new(Captures::new(Vec::new(), []))
     }
 
     /// As if this address lived behind another port.
-    fn check_addresses(&self, port: &PortConfig) -> Result<(), EngineError> {
+    fn check_addresses(&self, port: &PortConfig) -> Result<(), SwitchError> {
         match port.macs.first() {
-            Some(mac) if *mac == MacAddr::local(1) => Err(EngineError::AddressLearned {
+            Some(mac) if *mac == MacAddr::local(1) => Err(SwitchError::AddressLearned {
                 port: port.name.as_str().to_owned(),
                 mac: *mac,
                 other: "up".to_owned(),
@@ -62,13 +62,13 @@ impl Engine for Fake {
         }
     }
 
-    fn add_port(&self, port: &PortConfig, _: Vec<OwnedFd>) -> Result<(), EngineError> {
+    fn add_port(&self, port: &PortConfig, _: Vec<OwnedFd>) -> Result<(), SwitchError> {
         let mut state = self.0.lock().unwrap();
         if state.ports.iter().any(|other| other.name == port.name) {
-            return Err(EngineError::NameTaken(port.name.as_str().to_owned()));
+            return Err(SwitchError::NameTaken(port.name.as_str().to_owned()));
         }
         if port.uri.to_string().starts_with("raw:") {
-            return Err(EngineError::Open("port raw:nosuch0: no such device".to_owned()));
+            return Err(SwitchError::Open("port raw:nosuch0: no such device".to_owned()));
         }
         if state.mode == Mode::Patch {
             state.pairs.add(port)?;
@@ -77,18 +77,18 @@ impl Engine for Fake {
         Ok(())
     }
 
-    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
+    fn remove_port(&self, name: &str) -> Result<(), SwitchError> {
         let mut state = self.0.lock().unwrap();
         let before = state.ports.len();
         state.ports.retain(|port| port.name != *name);
         if state.ports.len() == before {
-            return Err(EngineError::NoSuchPort(name.to_owned()));
+            return Err(SwitchError::NoSuchPort(name.to_owned()));
         }
         state.pairs.remove(&name.parse().unwrap());
         Ok(())
     }
 
-    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError> {
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, SwitchError> {
         let mut state = self.0.lock().unwrap();
         let partner = |port: &PortConfig| state.pairs.partner(&port.name).cloned();
         let running = state.ports.iter().map(|port| (port.clone(), partner(port)));
@@ -208,8 +208,8 @@ fn start(mode: Mode) -> Running {
     Running { folder, client: Client::new(&path), path, _server: server }
 }
 
-fn serve(socket: ControlSocket, engine: Fake, config: Configuration, limits: Limits) -> Server {
-    Server::start(socket, limits, move |request| answer(&engine, &config, request))
+fn serve(socket: ControlSocket, switch: Fake, config: Configuration, limits: Limits) -> Server {
+    Server::start(socket, limits, move |request| answer(&switch, &config, request))
 }
 
 fn port(text: &str) -> PortConfig {

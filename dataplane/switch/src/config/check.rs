@@ -8,7 +8,7 @@ use dray_port::{Bytes, GUARDED_IN_ALL};
 
 use super::error::{ConfigError, Subject};
 use super::{Flow, Mode, Pairs, PortConfig, SwitchConfig, Vlan};
-use crate::error::EngineError;
+use crate::error::SwitchError;
 use crate::table::{AGE_MAX, CAPACITY_MAX, CAPACITY_MIN};
 
 impl SwitchConfig {
@@ -73,7 +73,7 @@ impl SwitchConfig {
                     format!("port {:?}: the name is taken", port.name.as_str()),
                 ));
             }
-            if let Some(error) = EngineError::shared(port, &self.ports[..number]) {
+            if let Some(error) = SwitchError::shared(port, &self.ports[..number]) {
                 return Err(at("uri", error.to_string()));
             }
             for mac in &port.macs {
@@ -82,7 +82,7 @@ impl SwitchConfig {
                 if let Some(owner) = owner {
                     let names = [port, *owner].map(|port| port.name.as_str().to_owned());
                     let [name, owner] = names;
-                    let error = EngineError::AddressTaken(name, *mac, owner);
+                    let error = SwitchError::AddressTaken(name, *mac, owner);
                     return Err(at("mac", error.to_string()));
                 }
                 owners.push(port);

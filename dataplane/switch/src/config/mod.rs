@@ -50,7 +50,7 @@ pub enum Flow {
     /// The frame is dropped and counted.
     #[default]
     Drop,
-    /// The sender is held back (patch mode only: elsewhere one slow receiver would stop all).
+    /// The sender waits (patch mode only: in learning mode one slow receiver would stop all senders).
     Backpressure,
 }
 
@@ -67,7 +67,7 @@ pub struct SwitchConfig {
     pub cpus: Vec<u32>,
     /// When an idle worker goes to sleep.
     pub idle: Idle,
-    /// Seconds after which a silent station is forgotten (learning mode).
+    /// Seconds after which a silent station expires (learning mode).
     pub age_s: u16,
     /// Capacity of the table in stations (learning mode).
     pub table_size: usize,

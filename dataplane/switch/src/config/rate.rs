@@ -21,7 +21,7 @@ pub struct Rate {
     pub frames: Option<FrameRate>,
     /// Maximum number of bits.
     pub bits: Option<BitRate>,
-    /// How far the port may be ahead of the limit; `None`: as its key `burst` says.
+    /// Burst that the limit lets pass at once; `None`: that of the port's key `burst`.
     pub burst: Option<Burst>,
 }
 

@@ -12,7 +12,7 @@ use super::view::View;
 use crate::changes::{Changes, Plan};
 use crate::config::{PortConfig, SwitchConfig};
 use crate::counters::Counters;
-use crate::error::EngineError;
+use crate::error::SwitchError;
 
 /// A port that was closed to open another one in its place.
 struct Closed {
@@ -22,12 +22,12 @@ struct Closed {
 }
 
 impl Switch {
-    /// See [`Engine::apply`](crate::Engine::apply).
+    /// See [`SwitchControl::apply`](crate::SwitchControl::apply).
     pub(super) fn change_ports(
         &self,
         config: &SwitchConfig,
         dry_run: bool,
-    ) -> Result<Changes, EngineError> {
+    ) -> Result<Changes, SwitchError> {
         let mut ports = lock(&self.ports);
         let partner = |port: &OpenPort| ports.pairs.partner(&port.config.name).cloned();
         let running = ports.in_order().map(|port| (port.config.clone(), partner(port)));
@@ -76,14 +76,14 @@ impl Switch {
         next: &mut Ports,
         plan: &Plan,
         closed: &mut Vec<Closed>,
-    ) -> Result<(), EngineError> {
-        let is_late = |port: &&PortConfig| EngineError::shared(port, &plan.close).is_some();
+    ) -> Result<(), SwitchError> {
+        let is_late = |port: &&PortConfig| SwitchError::shared(port, &plan.close).is_some();
         let (late, early): (Vec<_>, Vec<_>) = plan.open.iter().partition(is_late);
         for port in early {
             self.insert(next, port, open_port(port)?)?;
         }
         let is_blocking =
-            |port: &&PortConfig| EngineError::shared(port, late.iter().copied()).is_some();
+            |port: &&PortConfig| SwitchError::shared(port, late.iter().copied()).is_some();
         let blocking = plan.close.iter().filter(is_blocking);
         let blocking: Vec<_> =
             blocking.filter_map(|port| Some(ports.find(port.name.as_str())?.clone())).collect();
@@ -104,13 +104,13 @@ impl Switch {
         late.into_iter().try_for_each(|port| self.insert(next, port, open_port(port)?))
     }
 
-    /// Opens ports that were closed in vain; returns the error that says why.
+    /// Opens ports that were closed in vain; returns the error if that fails.
     fn open_again(
         &self,
         ports: &mut Ports,
         closed: Vec<Closed>,
-        mut error: EngineError,
-    ) -> EngineError {
+        mut error: SwitchError,
+    ) -> SwitchError {
         if closed.is_empty() {
             return error;
         }
@@ -124,7 +124,7 @@ impl Switch {
                 Err(why) => {
                     ports.pairs.remove(&config.name);
                     ports.order.retain(|other| *other != index);
-                    error = EngineError::Open(format!("{error}; and a port is lost: {why}"));
+                    error = SwitchError::Open(format!("{error}; and a port is lost: {why}"));
                 }
             }
         }
@@ -146,7 +146,7 @@ impl Switch {
             *place = place.take().map(|port| match Arc::try_unwrap(port) {
                 Ok(port) => {
                     if (&port.config.vlan, &port.config.mirror) != (&config.vlan, &config.mirror) {
-                        self.setting.table.forget_port(index);
+                        self.setting.table.remove_port(index);
                     }
                     Arc::new(port.configured(config))
                 }

@@ -1,9 +1,9 @@
 //! Ports whose frames may bypass the switch: the kernel forwards them from container to container, if the
 //! switch would do no more than that.
 //!
-//! So the bypass of a port is open only if the switch would neither limit, tag, learn from nor show its
-//! frames: between ports of one VLAN that send from one address of their own. These frames are part of the
-//! port's counters. A bypass stays as it is while no switch runs.
+//! The bypass of a port is open only if the switch would not limit, tag, learn from, mirror or capture the
+//! port's frames: between ports of one VLAN, each of which sends from one address of its own. The port's
+//! counters include these frames. A bypass stays as it is while no switch runs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use dray_wire::MacAddr;
 use super::port::OpenPort;
 use super::view::View;
 use crate::config::{Mode, Vlan};
-use crate::engine::BypassStatus;
+use crate::control::BypassStatus;
 
 /// VLAN and group of a port, as [`BypassEntry::open`] takes them.
 type Rule = (u16, u64);
@@ -91,8 +91,8 @@ pub(super) fn status(entry: &BypassEntry) -> BypassStatus {
     }
 }
 
-/// Returns the rule of a port whose bypass is that of `mac`; `None` if the switch does more with its frames
-/// than to forward them.
+/// Returns the rule of a port whose bypass is that of `mac`; `None` if the switch does more than
+/// forward its frames.
 fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> {
     let config = &port.config;
     let vlan = match config.vlan {
@@ -112,8 +112,8 @@ fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> 
     forwards_only.then(|| (vlan, config.group.as_ref().map_or(0, |group| number(group.as_str()))))
 }
 
-/// Returns a number of a group, which is not 0. Groups with the same number are taken for one, between whose
-/// ports the switch decides.
+/// Returns a number for a group, not 0. Frames between groups with the same number take the switch, which
+/// decides.
 fn number(group: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     group.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The thread that advances the clock of a switch and forgets old stations.
+//! The thread that advances the clock of a switch and removes old stations.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// Starts the thread of a switch that runs since `started` and forgets stations after `age_s` seconds.
+    /// Starts the thread of a switch that runs since `started` and removes stations after `age_s` seconds.
     pub(super) fn start(setting: Arc<Setting>, started: Instant, age_s: u16) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("dray-age".to_owned()).spawn(move || {

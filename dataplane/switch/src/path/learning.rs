@@ -221,7 +221,7 @@ fn decide(
                 Decision::Drop(DropReason::VlanNotAllowed)
             }
             Some(_) => Decision::To(to),
-            // The port was removed meanwhile, and its stations are about to be forgotten.
+            // The port was removed meanwhile, and its stations are about to be removed.
             None => Decision::Flood,
         },
         None => Decision::Flood,

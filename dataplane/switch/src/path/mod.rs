@@ -1,19 +1,18 @@
 //! The data path: ports, and the workers that move frames between them.
 //!
-//! Control threads build a [`View`](view::View), which holds all that workers need to know, and publish it;
+//! Control threads build a [`View`](view::View), which has all that workers need, and publish it;
 //! each worker adopts it between two batches. A view never changes, so adding or removing a port
 //! does not disturb the others.
 
 mod apply;
 mod block;
 mod bypass;
-mod engine;
+mod control;
 mod finishing;
 mod head;
 mod housekeeper;
 mod inline;
 mod learning;
-mod ledger;
 mod opening;
 mod patch;
 mod pins;

@@ -8,11 +8,11 @@ use dray_port::clock;
 
 use super::port::OpenPort;
 
-/// Number of receiving halves up to which a worker looks at each of them in each round.
+/// Maximum number of receiving halves that a worker polls in every round, silent ones included.
 const FEW: usize = 4;
 
-/// While other ports have frames, a worker looks at its silent ports after this time for each of
-/// them: looking takes some 50 ns, so they take 5 % of its time, however many they are.
+/// While other ports have frames, a worker polls its silent ports at intervals of this time for each of
+/// them. A poll takes some 50 ns, so silent ports take 5 % of the time, however many they are.
 const EACH: Duration = Duration::from_micros(1);
 
 /// A receiving half of the worker.
@@ -24,7 +24,7 @@ pub(super) struct PolledQueue {
 }
 
 /// The receiving halves of a worker. One of many that had no frame between two calls of
-/// [`sort`](Self::sort) is silent. A worker without frames to move looks at the silent ones too in
+/// [`sort`](Self::sort) is silent. A worker without frames to move polls the silent ones too in
 /// each round; one with frames to move, after [`EACH`] for each of them.
 pub(super) struct PollSet {
     /// The ones that may have frames, then the silent ones.
@@ -72,7 +72,7 @@ impl PollSet {
         0..self.busy
     }
 
-    /// Returns the range of silent ports if they are due for a look at the tick `now`: at once if
+    /// Returns the range of silent ports if they are due at the tick `now`: at once if
     /// the other ports had no frames.
     #[inline]
     pub(super) fn silent(&mut self, others_worked: bool, now: u64) -> Option<Range<usize>> {

@@ -12,13 +12,12 @@ use dray_port::{BypassEntry, FRAME_LIMIT, Fill, Receive};
 use dray_service::PortEnd;
 
 use super::finishing::Finishing;
-use super::ledger::{self, BEFORE, LOST};
 use super::pool::Pool;
 use super::setting::Setting;
 use super::shaper::Shaper;
 use super::vlans::Vlans;
 use crate::config::{Flow, FrameRate, PortConfig, Rate};
-use crate::counters::{Counters, DropReason, Ledger};
+use crate::counters::{Counters, DropReason, SharedCounters};
 
 pub(super) use transmit::{Fate, Outcome};
 
@@ -58,10 +57,10 @@ pub(super) struct OpenPort {
     finishing: Vec<Mutex<Finishing>>,
     /// Number of these that have the rest of a packet.
     rests: AtomicUsize,
-    /// Counters as published.
-    pub(super) ledger: Ledger,
-    /// Frames that the receiving halves had dropped when a switch before handed over, which its
-    /// counters contain.
+    /// Published counters; control threads count frames that never reached a worker.
+    pub(super) published: SharedCounters,
+    /// Frames that the receiving halves had dropped before the last take-over; the counters of that
+    /// switch contain them.
     lost_before: [AtomicU64; 2],
     failure: Failure,
 }
@@ -117,7 +116,7 @@ impl OpenPort {
             pool: setting.pool.clone(),
             finishing: (0..worker_count).map(|_| Mutex::default()).collect(),
             rests: AtomicUsize::new(0),
-            ledger: Ledger::new(ledger::worker(worker_count))?,
+            published: SharedCounters::new(worker_count)?,
             lost_before: Default::default(),
             failure: Failure::default(),
         };
@@ -166,18 +165,20 @@ impl OpenPort {
         lock(&self.failure.why).clone()
     }
 
-    /// Makes the workers, none of which uses the port, count from zero, on top of `before`; without it,
-    /// of what they have counted.
+    /// Resets the workers' counters, while no worker uses the port, and adds them to `before`, or to what
+    /// they have counted without it.
     pub(super) fn count_from(&self, before: Option<Counters>) {
         let sum = before.unwrap_or_else(|| self.counted_here());
-        let counted = self.ledger.get(LOST).drops;
+        let counted = self.published.get(SharedCounters::CONTROL).drops;
         for ((reason, frames), before) in self.lost().into_iter().zip(&self.lost_before) {
             // A number that cannot be read any more is at least what was counted of it.
             before.store(frames.max(before.load(Relaxed) + counted.get(reason)), Relaxed);
         }
-        let workers = (0..self.finishing.len()).map(ledger::worker);
-        workers.chain([LOST]).for_each(|of| self.ledger.set(of, &Counters::default()));
-        self.ledger.set(BEFORE, &sum);
+        let workers = (0..self.finishing.len()).map(SharedCounters::row_of);
+        workers
+            .chain([SharedCounters::CONTROL])
+            .for_each(|row| self.published.set(row, &Counters::default()));
+        self.published.set(SharedCounters::BEFORE, &sum);
     }
 
     /// Returns the number of frames that never reached a worker, by reason.
@@ -203,7 +204,7 @@ impl OpenPort {
         self.index.into()
     }
 
-    /// Returns how full the rings are on which it receives and those on which it transmits.
+    /// Returns the fill levels of its receive rings and of its transmit rings.
     pub(super) fn fills(&self) -> [Option<Fill>; 2] {
         let receive = self.rx.iter().map(|half| lock(&half.port).fill());
         [Fill::sum(receive), self.tx.fill()]
@@ -228,7 +229,7 @@ impl OpenPort {
     /// Returns the counters, summed over all workers.
     fn counted_here(&self) -> Counters {
         self.count_lost();
-        self.ledger.sum()
+        self.published.sum()
     }
 
     /// Counts the frames that never reached a worker.
@@ -238,7 +239,7 @@ impl OpenPort {
             lost.drops.add(reason, frames.saturating_sub(before.load(Relaxed)));
         }
         // A number that cannot be read any more stays as it was.
-        self.ledger.raise(LOST, &lost);
+        self.published.raise(SharedCounters::CONTROL, &lost);
     }
 }
 

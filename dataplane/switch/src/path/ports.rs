@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::port::OpenPort;
 use super::view::View;
 use crate::config::{Name, Pairs};
-use crate::engine::PortStats;
+use crate::control::PortStats;
 
 #[derive(Clone, Default)]
 pub(super) struct Ports {

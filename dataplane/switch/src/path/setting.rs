@@ -21,7 +21,7 @@ pub(super) struct Setting {
     pub(super) control: ThreadControl,
     /// Seconds since the start, for the ages of the table's entries.
     pub(super) now: AtomicU32,
-    /// Links of the ports that workers use, by index. A station is forgotten when its link goes down.
+    /// Links of the ports that workers use, by index. A station is removed when its link goes down.
     pub(super) links: Mutex<Vec<(u16, Arc<dyn Link>)>>,
 }
 
@@ -47,7 +47,7 @@ impl Setting {
         for (port, link) in &links {
             // A datagram socket only accepts a new peer once it has looked for it.
             if link.is_down() && self.table.learned_on(*port) > 0 {
-                self.table.forget_port(*port);
+                self.table.remove_port(*port);
             }
         }
     }

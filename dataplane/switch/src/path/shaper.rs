@@ -16,9 +16,9 @@ use super::waiting::Waiting;
 use crate::config::{Burst, Rate};
 
 /// Maximum time that a frame waits at usual rates. With the default burst it is less than 50 ms, so that
-/// any second has less than 1.05 times the rate even after a worker was held up.
+/// any second has less than 1.05 times the rate even after a worker was delayed.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// Frames, and bytes, that may wait longer at low rates: what a kernel hands over at once, 64 KiB that
+/// Frames, and bytes, that may wait longer at low rates: what a kernel transmits at once, 64 KiB that
 /// become up to 64 datagrams, each with headers of its own.
 const FRAMES_LEAST: u64 = 64;
 const BYTES_LEAST: u64 = 72 * 1024;

@@ -18,7 +18,7 @@ use super::setting::Setting;
 use super::workers::Workers;
 use crate::config::{Mode, Name, PortConfig, SwitchConfig, wrong_mirror};
 use crate::counters::DropReason;
-use crate::error::EngineError;
+use crate::error::SwitchError;
 use crate::snapshot::{Leaving, Recorder};
 use crate::table::PORTS_MAX;
 
@@ -41,16 +41,16 @@ pub struct Switch {
 
 impl Switch {
     /// Starts the workers of a configuration, which must have been checked, and opens its ports.
-    pub fn start(config: &SwitchConfig) -> Result<Self, EngineError> {
+    pub fn start(config: &SwitchConfig) -> Result<Self, SwitchError> {
         Self::start_confined(config, || Ok(()))
     }
 
     /// Like [`start`](Self::start), in a sandbox. Uplinks, which need privileges, are opened first.
-    /// Then `confine` gives up the privileges, before there are threads that would keep them.
+    /// Then `confine` gives up the privileges, before any thread starts that would have them.
     pub fn start_confined(
         config: &SwitchConfig,
         confine: impl FnOnce() -> Result<(), SandboxError>,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, SwitchError> {
         let (switch, ports) = Self::start_paused(config, Instant::now(), confine)?;
         switch.setting.control.resume();
         switch.add_all(config, ports)?;
@@ -63,10 +63,10 @@ impl Switch {
         config: &'c SwitchConfig,
         started: Instant,
         confine: impl FnOnce() -> Result<(), SandboxError>,
-    ) -> Result<(Self, Opening<'c>), EngineError> {
+    ) -> Result<(Self, Opening<'c>), SwitchError> {
         dray_port::limit_guarded(config.peer_memory.0);
         let opening = Opening::new(&config.ports)?;
-        confine().map_err(|error| EngineError::Open(error.to_string()))?;
+        confine().map_err(|error| SwitchError::Open(error.to_string()))?;
         let setting = Arc::new(Setting::new(config));
         setting.now.store(started.elapsed().as_secs() as u32, Relaxed);
         let workers = Workers::start(&setting, &config.cpus)?;
@@ -76,7 +76,7 @@ impl Switch {
         let captures = Captures::new(workers.taps(), reasons);
         let captures = captures.watched(move |begun| captured.captured(begun));
         let housekeeper = Housekeeper::start(setting.clone(), started, config.age_s)
-            .map_err(|error| EngineError::Open(format!("housekeeping thread: {error}")))?;
+            .map_err(|error| SwitchError::Open(format!("housekeeping thread: {error}")))?;
         let configured = config.ports.iter().map(|port| port.name.clone()).collect();
         let switch = Self {
             workers,
@@ -98,7 +98,7 @@ impl Switch {
         &self,
         config: &SwitchConfig,
         mut ports: Opening<'_>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), SwitchError> {
         config.ports.iter().try_for_each(|port| self.add(port, ports.open(&port.name)?))
     }
 
@@ -125,19 +125,19 @@ impl Switch {
     }
 
     /// Adds a port, which may have been `opened` before.
-    pub(super) fn add(&self, config: &PortConfig, opened: Option<Port>) -> Result<(), EngineError> {
+    pub(super) fn add(&self, config: &PortConfig, opened: Option<Port>) -> Result<(), SwitchError> {
         let name = config.name.as_str().to_owned();
         let mut ports = lock(&self.ports);
         if ports.find(&name).is_some() {
-            return Err(EngineError::NameTaken(name));
+            return Err(SwitchError::NameTaken(name));
         }
         let owner = |(mac, vlan)| Some((mac, ports.view.owner(vlan, mac)?));
         if let Some((mac, owner)) = config.pinned().find_map(owner) {
             let owner = owner.config.name.as_str().to_owned();
-            return Err(EngineError::AddressTaken(name, mac, owner));
+            return Err(SwitchError::AddressTaken(name, mac, owner));
         }
         let others = ports.in_order().map(|port| &port.config);
-        if let Some(error) = EngineError::shared(config, others) {
+        if let Some(error) = SwitchError::shared(config, others) {
             return Err(error);
         }
         let mut pairs = ports.pairs.clone();
@@ -161,7 +161,7 @@ impl Switch {
 
     /// Checks what a new port mirrors. The ports of a switch that hands over may mirror ports that
     /// were removed.
-    pub(super) fn check_mirrors(&self, config: &PortConfig) -> Result<(), EngineError> {
+    pub(super) fn check_mirrors(&self, config: &PortConfig) -> Result<(), SwitchError> {
         let ports = lock(&self.ports);
         let others: Vec<_> = ports.in_order().map(|port| &port.config).collect();
         let mirrored = || {
@@ -172,7 +172,7 @@ impl Switch {
         };
         wrong_mirror(config, &others)
             .or_else(mirrored)
-            .map_or(Ok(()), |what| Err(EngineError::Mirror(what)))
+            .map_or(Ok(()), |what| Err(SwitchError::Mirror(what)))
     }
 
     /// Puts an open port among `ports`, without a partner. Workers see it once they are published.
@@ -181,12 +181,12 @@ impl Switch {
         ports: &mut Ports,
         config: &PortConfig,
         opened: Port,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), SwitchError> {
         let name = config.name.as_str();
         let free = ports.view.ports.iter().position(Option::is_none);
         let index = free.unwrap_or(ports.view.ports.len());
         if index >= PORTS_MAX {
-            return Err(EngineError::TooManyPorts(name.to_owned(), PORTS_MAX));
+            return Err(SwitchError::TooManyPorts(name.to_owned(), PORTS_MAX));
         }
         let open = self.adopt_opened(ports, index as u16, config, opened)?;
         if index == ports.view.ports.len() {
@@ -204,7 +204,7 @@ impl Switch {
         index: u16,
         config: &PortConfig,
         mut port: Port,
-    ) -> Result<OpenPort, EngineError> {
+    ) -> Result<OpenPort, SwitchError> {
         // A worker that serves several ports must not wait at one of them.
         port.rx.iter_mut().for_each(|rx| rx.set_wait(Wait::Poll { pause_us: 0 }));
         let workers = self.workers.assign(&ports.view, port.rx.len());
@@ -213,7 +213,7 @@ impl Switch {
             // The setting has the link.
             let setting = Arc::downgrade(&self.setting);
             link.on_end(Box::new(move || {
-                setting.upgrade().into_iter().for_each(|setting| setting.table.forget_port(index));
+                setting.upgrade().into_iter().for_each(|setting| setting.table.remove_port(index));
             }));
         }
         let mut open = OpenPort::new(
@@ -224,19 +224,19 @@ impl Switch {
             (self.workers.count(), &self.setting),
         )
         .map_err(|error| OpenError::new(&config.uri, "event", error))
-        .map_err(|error| EngineError::Open(error.to_string()))?;
+        .map_err(|error| SwitchError::Open(error.to_string()))?;
         open.number = self.captures.add_port(config.name.as_str());
         Ok(open)
     }
 
-    /// Closes a port that is none of `ports` and that no worker uses any more, and forgets its
+    /// Closes a port that is not in `ports` any more and that no worker uses, and removes its
     /// stations.
     pub(super) fn close(&self, ports: &Ports, port: Arc<OpenPort>) {
         self.uncapture(ports, &port);
-        self.setting.table.forget_port(port.index);
+        self.setting.table.remove_port(port.index);
         // With its record go duplicates of its descriptors.
         if let Some(recorder) = self.recorder.get() {
-            recorder.recording().forget_port(port.number_of_page());
+            recorder.recording().remove_port(port.number_of_page());
             recorder.report();
         }
         // This is the last reference: the port is closed here, before anything else may use its

@@ -13,7 +13,7 @@ use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{OpenError, PausedPort, Port, PortSnapshot, Resumption};
 use dray_sandbox::SandboxError;
-use dray_service::{Outgoing, Page, PortPage, Recorded, Sockets, Unrecorded, hold_all};
+use dray_service::{Outgoing, Page, PortPage, Recorded, Sockets, Unrecorded, freeze_all};
 use tracing::warn;
 
 use super::opening::refused;
@@ -21,9 +21,9 @@ use super::port::OpenPort;
 use super::ports::Ports;
 use super::switch::Switch;
 use crate::config::{Mode, Name, PortConfig, SwitchConfig};
-use crate::counters::{Counters, Ledger};
-use crate::engine::{Engine, PortStats, TableEntry};
-use crate::error::EngineError;
+use crate::control::{PortStats, SwitchControl, TableEntry};
+use crate::counters::{Counters, SharedCounters};
+use crate::error::SwitchError;
 use crate::snapshot::{Leaving, OwnPort, PROGRAM, Recorder, State};
 
 /// Time within which the control thread of a port gets ready to continue.
@@ -43,7 +43,7 @@ pub(crate) struct Ends {
 
 struct ContinuedPort {
     partner: Option<Name>,
-    ledger: Option<OwnedFd>,
+    counters: Option<OwnedFd>,
     resumption: Option<Resumption>,
 }
 
@@ -75,9 +75,9 @@ impl Switch {
         recorder.start(self, woken)
     }
 
-    /// Hands over to another process. First the control threads of all ports stand still, and the other
-    /// process gets the pages. Then the workers pause, and this process ends. If anything fails, the
-    /// switch goes on.
+    /// Hands over to another process. First the control threads of all ports stop, and the other process
+    /// receives the pages. Then the workers pause, and this process ends. If anything fails, the switch
+    /// continues.
     ///
     /// # Errors
     /// Why it has failed.
@@ -86,12 +86,12 @@ impl Switch {
         let stations = self.learned();
         let ports = lock(&self.ports);
         let open: Vec<_> = ports.in_order().collect();
-        let mut held = hold_all(open.iter().map(|port| (port.config.name.as_str(), &port.end)))?;
+        let mut held = freeze_all(open.iter().map(|port| (port.config.name.as_str(), &port.end)))?;
         let lives: Vec<PortSnapshot> = held.iter_mut().map(PausedPort::take_snapshot).collect();
         let mut pages = vec![leaving.page(self.state(&ports, stations))];
         pages.extend(open.iter().zip(&lives).map(|(port, live)| {
-            let ledger = Some(port.ledger.as_fd());
-            Page::of_port(&PROGRAM, port.number_of_page(), &ports.own(port), live, ledger)
+            let counters = Some(port.published.as_fd());
+            Page::of_port(&PROGRAM, port.number_of_page(), &ports.own(port), live, counters)
         }));
         outgoing.offer(&pages)?;
         self.pause(&ports)?;
@@ -128,7 +128,7 @@ impl Switch {
         mut ports: Vec<PortPage<OwnPort>>,
         has_ended: bool,
         confine: impl FnOnce() -> Result<(), SandboxError>,
-    ) -> Result<(Self, Ends), EngineError> {
+    ) -> Result<(Self, Ends), SwitchError> {
         let State { configured, given, stations, uptime_s, reset, .. } = state;
         let mut ends = Ends { ports: Vec::new(), reset };
         // As those that are opened, they may need privileges.
@@ -156,13 +156,13 @@ impl Switch {
         has_ended: bool,
         stations: &[TableEntry],
         ends: &mut Ends,
-    ) -> Result<(), EngineError> {
-        for PortPage { own: OwnPort { config, partner }, live, memory: ledger } in snapshots {
+    ) -> Result<(), SwitchError> {
+        for PortPage { own: OwnPort { config, partner }, live, memory: counters } in snapshots {
             let resumed = match uplinks.remove(&config.name) {
                 Some(resumed) => resumed,
                 None if has_ended && live.is_empty() => {
                     // It is opened with those of the configuration.
-                    let port = ContinuedPort { partner, ledger, resumption: None };
+                    let port = ContinuedPort { partner, counters, resumption: None };
                     ends.ports.push((config.name, port));
                     continue;
                 }
@@ -173,10 +173,10 @@ impl Switch {
                 && let Err(why) = resumption.wait_ready(PATIENCE)
                 && !has_ended
             {
-                return Err(EngineError::Open(format!("port {}: {why}", config.uri)));
+                return Err(SwitchError::Open(format!("port {}: {why}", config.uri)));
             }
             self.add(&config, Some(port))?;
-            ends.ports.push((config.name, ContinuedPort { partner, ledger, resumption }));
+            ends.ports.push((config.name, ContinuedPort { partner, counters, resumption }));
         }
         if self.setting.mode == Mode::Learning {
             let ports = lock(&self.ports);
@@ -204,12 +204,13 @@ impl Switch {
             ports.resolve();
         }
         let mut starting = Vec::new();
-        for (name, ContinuedPort { ledger, resumption, .. }) in ends {
+        for (name, ContinuedPort { counters, resumption, .. }) in ends {
             let Some(port) = ports.find(name.as_str()) else { continue };
-            let counters = ledger.map(Ledger::past).transpose().unwrap_or_else(|error| {
-                warn!(port = name.as_str(), %error, "counters start at zero");
-                None
-            });
+            let counters =
+                counters.map(SharedCounters::sum_of).transpose().unwrap_or_else(|error| {
+                    warn!(port = name.as_str(), %error, "counters start at zero");
+                    None
+                });
             port.count_from(Some(counters.unwrap_or_else(Counters::default)));
             starting.extend(resumption.inspect(Resumption::start));
         }
@@ -236,7 +237,7 @@ impl Switch {
         }
     }
 
-    /// Records the last state, once the workers have paused and control threads stand still, and ends
+    /// Records the last state, once the workers have paused and control threads have stopped, and ends
     /// this process by `end`, which must not drop anything: the next process continues the switch.
     pub fn leave(&self, end: impl FnOnce()) {
         let stations = self.learned();
@@ -251,7 +252,7 @@ impl Switch {
         let mut held = Vec::new();
         for port in ports.in_order() {
             if !ports.is_due(port, &recording) {
-                held.extend(port.end.hold_for_record());
+                held.extend(port.end.freeze_for_record());
             } else if let Ok(port) = ports.record(port, &mut recording) {
                 held.extend(port);
             }
@@ -277,7 +278,7 @@ impl Recorded for Switch {
                 Ok(_) => {}
                 Err(Unrecorded::Busy) => is_complete = false,
                 // The others have to wait as well.
-                Err(Unrecorded::NotKept) => return false,
+                Err(Unrecorded::NotStored) => return false,
             }
         }
         is_complete
@@ -302,7 +303,7 @@ impl Recorded for Switch {
         let is_kept = recording.record_state(&leaving.page(state));
         if !is_kept {
             // It is outdated.
-            recording.forget_state();
+            recording.remove_state();
         }
         *recorded = is_kept.then(|| (hash, Instant::now()));
         is_kept
@@ -313,7 +314,7 @@ impl Ports {
     /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
     /// there are such frames.
     fn drain(&self, on: bool) -> bool {
-        // Every port is told.
+        // Every port drains, so `fold` does not stop at the first one.
         self.in_order().fold(false, |any, port| port.drain(on) | any)
     }
 
@@ -337,8 +338,8 @@ impl Ports {
         port: &'p OpenPort,
         recording: &mut Recording,
     ) -> Result<Option<PausedPort<'p>>, Unrecorded> {
-        let ledger = Some(port.ledger.as_fd());
-        recording.record_port(port.number_of_page(), self.own(port), &port.end, ledger)
+        let counters = Some(port.published.as_fd());
+        recording.record_port(port.number_of_page(), self.own(port), &port.end, counters)
     }
 
     /// Returns how many seconds ago the counters were reset, and what they were then.
@@ -354,7 +355,7 @@ fn resume(
     config: &PortConfig,
     live: PortSnapshot,
     has_ended: bool,
-) -> Result<Resumed, EngineError> {
+) -> Result<Resumed, SwitchError> {
     match config.uri.resume_offloading(live) {
         Ok(resumed) => Ok(Some(resumed)),
         Err(error) if has_ended => Ok(open_again(config, &error).map(|port| (port, None))),

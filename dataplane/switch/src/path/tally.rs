@@ -5,10 +5,9 @@ use std::sync::Arc;
 use dray_capture::{Kind, Tap};
 use dray_port::Frame;
 
-use super::ledger;
 use super::port::{Fate, OpenPort, Outcome};
 use super::shaper::{Released, bytes};
-use crate::counters::{Counters, DropReason};
+use crate::counters::{Counters, DropReason, SharedCounters};
 
 /// By index: the ports that mirror each port; empty if there are none.
 pub(super) type Mirrors = Vec<Arc<[Arc<OpenPort>]>>;
@@ -165,7 +164,8 @@ impl Tally {
     /// Publishes the counters of some ports.
     pub(super) fn publish<'a>(&self, ports: impl Iterator<Item = &'a Arc<OpenPort>>) {
         for port in ports {
-            port.ledger.set(ledger::worker(self.worker), &self.counters[usize::from(port.index)]);
+            let row = SharedCounters::row_of(self.worker);
+            port.published.set(row, &self.counters[usize::from(port.index)]);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::counters::{Counters, DropReason};
 /// Time over which the load is measured.
 const LOAD: Duration = Duration::from_secs(1);
 
-/// Sleep of a worker that holds back frames and has no event to wait for.
+/// Sleep of a worker that has no event to wait for, while a receiver has no room for its frames.
 const NAP: Duration = Duration::from_micros(50);
 
 /// State that control threads and a worker share.
@@ -111,9 +111,9 @@ pub(super) struct Worker<S> {
 #[derive(Default)]
 pub(super) struct Moved {
     frames: datapath::Moved,
-    /// True if frames that had waited for their rate went on.
+    /// True if frames that had waited for their rate were forwarded.
     released: bool,
-    /// True if frames were held back because their receiver is full.
+    /// True if frames wait because their receiver is full.
     held_back: bool,
 }
 
@@ -164,7 +164,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         let (mut now, mut moved) = (load_from, datapath::Moved::default());
         loop {
             if !self.shared.setting.control.runs() {
-                // Frames that wait for their rates go on early, so that none is lost.
+                // Frames that wait for their rates are forwarded early, so that none is lost.
                 self.flush(&View::default());
                 let publish = || {
                     self.tally.publish(self.view.all());
@@ -275,7 +275,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
             let mut rx = match port.rx[*queue].port.try_lock() {
                 Ok(rx) => rx,
                 Err(TryLockError::Poisoned(rx)) => rx.into_inner(),
-                // A control thread holds the lock.
+                // A control thread has locked it.
                 Err(TryLockError::WouldBlock) => continue,
             };
             let result = match setting.mode {
@@ -319,7 +319,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         }
     }
 
-    /// Lets the frames go on that have waited at the port that they go to.
+    /// Forwards frames that have waited for the rate of their egress port or for its receiver.
     #[cold]
     fn release(&mut self, moved: &mut Moved) {
         let Self { view, tally, .. } = self;
@@ -338,7 +338,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         }
     }
 
-    /// Lets the frames that wait at ports that are not in the view `after` go on early.
+    /// Forwards frames that wait at ports missing in the view `after`, before their time.
     fn flush(&mut self, after: &View) {
         let Self { shared, view, queues, tally, learner, .. } = self;
         let (setting, number) = (&*shared.setting, shared.number);
@@ -358,7 +358,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         tally.backlog.retain(waits);
     }
 
-    /// Returns the tick at which the next frame that waits may go on, if one waits for its time.
+    /// Returns the tick at which the next frame that waits for a rate may be forwarded.
     fn next_release(&self) -> Option<u64> {
         let incoming =
             self.queues.all().iter().filter_map(|it| it.port.rate_in.as_ref()?.next(it.queue));
@@ -366,8 +366,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         incoming.chain(self.tally.backlog.iter().filter_map(to)).min()
     }
 
-    /// Sleeps until a frame arrives, one that waits may go on, or a control thread wakes the worker;
-    /// only briefly while frames are held back, because no event says when there is room for them
+    /// Sleeps until a frame arrives, one that waits for a rate may be forwarded, or a control thread wakes
+    /// the worker. Sleeps only briefly while a receiver is full, because no event reports that it has room
     /// again.
     #[cold]
     fn sleep(&mut self, held_back: bool) {
@@ -380,7 +380,7 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         if (!ready || held_back) && time != Some(Duration::ZERO) {
             self.shared.activity.slept();
             let mut fds = vec![PollFd::new(&self.shared.wake, PollFlags::IN)];
-            // No lock is held, so that control threads can access the ports meanwhile.
+            // Without a lock, so that control threads can access the ports meanwhile.
             let events =
                 self.queues.all().iter().filter_map(|it| it.port.rx[it.queue].event.as_ref());
             fds.extend(events.map(|fd| PollFd::new(fd, PollFlags::IN)));
@@ -419,7 +419,7 @@ fn forward(
     }
 }
 
-/// Passes those of `frames`, received on the queue `queue` of `port`, that may go on now to `forward`,
+/// Passes those of `frames`, received on the queue `queue` of `port`, that may be forwarded now to `forward`,
 /// which returns how many are done with; the others wait, or are dropped. Returns how many of all are
 /// done with.
 #[inline(never)]

@@ -12,8 +12,8 @@ use super::ports::Ports;
 use super::setting::Setting;
 use super::view::View;
 use super::worker::{self, Shared};
-use crate::engine::WorkerStatus;
-use crate::error::EngineError;
+use crate::control::WorkerStatus;
+use crate::error::SwitchError;
 
 /// The worker threads of a switch. Dropping them stops them.
 pub(super) struct Workers {
@@ -31,12 +31,12 @@ struct Thread {
 
 impl Workers {
     /// Starts a worker on each of `cpus`.
-    pub(super) fn start(setting: &Arc<Setting>, cpus: &[u32]) -> Result<Self, EngineError> {
+    pub(super) fn start(setting: &Arc<Setting>, cpus: &[u32]) -> Result<Self, SwitchError> {
         let mut spare = sched_getaffinity(None).unwrap_or_default();
         cpus.iter().for_each(|cpu| spare.unset(*cpu as usize));
         let mut workers = Self { setting: setting.clone(), threads: Vec::new(), spare };
         for (number, cpu) in cpus.iter().copied().enumerate() {
-            let failed = |error| EngineError::Open(format!("worker on CPU {cpu}: {error}"));
+            let failed = |error| SwitchError::Open(format!("worker on CPU {cpu}: {error}"));
             let shared = Arc::new(Shared::new(setting.clone(), number).map_err(failed)?);
             let (name, worker) = (format!("dray-worker-{cpu}"), shared.clone());
             let run = move || worker::run(&worker);

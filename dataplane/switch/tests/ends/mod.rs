@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::{Frame, LinkState, Port, PortUri, Receive, Scratch, Transmit, Wait, scratch};
 use dray_switch::{
-    Counters, DropReason, Engine, PortConfig, PortState, PortStatus, Switch, SwitchConfig,
+    Counters, DropReason, PortConfig, PortState, PortStatus, Switch, SwitchConfig, SwitchControl,
 };
 use dray_wire::MacAddr;
 

@@ -117,11 +117,11 @@ fn of_directions(metrics: &mut Metrics, stats: &Stats) {
         ("dray_upf_end_markers", "End markers received.", |c| c.end_markers),
         ("dray_upf_error_indications", "Error indications received.", |c| c.error_indications),
         (
-            "dray_upf_icmp_errors_sent",
+            "dray_upf_errors_sent",
             "Errors sent to the senders of packets that could not be forwarded.",
-            |c| c.icmp_errors_sent,
+            |c| c.errors_sent,
         ),
-        ("dray_upf_complaints", "Deprecated: dray_upf_icmp_errors_sent.", |c| c.icmp_errors_sent),
+        ("dray_upf_complaints", "Deprecated: dray_upf_errors_sent.", |c| c.errors_sent),
     ];
     let waiting = directions().map(|(name, of)| ([("direction", name)], of.buffered));
     let help = "Packets that wait: for their session, next hop, egress port, or other fragments.";

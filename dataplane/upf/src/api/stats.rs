@@ -35,7 +35,7 @@ impl From<&Upf> for Stats {
     }
 }
 
-/// Serializes counters also with the name that `icmp_errors_sent` had before.
+/// Serializes counters also with the name that `errors_sent` had before.
 fn with_former_name<S: Serializer>(counters: &Counters, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct WithFormerName<'c> {
@@ -43,5 +43,5 @@ fn with_former_name<S: Serializer>(counters: &Counters, serializer: S) -> Result
         counters: &'c Counters,
         complaints: u64,
     }
-    WithFormerName { counters, complaints: counters.icmp_errors_sent }.serialize(serializer)
+    WithFormerName { counters, complaints: counters.errors_sent }.serialize(serializer)
 }

@@ -4,7 +4,7 @@ use super::*;
 fn unknown(address: IpAddr) -> (Neighbours, u16) {
     let neighbours = Neighbours::new().unwrap();
     let number = neighbours.number(address).unwrap();
-    neighbours.hold(number);
+    neighbours.add_user(number);
     (neighbours, number)
 }
 
@@ -22,7 +22,7 @@ fn lost_question_is_repeated_within_tenth_of_second() {
     // The solicitation or the reply is lost.
     let rounds = rounds_to_solicitation(&neighbours);
     assert!(ROUND * (rounds as u32) < Duration::from_millis(100), "{rounds} rounds");
-    neighbours.answer(address, MacAddr::local(1)).unwrap();
+    neighbours.process_reply(address, MacAddr::local(1)).unwrap();
     assert_eq!(neighbours.mac_of(number), Some(MacAddr::local(1)));
     assert_eq!(rounds_to_solicitation(&neighbours), CONFIRM);
 }
@@ -33,12 +33,12 @@ fn question_without_room_in_the_port_makes_no_neighbour_silent() {
     let (neighbours, number) = unknown(open);
     let other = neighbours.number(known).unwrap();
     neighbours.solicitations();
-    neighbours.answer(known, MacAddr::local(1)).unwrap();
+    neighbours.process_reply(known, MacAddr::local(1)).unwrap();
     let mut asked = [0; 2];
     for _ in 0..3 * CONFIRM {
         for (address, _) in neighbours.solicitations() {
             asked[usize::from(address == known)] += 1;
-            neighbours.take_back(address);
+            neighbours.withdraw(address);
         }
     }
     assert!(asked[0] >= 3 * CONFIRM - 1 && asked[1] >= 2 * CONFIRM - 1, "{asked:?}");
@@ -85,12 +85,12 @@ fn messages_cause_two_questions_each_second_at_most() {
         // The first half second has three more.
         assert!((3..=6 + 1 + 3).contains(&asked), "asked {asked} times in three seconds");
     };
-    check(&|| neighbours.heard_of(address));
-    check(&|| neighbours.heard_of(address));
+    check(&|| neighbours.solicit_mentioned(address));
+    check(&|| neighbours.solicit_mentioned(address));
     assert!(neighbours.is_silent(number));
-    check(&|| neighbours.heard_of(address));
-    neighbours.answer(address, mac).unwrap();
-    check(&|| assert!(neighbours.answer(address, other).is_err()));
+    check(&|| neighbours.solicit_mentioned(address));
+    neighbours.process_reply(address, mac).unwrap();
+    check(&|| assert!(neighbours.process_reply(address, other).is_err()));
     assert_eq!(neighbours.mac_of(number), Some(mac), "it may still reply");
 }
 
@@ -114,7 +114,7 @@ fn waiting_packets_cause_two_questions_each_second_at_most() {
     let waiting = neighbours.waiting() as u16;
     neighbours.leave(number, waiting, false);
     assert!(rounds_to_solicitation(&neighbours) > 10 * HALF_SECOND);
-    neighbours.answer("10.0.3.2".parse().unwrap(), MacAddr::local(1)).unwrap();
+    neighbours.process_reply("10.0.3.2".parse().unwrap(), MacAddr::local(1)).unwrap();
     neighbours.wait(number, true);
     assert_eq!((neighbours.solicitation_for(number), neighbours.waiting()), (None, 0));
     assert_eq!(rounds_to_solicitation(&neighbours), CONFIRM);
@@ -126,7 +126,7 @@ fn questions_for_many_silent_neighbours_are_limited() {
     let neighbours = Neighbours::new().unwrap();
     let addresses = (0..1000u32).map(|it| IpAddr::from((0x0a00_0000 + it).to_be_bytes()));
     let numbers: Vec<_> = addresses.map(|it| neighbours.number(it).unwrap()).collect();
-    numbers.iter().for_each(|number| neighbours.hold(*number));
+    numbers.iter().for_each(|number| neighbours.add_user(*number));
     (0..2000).for_each(|_| _ = neighbours.solicitations());
     let mut asked = std::collections::HashSet::new();
     for _ in 0..1000usize.div_ceil(SILENT_PER_ROUND) + 1 {
@@ -146,14 +146,14 @@ fn questions_for_many_silent_neighbours_are_limited() {
 #[test]
 fn neighbour_is_kept_while_packets_wait_for_it() {
     let (neighbours, number) = unknown("10.0.3.2".parse().unwrap());
-    neighbours.release(number, 5);
+    neighbours.remove_user(number, 5);
     neighbours.wait(number, false);
-    neighbours.forget(5);
+    neighbours.remove_unused(5);
     let other = neighbours.number("10.0.3.3".parse().unwrap()).unwrap();
     assert_ne!(number, other);
     neighbours.leave(number, 1, false);
-    neighbours.hold(other);
-    neighbours.forget(5);
+    neighbours.add_user(other);
+    neighbours.remove_unused(5);
     assert_eq!(neighbours.number("10.0.3.4".parse().unwrap()), Some(number));
 }
 
@@ -168,7 +168,7 @@ fn filter_has_the_silent_neighbours() {
     assert!(addresses.iter().all(|address| neighbours.may_be_silent(*address)));
     let others = (0..1000u32).map(|it| IpAddr::from((0x0b00_0000 + it).to_be_bytes()));
     assert!(others.filter(|it| neighbours.may_be_silent(*it)).count() < 20);
-    addresses.iter().for_each(|it| neighbours.answer(*it, MacAddr::local(1)).unwrap());
+    addresses.iter().for_each(|it| neighbours.process_reply(*it, MacAddr::local(1)).unwrap());
     neighbours.solicitations();
     assert!(!neighbours.has_silent() && !neighbours.may_be_silent(addresses[0]));
 }
@@ -179,9 +179,9 @@ fn open_questions_begin_again_with_a_peer() {
     let (neighbours, _) = unknown(open);
     neighbours.number(known).unwrap();
     neighbours.solicitations();
-    neighbours.answer(known, MacAddr::local(1)).unwrap();
+    neighbours.process_reply(known, MacAddr::local(1)).unwrap();
     (0..50 * HALF_SECOND).for_each(|_| _ = neighbours.solicitations());
-    neighbours.begin_again();
+    neighbours.restart();
     assert_eq!(neighbours.solicitations(), [(open, None)]);
     assert_eq!(neighbours.solicitations(), [(open, None)]);
 }
@@ -193,19 +193,19 @@ fn next_process_sends_to_known_neighbours_and_asks_them() {
     let [mac, other] = [MacAddr::local(1), MacAddr::local(2)];
     let [own, next] = [(); 2].map(|()| Neighbours::new().unwrap());
     let numbers = addresses.map(|address| own.number(address).unwrap());
-    numbers.iter().for_each(|number| own.hold(*number));
+    numbers.iter().for_each(|number| own.add_user(*number));
     own.solicitations();
-    addresses[..3].iter().for_each(|address| own.answer(*address, mac).unwrap());
+    addresses[..3].iter().for_each(|address| own.process_reply(*address, mac).unwrap());
     (0..=7 * HALF_SECOND).for_each(|_| _ = own.solicitations());
     assert!(own.is_silent(numbers[3]));
-    let past = Neighbours::past(own.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let before = Neighbours::open(own.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let hops: Vec<_> =
         addresses.iter().rev().map(|address| next.number(*address).unwrap()).collect();
     next.configure(hops[1], other);
-    next.resume(&past);
+    next.resume(&before);
     let known = hops.iter().map(|hop| next.mac_of(*hop)).collect::<Vec<_>>();
     assert_eq!(known, [None, Some(other), Some(mac), Some(mac)]);
     assert!(!next.is_silent(hops[0]) && next.solicitations().contains(&(addresses[1], Some(mac))));
-    assert!(next.answer(addresses[0], other).is_err());
-    assert!(Neighbours::past(std::fs::File::open("/dev/null").unwrap().into()).is_err());
+    assert!(next.process_reply(addresses[0], other).is_err());
+    assert!(Neighbours::open(std::fs::File::open("/dev/null").unwrap().into()).is_err());
 }

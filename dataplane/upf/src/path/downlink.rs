@@ -14,11 +14,11 @@ use dray_wire::ip::{self, Packet, Version, protocol};
 use dray_wire::router;
 
 use self::tunnel::{Flow, Tunnel};
-use super::head::{CHUNK, LOOK, PACKET, ROOM};
-use super::lane::{DIVIDED_MAX, Lane, Leaving};
+use super::forwarder::{Chunk, Encapsulation, Forwarder, Forwarding};
+use super::header_buffer::{CHUNK, COPY_LEN, HEADROOM, PACKET_AT};
 use super::packet_buffer::{PacketBuffer, Waiting};
 use super::passes::{self, Passes, Stop};
-use super::reading::{self, Unread};
+use super::reading::{self, ParseError};
 use super::sessions::Change;
 use crate::compile::address_key;
 use crate::config::{Action, Ends};
@@ -78,11 +78,11 @@ impl Passes for Downlink {
     /// Drops buffered packets whose time has expired, and takes a message that the uplink has for
     /// a user.
     #[inline(always)]
-    fn prepare(&mut self, lane: &mut Lane) -> bool {
-        self.expire(lane);
+    fn prepare(&mut self, forwarder: &mut Forwarder) -> bool {
+        self.expire(forwarder);
         match self.of_uplink.try_recv() {
             Ok(message) => {
-                self.take_one_of_uplink(lane, &message);
+                self.process_message(forwarder, &message);
                 true
             }
             Err(_) => false,
@@ -90,34 +90,34 @@ impl Passes for Downlink {
     }
 
     #[inline(always)]
-    fn look(
+    fn parse(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         frames: &[Frame<'_>],
         _: &mut usize,
     ) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
         for (index, frame) in ahead(frames).enumerate() {
-            match self.key(lane, index, frame) {
+            match self.key(forwarder, index, frame) {
                 Ok(Some(key)) => {
-                    let home = lane.sessions.table.prefetch(key);
+                    let home = forwarder.sessions.table.prefetch(key);
                     items.push(Item { frame: index as u16, slot: home, key });
                 }
-                Ok(None) => self.other(lane, frame),
-                Err(reason) => lane.dropped(reason, frame),
+                Ok(None) => self.other(forwarder, frame),
+                Err(reason) => forwarder.dropped(reason, frame),
             }
         }
         items
     }
 
     #[cold]
-    fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Item) {
-        match self.packet(lane, item.frame, frame) {
-            Err(Unread::Invalid) => lane.dropped(DropReason::InnerIp, frame),
-            Ok(packet) if ip::is_group(packet.destination()) => self.other(lane, frame),
-            Ok(_) | Err(Unread::MayChange) => {
-                lane.dropped(DropReason::NoSession, frame);
-                self.report(lane, frame, Problem::Unreachable);
+    fn unknown(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, item: &Item) {
+        match self.packet(forwarder, item.frame, frame) {
+            Err(ParseError::Invalid) => forwarder.dropped(DropReason::InnerIp, frame),
+            Ok(packet) if ip::is_group(packet.destination()) => self.other(forwarder, frame),
+            Ok(_) | Err(ParseError::MayChange) => {
+                forwarder.dropped(DropReason::NoSession, frame);
+                self.report(forwarder, frame, item, Problem::Unreachable);
             }
         }
     }
@@ -125,138 +125,76 @@ impl Passes for Downlink {
     #[inline(always)]
     fn check(
         &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
+        forwarder: &mut Forwarder,
+        chunk: &mut Chunk<'_>,
         item: &Item,
         now: u64,
-    ) -> Result<Leaving, Stop> {
-        let packet = self.packet(lane, item.frame, frame)?;
-        if lane.from.is_martian(packet.version, packet.src) && !lane.is_own {
+    ) -> Result<(), Stop> {
+        let frame = &chunk.frames[usize::from(item.frame)];
+        let packet = self.packet(forwarder, item.frame, frame)?;
+        let is_generated = forwarder.is_generated;
+        if forwarder.from.is_martian(packet.version, packet.src) && !is_generated {
             return Err(DropReason::MartianSource.into());
         }
-        let session = &lane.sessions.slots[item.slot as usize];
+        let session = &forwarder.sessions.slots[item.slot as usize];
         let rule = *find(session, &packet).ok_or(DropReason::NoRule)?;
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
             // No packet of our own waits, so that all that wait were received.
-            Action::Buffer if lane.is_own => return Err(DropReason::BufferSession.into()),
-            Action::Buffer => return Err(self.keep(lane, frame, item.slot, &rule, packet.len, now)),
+            Action::Buffer if is_generated => return Err(DropReason::BufferSession.into()),
+            Action::Buffer => {
+                return Err(self.keep(forwarder, frame, item.slot, &rule, packet.len, now));
+            }
         }
         if packet.ttl <= 1 {
             return Err(Stop::Report(DropReason::TtlExpired, Problem::TimeExceeded));
         }
         let peer = session.tunnels[usize::from(rule.tunnel)];
-        let to = &lane.to;
-        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
-        if packet.len + outer_len > to.mtu {
-            return Err(too_long(&packet, to.mtu - outer_len));
-        }
-        let mac = lane.mac_of(peer.hop);
-        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
-        let Lane { heads, to, scratch, is_own, .. } = lane;
-        let head = &mut heads[usize::from(item.frame)].0;
-        let dst = mac.unwrap_or_else(|| asker(head, *is_own));
-        ip::decrement_ttl(&mut head[PACKET..], packet.version);
-        // Length of the parsed beginning of the packet, as in `packet`.
-        let there = frame.len().min(LOOK) - ETHERNET_LEN;
-        let checked = reading::checked_len(&packet, there);
-        let tunnel =
-            Tunnel { peer, qfi: rule.qfi, own: to, dst, flow: Flow::of(&packet, item.key) };
-        tunnel.write(&mut head[ROOM - outer_len..PACKET], packet.len);
-        if peer.address.is_ipv6() {
-            // If a peer changes the rest before it is transmitted, the checksum will be
-            // wrong.
-            let rest = &frame.bytes(scratch)[ETHERNET_LEN + checked..ETHERNET_LEN + packet.len];
-            tunnel.write_checksum(&mut head[..PACKET + checked], rest);
-        }
-        let leaving = Leaving {
+        let mac = forwarder.mac_of(peer.hop);
+        let head = &forwarder.headers[usize::from(item.frame)].0;
+        let dst = mac.unwrap_or_else(|| sender_mac(head, is_generated));
+        let flow = Flow::of(&packet, item.key);
+        let forwarding = Forwarding {
+            slot: item.slot,
             frame: item.frame,
-            head: ((ROOM - outer_len) as u16, (PACKET + checked) as u16),
-            body: ((ETHERNET_LEN + checked) as u16, (ETHERNET_LEN + packet.len) as u16),
+            packet,
+            rule,
+            at: ETHERNET_LEN,
+            buffer_at: PACKET_AT,
+            // The parsed beginning of the packet, as in `packet`.
+            copied: frame.len().min(COPY_LEN) - ETHERNET_LEN,
+            hop: peer.hop,
+            is_resolved: mac.is_some(),
+            headers: Tunnel { peer, qfi: rule.qfi, dst, flow },
         };
-        match mac {
-            Some(_) => Ok(leaving),
-            None => Err(Stop::Wait(leaving, peer.hop)),
-        }
+        forwarder.forward(chunk, forwarding, now)
     }
 
-    /// Sends the fragments into the packet's tunnel. The user's packet itself is fragmented, so
-    /// that no router has to fragment outer packets.
+    /// Sends an ICMP error to the sender of a packet.
     #[cold]
-    fn divide(
-        &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
-        item: &Item,
-        now: u64,
-    ) -> Result<(), Stop> {
-        let packet = self.packet(lane, item.frame, frame)?;
-        let session = &lane.sessions.slots[item.slot as usize];
-        let rule = *find(session, &packet).ok_or(DropReason::NoRule)?;
-        let peer = session.tunnels[usize::from(rule.tunnel)];
-        let to = lane.to.clone();
-        let mac = lane.mac_of(peer.hop);
-        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
-        let there = frame.len().min(LOOK) - ETHERNET_LEN;
-        let checked = reading::checked_len(&packet, there);
-        let is_own = lane.is_own;
-        let head = &mut lane.heads[usize::from(item.frame)].0;
-        let dst = mac.unwrap_or_else(|| asker(head, is_own));
-        ip::decrement_ttl(&mut head[PACKET..], packet.version);
-        let mut copy = [0; DIVIDED_MAX];
-        copy[..checked].copy_from_slice(&head[PACKET..PACKET + checked]);
-        let tunnel =
-            Tunnel { peer, qfi: rule.qfi, own: &to, dst, flow: Flow::of(&packet, item.key) };
-        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
-        let front = |head: &mut [u8], rest: &[u8]| {
-            let len = head.len() - PACKET + rest.len();
-            tunnel.write(&mut head[ROOM - outer_len..PACKET], len);
-            if peer.address.is_ipv6() {
-                tunnel.write_checksum(head, rest);
-            }
-            ROOM - outer_len
-        };
-        let mtu = to.mtu - outer_len;
-        let whole = (frame, ETHERNET_LEN, &packet);
-        let hop = mac.is_none().then_some(peer.hop);
-        match lane.divide(whole, &copy[..checked], mtu, hop, front) {
-            true => Ok(()),
-            false => Err(Stop::Report(DropReason::TooBig, Problem::TooBig(mtu as u16))),
-        }
+    fn report(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, _: &Item, problem: Problem) {
+        forwarder.report(problem, || reading::copy_of(frame));
     }
 
-    #[inline(always)]
-    fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item, stop: Stop) {
-        match stop {
-            Stop::Drop(reason) => lane.dropped(reason, frame),
-            Stop::Kept => lane.counters.buffering += 1,
-            Stop::Report(reason, problem) => {
-                lane.dropped(reason, frame);
-                self.report(lane, frame, problem);
-            }
-            Stop::Divide | Stop::Copy | Stop::Wait(..) => {}
-        }
-    }
-
-    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
-        let from = lane.from.clone();
-        lane.report(Problem::Unreachable, || {
+    fn report_lost(&mut self, forwarder: &mut Forwarder, frame: &[u8]) {
+        let from = forwarder.from.clone();
+        forwarder.report(Problem::Unreachable, || {
             let packet = tunnel::user_packet(frame).unwrap_or_default();
-            let (version, asker) = (packet.first().map_or(0, |byte| byte >> 4), &frame[..6]);
+            let (version, sender_mac) = (packet.first().map_or(0, |byte| byte >> 4), &frame[..6]);
             let kind = if version == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
-            [&from.mac.0[..], asker, &kind.to_be_bytes(), packet].concat()
+            [&from.mac.0[..], sender_mac, &kind.to_be_bytes(), packet].concat()
         });
     }
 
     /// Releases buffered packets that need not wait any more.
-    fn change(&mut self, lane: &mut Lane, change: &mut Change) {
+    fn change(&mut self, forwarder: &mut Forwarder, change: &mut Change) {
         // Buffered packets are forwarded below, so the end markers have to be sent first.
-        for (hop, frame) in change.farewell.iter().flat_map(|farewell| farewell.frames()) {
-            lane.send_end_marker(change.slot, *hop, frame);
+        for (hop, frame) in change.end_markers.iter().flat_map(|end_markers| end_markers.frames()) {
+            forwarder.send_end_marker(change.slot, *hop, frame);
         }
-        lane.sessions.apply(change);
-        let session = &mut lane.sessions.slots[change.slot as usize];
+        forwarder.sessions.apply(change);
+        let session = &mut forwarder.sessions.slots[change.slot as usize];
         if !session.buffers() {
             self.waiting.forget_report(change.slot);
         }
@@ -267,19 +205,19 @@ impl Passes for Downlink {
         if session.rules.is_empty() {
             let gone = self.store.forget(&mut waiting);
             self.waiting.remove(change.slot, gone);
-            lane.counters.drops.add(DropReason::SessionGone, gone.into());
+            forwarder.counters.drops.add(DropReason::SessionGone, gone.into());
             return;
         }
         let mut store = std::mem::take(&mut self.store);
         let mut leaving =
-            store.divide(&mut waiting, |frame| self.must_wait(lane, change.slot, frame));
-        lane.sessions.slots[change.slot as usize].waiting = waiting;
+            store.divide(&mut waiting, |frame| self.must_wait(forwarder, change.slot, frame));
+        forwarder.sessions.slots[change.slot as usize].waiting = waiting;
         // All buffered packets of a flow leave before any newer one is processed, so the flow stays
         // in order.
         let frames: Vec<Frame<'_>> = store.waiting(leaving).map(Frame::from).collect();
-        lane.patience = Patience::Endless;
-        frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(lane, chunk, false));
-        lane.patience = Patience::Usual;
+        forwarder.patience = Patience::Endless;
+        frames.chunks(CHUNK).for_each(|chunk| _ = self.chunk(forwarder, chunk, false));
+        forwarder.patience = Patience::Usual;
         self.waiting.remove(change.slot, store.forget(&mut leaving));
         self.store = store;
     }
@@ -287,22 +225,22 @@ impl Passes for Downlink {
 
 impl Downlink {
     #[cold]
-    fn take_one_of_uplink(&mut self, lane: &mut Lane, message: &ForUser) {
-        lane.is_own = true;
+    fn process_message(&mut self, forwarder: &mut Forwarder, message: &ForUser) {
+        forwarder.is_generated = true;
         match message {
-            ForUser::Frame(frame) => _ = self.chunk(lane, &[Frame::from(&frame[..])], false),
+            ForUser::Frame(frame) => _ = self.chunk(forwarder, &[Frame::from(&frame[..])], false),
             ForUser::Advertisement { prefix, to } => {
-                let sent = self.advertise(lane, *prefix, *to);
-                lane.counters.generated_dropped += u64::from(sent.is_none());
+                let sent = self.advertise(forwarder, *prefix, *to);
+                forwarder.counters.generated_dropped += u64::from(sent.is_none());
             }
         }
-        lane.is_own = false;
+        forwarder.is_generated = false;
     }
 
     /// Sends a router advertisement with its prefix to a user, in the tunnel of the rule that
     /// matches packets to the user's address. No limit counts the message, since it is ours.
-    fn advertise(&mut self, lane: &mut Lane, prefix: u64, user: Ipv6Addr) -> Option<()> {
-        let Lane { sessions, from, .. } = &*lane;
+    fn advertise(&mut self, forwarder: &mut Forwarder, prefix: u64, user: Ipv6Addr) -> Option<()> {
+        let Forwarder { sessions, from, .. } = &*forwarder;
         let slot = sessions.table.find(prefix)?;
         let session = &sessions.slots[slot as usize];
         let own = router::link_local(from.mac);
@@ -313,32 +251,22 @@ impl Downlink {
         let probe = || Probe { teid, qfis, tos: 0, ends };
         let rule = *session.find(None, probe).filter(|rule| rule.action == Action::Forward)?;
         let peer = session.tunnels[usize::from(rule.tunnel)];
-        let mac = lane.mac_of(peer.hop);
-        let Lane { heads, from, to, .. } = lane;
-        let outer_len = Tunnel::headers_len(&peer, rule.qfi);
-        // The user's own packets have to fit the MTU of N6 as well.
-        let mtu = (to.mtu - outer_len).min(from.mtu);
-        let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
-        let packet = router::advertisement(own, user, prefix, mtu as u32);
-        let packet = packet?;
+        let Forwarder { from, to, .. } = &*forwarder;
         let flow = Flow { tos: 0, src_port: gtpu::PORT };
-        let dst = mac.unwrap_or(MacAddr([0; 6]));
-        let tunnel = Tunnel { peer, qfi: rule.qfi, own: to, dst, flow };
-        let head = &mut heads[0].0[..PACKET];
-        tunnel.write(&mut head[ROOM - outer_len..], packet.len());
-        if peer.address.is_ipv6() {
-            tunnel.write_checksum(head, &packet);
+        let tunnel = Tunnel { peer, qfi: rule.qfi, dst: MacAddr([0; 6]), flow };
+        let len = tunnel.headers_len();
+        // The user's own packets have to fit the MTU of N6 as well.
+        let mtu = (to.mtu + ETHERNET_LEN - len).min(from.mtu);
+        let prefix = Ipv6Addr::from(u128::from(prefix) << 64);
+        let packet = router::advertisement(own, user, prefix, mtu as u32)?;
+        let mut message = vec![0; len];
+        tunnel.write_headers(to, &mut message, packet.len());
+        if tunnel.has_checksum() {
+            tunnel.write_checksum(to, &mut message, 0, &packet);
         }
-        let head = ((ROOM - outer_len) as u16, PACKET as u16);
-        if mac.is_none() {
-            let message = [&heads[0].0[ROOM - outer_len..PACKET], &packet].concat();
-            lane.send_own(peer.hop, &message);
-            lane.counters.router_advertisements += 1;
-            return Some(());
-        }
-        let leaving = Leaving { frame: 0, head, body: (0, packet.len() as u16) };
-        lane.transmit(&[Frame::from(&packet[..])], &[leaving].into_iter().collect());
-        lane.counters.router_advertisements += 1;
+        message.extend(packet);
+        forwarder.send_own(peer.hop, &message);
+        forwarder.counters.router_advertisements += 1;
         Some(())
     }
 
@@ -347,13 +275,13 @@ impl Downlink {
     #[inline(always)]
     fn key(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         index: usize,
         frame: &Frame<'_>,
     ) -> Result<Option<u64>, DropReason> {
         const IP: usize = ETHERNET_LEN;
-        let Lane { from, heads, .. } = lane;
-        let bytes = heads[index].copy(frame);
+        let Forwarder { from, headers, .. } = forwarder;
+        let bytes = headers[index].copy(frame);
         let ethernet = Ethernet::parse(bytes).ok_or(DropReason::NotIp)?;
         if ethernet.dst != from.mac {
             return if ethernet.dst.is_group() { Ok(None) } else { Err(DropReason::OtherHost) };
@@ -382,15 +310,20 @@ impl Downlink {
     /// Parses the packet of a frame; it is invalid unless its version is the one that the frame's
     /// Ethernet header names.
     #[inline(always)]
-    fn packet(&mut self, lane: &mut Lane, index: u16, frame: &Frame<'_>) -> Result<Packet, Unread> {
-        let Lane { heads, scratch, .. } = lane;
-        let bytes = heads[usize::from(index)].bytes(frame);
+    fn packet(
+        &mut self,
+        forwarder: &mut Forwarder,
+        index: u16,
+        frame: &Frame<'_>,
+    ) -> Result<Packet, ParseError> {
+        let Forwarder { headers, scratch, .. } = forwarder;
+        let bytes = headers[usize::from(index)].bytes(frame);
         let len = frame.len() - ETHERNET_LEN;
         let packet = reading::parse(&bytes[ETHERNET_LEN..], len, frame, ETHERNET_LEN, scratch)?;
         let kind = [bytes[ETHERNET_LEN - 2], bytes[ETHERNET_LEN - 1]];
         match kind == reading::ethertype(packet.version).to_be_bytes() {
             true => Ok(packet),
-            false => Err(Unread::Invalid),
+            false => Err(ParseError::Invalid),
         }
     }
 
@@ -399,16 +332,16 @@ impl Downlink {
     #[cold]
     fn keep(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         frame: &Frame<'_>,
         slot: u32,
         rule: &Rule,
         len: usize,
         now: u64,
     ) -> Stop {
-        let session = &mut lane.sessions.slots[slot as usize];
+        let session = &mut forwarder.sessions.slots[slot as usize];
         if self.waiting.must_report(slot, now)
-            && !lane.events.send(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
+            && !forwarder.events.send(Event::DownlinkData { seid: session.seid, pdr: rule.pdr })
         {
             self.waiting.forget_report(slot);
         }
@@ -425,54 +358,39 @@ impl Downlink {
 
     /// Drops buffered packets whose time has expired.
     #[inline(always)]
-    fn expire(&mut self, lane: &mut Lane) {
+    fn expire(&mut self, forwarder: &mut Forwarder) {
         if !self.store.is_empty() {
-            self.expire_at(lane, clock::ticks());
+            self.expire_at(forwarder, clock::ticks());
         }
     }
 
     #[cold]
-    fn expire_at(&mut self, lane: &mut Lane, now: u64) {
+    fn expire_at(&mut self, forwarder: &mut Forwarder, now: u64) {
         // Limited, so that expiring takes no longer than a batch.
         for _ in 0..CHUNK {
             let Some(slot) = self.store.expired(now) else { break };
-            let session = &mut lane.sessions.slots[slot as usize];
+            let session = &mut forwarder.sessions.slots[slot as usize];
             self.store.forget_first(&mut session.waiting);
             self.waiting.remove(slot, 1);
-            lane.counters.drops.add(DropReason::BufferExpired, 1);
+            forwarder.counters.drops.add(DropReason::BufferExpired, 1);
         }
     }
 
     /// Returns true if the rule that matches a frame of a session buffers it.
-    fn must_wait(&mut self, lane: &mut Lane, slot: u32, frame: &[u8]) -> bool {
+    fn must_wait(&mut self, forwarder: &mut Forwarder, slot: u32, frame: &[u8]) -> bool {
         let frame = Frame::from(frame);
-        let Ok(Some(key)) = self.key(lane, 0, &frame) else { return false };
-        let Ok(packet) = self.packet(lane, 0, &frame) else { return false };
-        let sessions = &lane.sessions;
+        let Ok(Some(key)) = self.key(forwarder, 0, &frame) else { return false };
+        let Ok(packet) = self.packet(forwarder, 0, &frame) else { return false };
+        let sessions = &forwarder.sessions;
         let rule = find(&sessions.slots[slot as usize], &packet);
         sessions.table.find(key) == Some(slot)
             && rule.is_some_and(|rule| rule.action == Action::Buffer)
     }
 
-    /// Reports the fate of a packet to its sender.
-    #[cold]
-    fn report(&mut self, lane: &mut Lane, frame: &Frame<'_>, problem: Problem) {
-        lane.report(problem, || reading::copy_of(frame));
-    }
-
     /// Processes a frame that is for us or for a group.
     #[cold]
-    fn other(&mut self, lane: &mut Lane, frame: &Frame<'_>) {
-        lane.process_local(&reading::copy_of(frame));
-    }
-}
-
-/// Returns what becomes of a packet that is longer than `mtu`.
-#[cold]
-fn too_long(packet: &Packet, mtu: usize) -> Stop {
-    match packet.dont_fragment {
-        false => Stop::Divide,
-        true => Stop::Report(DropReason::TooBig, Problem::TooBig(mtu as u16)),
+    fn other(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>) {
+        forwarder.process_local(&reading::copy_of(frame));
     }
 }
 
@@ -494,8 +412,9 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
 /// Returns the source of the frame that begins with `head`: the station to notify if the packet
 /// waits for a next hop in vain. Returns 0 for a packet of our own.
 #[cold]
-fn asker(head: &[u8], is_own: bool) -> MacAddr {
-    let Some(Ethernet { src, .. }) = Ethernet::parse(&head[ROOM..]).filter(|_| !is_own) else {
+fn sender_mac(head: &[u8], is_generated: bool) -> MacAddr {
+    let Some(Ethernet { src, .. }) = Ethernet::parse(&head[HEADROOM..]).filter(|_| !is_generated)
+    else {
         return MacAddr([0; 6]);
     };
     src

@@ -6,28 +6,28 @@
 use arrayvec::ArrayVec;
 use dray_port::{FRAME_LIMIT, Frame};
 
-use super::head::CHUNK;
+use super::header_buffer::CHUNK;
 use crate::counters::Sent;
 
 /// Maximum number of held packets. It exceeds a batch, since a fragmented packet is many, and
 /// packets that waited for their session come in a row.
 const HELD_MAX: usize = 8 * CHUNK;
 
-/// Account in which a transmitted frame counts.
+/// What a frame to be transmitted counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sort {
+pub(super) enum FrameClass {
     /// A packet that was received.
     Packet,
     /// A fragment of such a packet, but for the last one, which counts as the packet.
-    Part,
+    Fragment,
     /// A packet that was made here.
-    Own,
+    Generated,
 }
 
 /// Copies of packets that wait for the egress port.
 pub(super) struct EgressQueue {
     bytes: Box<[u8]>,
-    lens: ArrayVec<(usize, Sort), HELD_MAX>,
+    lens: ArrayVec<(usize, FrameClass), HELD_MAX>,
     /// How many of these, from the front, have been transmitted.
     sent: usize,
 }
@@ -50,16 +50,16 @@ impl EgressQueue {
     }
 
     /// Returns the number of waiting frames of a sort.
-    pub(super) fn count(&self, sort: Sort) -> u64 {
-        self.lens[self.sent..].iter().filter(|(_, of)| *of == sort).count() as u64
+    pub(super) fn count(&self, class: FrameClass) -> u64 {
+        self.lens[self.sent..].iter().filter(|(_, of)| *of == class).count() as u64
     }
 
     /// Appends copies of frames; the caller has checked that there is [room](Self::has_room).
     #[cold]
-    pub(super) fn keep<'f>(&mut self, frames: impl Iterator<Item = (&'f Frame<'f>, Sort)>) {
+    pub(super) fn keep<'f>(&mut self, frames: impl Iterator<Item = (&'f Frame<'f>, FrameClass)>) {
         let rooms = self.bytes.chunks_exact_mut(FRAME_LIMIT).skip(self.lens.len());
-        for ((frame, sort), room) in frames.zip(rooms) {
-            self.lens.push((frame.copy_into(room), sort));
+        for ((frame, class), room) in frames.zip(rooms) {
+            self.lens.push((frame.copy_into(room), class));
         }
     }
 
@@ -68,7 +68,7 @@ impl EgressQueue {
     pub(super) fn release(
         &mut self,
         transmit: impl FnOnce(&[Frame<'_>]) -> Sent,
-        count: impl FnOnce(&[(usize, Sort)], Sent),
+        count: impl FnOnce(&[(usize, FrameClass)], Sent),
     ) -> usize {
         let waiting = self.lens.iter().zip(self.bytes.chunks_exact(FRAME_LIMIT)).skip(self.sent);
         let frames: ArrayVec<Frame<'_>, CHUNK> =

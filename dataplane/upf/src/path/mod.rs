@@ -3,15 +3,15 @@
 
 mod downlink;
 mod egress_queue;
-mod head;
-mod lane;
-mod later;
+mod forwarder;
+mod header_buffer;
 mod packet_buffer;
 mod passes;
+mod pending_rates;
 mod reading;
 mod reassembly;
 mod sessions;
-mod toll;
+mod shaping_queue;
 mod unresolved;
 mod uplink;
 
@@ -20,15 +20,15 @@ use std::sync::atomic::Ordering;
 use dray_port::Frame;
 
 pub(crate) use downlink::Downlink;
-pub(crate) use lane::Lane;
+pub(crate) use forwarder::Forwarder;
 pub(crate) use packet_buffer::{PacketBuffer, Waiting};
-pub(crate) use sessions::{CHANGES, Change, Changes, Farewell, Sessions};
+pub(crate) use sessions::{CHANGES, Change, Changes, EndMarkers, Sessions};
 pub(crate) use unresolved::Unresolved;
 pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use passes::Passes;
 
-/// State of a worker's direction, beside its lane.
+/// State of a worker's direction, beside its forwarder.
 pub(crate) enum State {
     Uplink(Box<Uplink>),
     Downlink(Box<Downlink>),
@@ -37,10 +37,10 @@ pub(crate) enum State {
 impl State {
     /// See [`Passes::take`].
     #[inline]
-    pub(crate) fn take(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
+    pub(crate) fn take(&mut self, forwarder: &mut Forwarder, frames: &[Frame<'_>]) -> usize {
         match self {
-            Self::Uplink(uplink) => uplink.take(lane, frames),
-            Self::Downlink(downlink) => downlink.take(lane, frames),
+            Self::Uplink(uplink) => uplink.take(forwarder, frames),
+            Self::Downlink(downlink) => downlink.take(forwarder, frames),
         }
     }
 
@@ -55,30 +55,35 @@ impl State {
     /// Sends packets whose next hop has an Ethernet address now, applies changes from control threads, and
     /// takes packets from the other direction or from reassembly; returns true if there was anything. No change is applied while packets wait that
     /// the previous rules let pass.
-    pub(crate) fn adopt(&mut self, lane: &mut Lane) -> bool {
+    pub(crate) fn adopt(&mut self, forwarder: &mut Forwarder) -> bool {
+        let has_waiting = forwarder.has_waiting();
         let mut any = match self {
-            Self::Uplink(uplink) => uplink.tend(lane) | uplink.prepare(lane),
-            Self::Downlink(downlink) => downlink.tend(lane) | downlink.prepare(lane),
+            Self::Uplink(uplink) => {
+                (has_waiting && uplink.release_waiting(forwarder)) | uplink.prepare(forwarder)
+            }
+            Self::Downlink(downlink) => {
+                (has_waiting && downlink.release_waiting(forwarder)) | downlink.prepare(forwarder)
+            }
         };
         for _ in 0..CHANGES {
-            if lane.is_full() {
+            if forwarder.is_full() {
                 break;
             }
-            let Ok(mut change) = lane.changes.wanted.try_recv() else { break };
-            self.change(lane, &mut change);
+            let Ok(mut change) = forwarder.changes.wanted.try_recv() else { break };
+            self.change(forwarder, &mut change);
             any = true;
             // If the control thread does not take it back, its memory is freed here.
-            let _ = lane.changes.done.try_send(change);
+            let _ = forwarder.changes.done.try_send(change);
         }
         any
     }
 
-    pub(crate) fn change(&mut self, lane: &mut Lane, change: &mut Change) {
-        lane.hurry(change);
+    pub(crate) fn change(&mut self, forwarder: &mut Forwarder, change: &mut Change) {
+        forwarder.expedite(change);
         match self {
-            Self::Uplink(uplink) => uplink.change(lane, change),
-            Self::Downlink(downlink) => downlink.change(lane, change),
+            Self::Uplink(uplink) => uplink.change(forwarder, change),
+            Self::Downlink(downlink) => downlink.change(forwarder, change),
         }
-        lane.changes.made.fetch_add(1, Ordering::Release);
+        forwarder.changes.made.fetch_add(1, Ordering::Release);
     }
 }

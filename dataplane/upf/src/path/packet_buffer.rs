@@ -353,8 +353,8 @@ mod tests {
             let mut firsts = [0; SESSIONS];
             let mut oracle = [const { VecDeque::<(u64, Vec<u8>)>::new() }; SESSIONS];
             let mut now = 1;
-            for (number, (session, step, later)) in steps.into_iter().enumerate() {
-                now += later;
+            for (number, (session, step, shaped)) in steps.into_iter().enumerate() {
+                now += shaped;
                 let (slot, first) = (session as u32, &mut firsts[session]);
                 let all: usize = oracle.iter().map(VecDeque::len).sum();
                 match step {

@@ -6,9 +6,9 @@ use dray_capture::Kind;
 use dray_port::{Frame, clock};
 use dray_wire::icmp::Problem;
 
-use super::head::CHUNK;
-use super::lane::{Departures, Lane, Leaving};
-use super::reading::{self, Unread};
+use super::forwarder::{Chunk, Departure, Departures, Forwarder};
+use super::header_buffer::CHUNK;
+use super::reading::{self, ParseError};
 use super::sessions::Change;
 use crate::counters::DropReason;
 
@@ -21,17 +21,15 @@ pub(crate) trait Item {
     fn slot(&mut self) -> &mut u32;
 }
 
-/// Why a packet is not forwarded as it is.
+/// Why a packet is not forwarded at once.
 pub(crate) enum Stop {
     Drop(DropReason),
-    /// It is complete, and waits for the Ethernet address of this next hop.
-    Wait(Leaving, u16),
-    /// It is buffered.
-    Kept,
-    /// It is forwarded in fragments.
-    Divide,
     /// The packet is dropped, and its sender gets an ICMP error.
     Report(DropReason, Problem),
+    /// It is complete, and waits for the Ethernet address of this next hop.
+    Wait(Departure, u16),
+    /// It is buffered.
+    Kept,
     /// A copy of it has to be parsed.
     Copy,
 }
@@ -42,11 +40,11 @@ impl From<DropReason> for Stop {
     }
 }
 
-impl From<Unread> for Stop {
-    fn from(why: Unread) -> Self {
+impl From<ParseError> for Stop {
+    fn from(why: ParseError) -> Self {
         match why {
-            Unread::Invalid => Self::Drop(DropReason::InnerIp),
-            Unread::MayChange => Self::Copy,
+            ParseError::Invalid => Self::Drop(DropReason::InnerIp),
+            ParseError::MayChange => Self::Copy,
         }
     }
 }
@@ -57,167 +55,183 @@ pub(crate) trait Passes {
 
     /// Prepares for a batch: takes packets that do not come from the port. Returns true if there
     /// were any.
-    fn prepare(&mut self, lane: &mut Lane) -> bool;
+    fn prepare(&mut self, forwarder: &mut Forwarder) -> bool;
 
     /// Parses the headers, prefetches buckets, and processes all frames that are not users'
-    /// packets. If it stops before the last frame, it sets `looked` to the number of frames.
-    fn look(
+    /// packets. If it stops before the last frame, it sets `parsed` to the number of frames.
+    fn parse(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         frames: &[Frame<'_>],
-        looked: &mut usize,
+        parsed: &mut usize,
     ) -> ArrayVec<Self::Item, CHUNK>;
 
     /// Processes a packet without a session.
-    fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item);
+    fn unknown(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, item: &Self::Item);
 
-    /// Checks a packet against its session's rules, and writes its new headers.
+    /// Checks a packet of `chunk` against its session's rules, and [forwards](Forwarder::forward) it.
     fn check(
         &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
-        item: &Self::Item,
-        now: u64,
-    ) -> Result<Leaving, Stop>;
-
-    /// Fragments a packet that [`check`](Self::check) found too long, and sends the fragments.
-    fn divide(
-        &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
+        forwarder: &mut Forwarder,
+        chunk: &mut Chunk<'_>,
         item: &Self::Item,
         now: u64,
     ) -> Result<(), Stop>;
 
-    /// Counts a packet that is not forwarded, and tells its sender if a router has to.
-    fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Self::Item, stop: Stop);
+    /// Counts a packet that is dropped.
+    #[inline(always)]
+    fn discard(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &Frame<'_>,
+        _: &Self::Item,
+        reason: DropReason,
+    ) {
+        forwarder.dropped(reason, frame);
+    }
+
+    /// Sends an ICMP error about a packet to its sender.
+    fn report(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &Frame<'_>,
+        item: &Self::Item,
+        problem: Problem,
+    );
 
     /// Notifies the sender of a packet that was dropped because its next hop has not replied.
     /// `frame` is what was to be transmitted, with the address of the station that the packet came
     /// from as its destination.
-    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]);
+    fn report_lost(&mut self, forwarder: &mut Forwarder, frame: &[u8]);
 
     /// Processes what a chunk has completed.
     #[inline(always)]
-    fn complete(&mut self, _lane: &mut Lane) {}
+    fn complete(&mut self, _: &mut Forwarder) {}
 
     /// Applies a change of a session.
-    fn change(&mut self, lane: &mut Lane, change: &mut Change) {
-        lane.sessions.apply(change);
+    fn change(&mut self, forwarder: &mut Forwarder, change: &mut Change) {
+        forwarder.sessions.apply(change);
     }
 
     /// Transmits packets whose next hop has an Ethernet address now, and drops those that have waited for
     /// too long; returns true if any were transmitted.
-    #[inline(always)]
-    fn tend(&mut self, lane: &mut Lane) -> bool {
-        lane.has_waiting() && self.tend_waiting(lane)
-    }
-
     #[cold]
-    fn tend_waiting(&mut self, lane: &mut Lane) -> bool {
-        let any = lane.release_resolved();
+    fn release_waiting(&mut self, forwarder: &mut Forwarder) -> bool {
+        let any = forwarder.release_resolved();
         let now = clock::ticks();
         // Limited, so that expiring takes no longer than a batch.
         for _ in 0..CHUNK {
-            let Some(lost) = lane.expire(now) else { break };
-            lost.iter().for_each(|frame| self.report_lost(lane, frame));
+            let Some(lost) = forwarder.expire(now) else { break };
+            lost.iter().for_each(|frame| self.report_lost(forwarder, frame));
         }
         any
     }
 
     /// Keeps a packet until the Ethernet address of its next hop is known.
     #[cold]
-    fn wait(&mut self, lane: &mut Lane, frame: &Frame<'_>, leaving: &Leaving, hop: u16) {
-        let lost = lane.wait(frame, leaving, hop);
-        lost.iter().for_each(|frame| self.report_lost(lane, frame));
+    fn wait(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &Frame<'_>,
+        departure: &Departure,
+        hop: u16,
+    ) {
+        let lost = forwarder.wait(frame, departure, hop);
+        lost.iter().for_each(|frame| self.report_lost(forwarder, frame));
     }
 
-    /// Takes `frames` while the egress port has room, and returns how many it took.
-    fn take(&mut self, lane: &mut Lane, frames: &[Frame<'_>]) -> usize {
+    /// Processes `frames` while the egress port has room; returns how many it processed.
+    fn take(&mut self, forwarder: &mut Forwarder, frames: &[Frame<'_>]) -> usize {
         let mut taken = 0;
-        while taken < frames.len() && !lane.is_full() {
+        while taken < frames.len() && !forwarder.is_full() {
             let rest = &frames[taken..];
-            taken += self.chunk(lane, &rest[..rest.len().min(CHUNK)], true);
-            self.complete(lane);
+            taken += self.chunk(forwarder, &rest[..rest.len().min(CHUNK)], true);
+            self.complete(forwarder);
         }
-        lane.received(&frames[..taken]);
+        forwarder.received(&frames[..taken]);
         taken
     }
 
     /// Processes at most [`CHUNK`] frames, which `arrived` from the port or were made here; returns
     /// how many were processed.
     #[inline(always)]
-    fn chunk(&mut self, lane: &mut Lane, frames: &[Frame<'_>], arrived: bool) -> usize {
-        let mut looked = frames.len();
-        let mut items = self.look(lane, frames, &mut looked);
+    fn chunk(&mut self, forwarder: &mut Forwarder, frames: &[Frame<'_>], arrived: bool) -> usize {
+        let mut parsed = frames.len();
+        let mut items = self.parse(forwarder, frames, &mut parsed);
         if arrived {
-            lane.note_sources(&frames[..looked]);
-            lane.from.show(&lane.tap, Kind::In, &frames[..looked]);
+            forwarder.note_sources(&frames[..parsed]);
+            forwarder.from.show(&forwarder.tap, Kind::In, &frames[..parsed]);
         }
-        self.find(lane, frames, &mut items);
-        lane.sessions.prefetch_more(lane.direction, items.iter_mut().map(|item| *item.slot()));
+        self.find(forwarder, frames, &mut items);
+        forwarder
+            .sessions
+            .prefetch_more(forwarder.direction, items.iter_mut().map(|item| *item.slot()));
         let now = clock::ticks();
-        if lane.has_later() {
-            // Packets of this chunk must not overtake what has waited until now.
-            lane.release_later(now);
+        // Packets of this chunk must not overtake those that have waited for their rate until now.
+        if forwarder.has_shaped() {
+            forwarder.release_shaped(now);
         }
-        let mut departures = Departures::new();
+        let mut chunk = Chunk { frames, departures: Departures::new() };
         for item in &items {
-            let frame = &frames[item.place().0];
-            match self.check(lane, frame, item, now) {
-                Ok(leaving) => departures.push(leaving),
-                Err(Stop::Copy) => self.check_copy(lane, frames, frame, &mut departures),
-                Err(Stop::Wait(leaving, hop)) => self.wait(lane, frame, &leaving, hop),
-                Err(Stop::Divide) => {
-                    lane.transmit(frames, &departures);
-                    departures.clear();
-                    if let Err(stop) = self.divide(lane, frame, item, now) {
-                        self.stop(lane, frame, item, stop);
-                    }
-                }
-                Err(stop) => self.stop(lane, frame, item, stop),
+            if let Err(stop) = self.check(forwarder, &mut chunk, item, now) {
+                self.stop(forwarder, &mut chunk, item, stop);
             }
         }
-        lane.transmit(frames, &departures);
-        looked
+        forwarder.transmit(&mut chunk);
+        parsed
+    }
+
+    /// Processes a packet that is not forwarded at once.
+    #[inline(always)]
+    fn stop(
+        &mut self,
+        forwarder: &mut Forwarder,
+        chunk: &mut Chunk<'_>,
+        item: &Self::Item,
+        stop: Stop,
+    ) {
+        let frame = &chunk.frames[item.place().0];
+        match stop {
+            Stop::Drop(reason) => self.discard(forwarder, frame, item, reason),
+            Stop::Report(reason, problem) => {
+                forwarder.dropped(reason, frame);
+                self.report(forwarder, frame, item, problem);
+            }
+            Stop::Wait(departure, hop) => self.wait(forwarder, frame, &departure, hop),
+            Stop::Kept => forwarder.counters.buffering += 1,
+            Stop::Copy => self.check_copy(forwarder, chunk, frame),
+        }
     }
 
     /// Finds the sessions of the packets, and prefetches them.
     #[inline(always)]
     fn find(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         frames: &[Frame<'_>],
         items: &mut ArrayVec<Self::Item, CHUNK>,
     ) {
         items.retain(|item| {
             let (frame, key) = item.place();
-            let slot = lane.sessions.table.find_from(*item.slot(), key);
+            let slot = forwarder.sessions.table.find_from(*item.slot(), key);
             match slot {
                 Some(slot) => {
-                    lane.sessions.prefetch(lane.direction, slot);
+                    forwarder.sessions.prefetch(forwarder.direction, slot);
                     *item.slot() = slot;
                 }
-                None => self.unknown(lane, &frames[frame], item),
+                None => self.unknown(forwarder, &frames[frame], item),
             }
             slot.is_some()
         });
     }
 
-    /// Processes a private copy of `frame`, which no peer can write to, after transmitting
-    /// the packets of `frames` that are ready.
+    /// Processes a private copy of `frame`, which no peer can write to, after transmitting the packets of
+    /// `chunk` that are ready.
     #[cold]
-    fn check_copy(
-        &mut self,
-        lane: &mut Lane,
-        frames: &[Frame<'_>],
-        frame: &Frame<'_>,
-        departures: &mut Departures,
-    ) {
+    fn check_copy(&mut self, forwarder: &mut Forwarder, chunk: &mut Chunk<'_>, frame: &Frame<'_>) {
         let whole = reading::copy_of(frame);
-        lane.transmit(frames, departures);
-        departures.clear();
-        // The copy uses the first head, whose own packet has been transmitted or dropped.
-        self.chunk(lane, &[Frame::from(&whole[..])], false);
+        forwarder.transmit(chunk);
+        // The copy uses the first header buffer, whose own packet has been transmitted or dropped.
+        self.chunk(forwarder, &[Frame::from(&whole[..])], false);
     }
 }

@@ -5,7 +5,7 @@ use dray_wire::ethernet::ethertype;
 use dray_wire::ip::{PORTS_LEN, Packet, Version};
 
 /// Why a packet was not parsed.
-pub(super) enum Unread {
+pub(super) enum ParseError {
     /// The packet is invalid.
     Invalid,
     /// The headers extend beyond the copied bytes, into memory that a peer can write to,
@@ -23,16 +23,16 @@ pub(super) fn parse<'f>(
     frame: &'f Frame<'_>,
     at: usize,
     scratch: &'f mut Scratch,
-) -> Result<Packet, Unread> {
+) -> Result<Packet, ParseError> {
     let mut bytes = look;
     let mut scratch = Some(scratch);
     // A loop, because the result of a second call would be passed through memory each time.
     loop {
-        let packet = Packet::parse(bytes, len).map_err(|_| Unread::Invalid)?;
+        let packet = Packet::parse(bytes, len).map_err(|_| ParseError::Invalid)?;
         match scratch.take() {
             Some(scratch) if packet.is_cut() && look.len() < len => {
                 if frame.may_change() {
-                    return Err(Unread::MayChange);
+                    return Err(ParseError::MayChange);
                 }
                 bytes = whole(frame, at, scratch);
             }

@@ -36,24 +36,24 @@ pub(crate) struct Change {
     /// True if it changes rates.
     pub(crate) rates_change: bool,
     /// End markers for the tunnels that the session leaves.
-    pub(crate) farewell: Option<Arc<Farewell>>,
+    pub(crate) end_markers: Option<Arc<EndMarkers>>,
 }
 
-/// Frames to transmit once no worker uses the old state of a session any more, each to a next hop; their
-/// destination is still 0.
-pub(crate) struct Farewell {
+/// End markers, to be transmitted once no worker uses the old state of a session any more: frames whose
+/// destination is still 0, each with its next hop.
+pub(crate) struct EndMarkers {
     frames: Vec<(u16, Vec<u8>)>,
     /// Number of workers that still use it.
     left: AtomicUsize,
 }
 
-impl Farewell {
-    /// Creates a farewell that the last of `threads` workers transmits.
+impl EndMarkers {
+    /// Creates end markers that the last of `threads` workers transmits.
     pub(crate) fn new(frames: Vec<(u16, Vec<u8>)>, threads: usize) -> Self {
         Self { frames, left: AtomicUsize::new(threads) }
     }
 
-    /// Returns the frames that a worker has to transmit when it lets go of the session.
+    /// Returns the frames to be transmitted by a worker that has replaced its copy of the session.
     pub(super) fn frames(&self) -> &[(u16, Vec<u8>)] {
         match self.left.fetch_sub(1, Ordering::AcqRel) {
             1 => &self.frames,

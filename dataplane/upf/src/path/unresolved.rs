@@ -12,10 +12,10 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
-use super::egress_queue::Sort;
-use super::head::CHUNK;
+use super::egress_queue::FrameClass;
+use super::header_buffer::CHUNK;
 use super::packet_buffer::PacketBuffer;
-use super::toll::Toll;
+use super::pending_rates::PendingRates;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;
 
@@ -30,7 +30,7 @@ const MAC_LEN: usize = 6;
 
 /// Packets of one worker that wait for the Ethernet addresses of next hops.
 pub(crate) struct Unresolved {
-    store: PacketBuffer<Option<Toll>>,
+    store: PacketBuffer<Option<PendingRates>>,
     /// Number of the first place of each next hop.
     firsts: Box<[u32]>,
     /// Number of packets that were received.
@@ -95,17 +95,17 @@ impl Unresolved {
     /// long.
     pub(super) fn keep(
         &mut self,
-        (hop, toll): (u16, Option<Toll>),
+        (hop, pending): (u16, Option<PendingRates>),
         frame: &Frame<'_>,
-        sort: Sort,
+        class: FrameClass,
         now: u64,
     ) -> bool {
         let fits = self.store.check_room(frame.len()).is_ok();
         if fits {
             let first = &mut self.firsts[usize::from(hop)];
-            let at = self.store.keep((hop.into(), toll), first, frame, frame.len(), now);
-            mark(at, sort);
-            self.packets += u64::from(sort == Sort::Packet);
+            let at = self.store.keep((hop.into(), pending), first, frame, frame.len(), now);
+            mark(at, class);
+            self.packets += u64::from(class == FrameClass::Packet);
         }
         fits
     }
@@ -126,7 +126,7 @@ impl Unresolved {
     fn lose_first(&mut self, hop: u16, lost: impl FnOnce(Lost<'_>)) {
         let first = &mut self.firsts[usize::from(hop)];
         if let Some((frame, ..)) = self.store.first_mut(*first) {
-            self.packets -= u64::from(sort(frame) == Sort::Packet);
+            self.packets -= u64::from(class(frame) == FrameClass::Packet);
             lost(Lost { hop, frame });
         }
         self.store.forget_first(first);
@@ -139,43 +139,47 @@ impl Unresolved {
         &mut self,
         hop: u16,
         mac: MacAddr,
-        leave: impl FnOnce(&[Frame<'_>], &[(Sort, Option<Toll>)]),
+        leave: impl FnOnce(&[Frame<'_>], &[(FrameClass, Option<PendingRates>)]),
     ) {
         let first = &mut self.firsts[usize::from(hop)];
-        let (mut at, mut sorts) = (*first, ArrayVec::<(Sort, Option<Toll>), CHUNK>::new());
-        while let Some((frame, toll, next)) = self.store.first_mut(at)
-            && !sorts.is_full()
-            && sorts.first().is_none_or(|(first, _)| (*first == Sort::Own) == is_own(frame))
+        let (mut at, mut classes) =
+            (*first, ArrayVec::<(FrameClass, Option<PendingRates>), CHUNK>::new());
+        while let Some((frame, pending, next)) = self.store.first_mut(at)
+            && !classes.is_full()
+            && classes
+                .first()
+                .is_none_or(|(first, _)| (*first == FrameClass::Generated) == is_own(frame))
         {
-            sorts.push((sort(frame), toll));
+            classes.push((class(frame), pending));
             frame[..MAC_LEN].copy_from_slice(&mac.0);
             at = next;
         }
-        let frames = self.store.waiting(*first).take(sorts.len()).map(Frame::from);
-        leave(&frames.collect::<ArrayVec<_, CHUNK>>(), &sorts);
-        sorts.iter().for_each(|_| self.store.forget_first(first));
-        self.packets -= sorts.iter().filter(|(sort, _)| *sort == Sort::Packet).count() as u64;
+        let frames = self.store.waiting(*first).take(classes.len()).map(Frame::from);
+        leave(&frames.collect::<ArrayVec<_, CHUNK>>(), &classes);
+        classes.iter().for_each(|_| self.store.forget_first(first));
+        self.packets -=
+            classes.iter().filter(|(class, _)| *class == FrameClass::Packet).count() as u64;
     }
 }
 
 /// Marks a packet that waits with what it counts as.
-fn mark(frame: &mut [u8], sort: Sort) {
-    match sort {
-        Sort::Part => frame[0] |= GROUP,
+fn mark(frame: &mut [u8], class: FrameClass) {
+    match class {
+        FrameClass::Fragment => frame[0] |= GROUP,
         // From no station: it has our own address, to which no message goes.
-        Sort::Packet if self::sort(frame) != sort => {
+        FrameClass::Packet if self::class(frame) != class => {
             frame.copy_within(MAC_LEN..2 * MAC_LEN, 0);
         }
-        Sort::Packet | Sort::Own => {}
+        FrameClass::Packet | FrameClass::Generated => {}
     }
 }
 
 /// Returns what a packet that waits counts as.
-pub(super) fn sort(frame: &[u8]) -> Sort {
+pub(super) fn class(frame: &[u8]) -> FrameClass {
     match frame[0] & GROUP {
-        _ if is_own(frame) => Sort::Own,
-        0 => Sort::Packet,
-        _ => Sort::Part,
+        _ if is_own(frame) => FrameClass::Generated,
+        0 => FrameClass::Packet,
+        _ => FrameClass::Fragment,
     }
 }
 

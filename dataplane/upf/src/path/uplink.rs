@@ -16,8 +16,8 @@ use dray_wire::router;
 use self::headers::{Item, Odd, Outer, outer, user_packet, usual_packet};
 use self::wrong_gnb::WrongGnbReports;
 use super::downlink::ForUser;
-use super::head::{CHUNK, LOOK, PACKET, ROOM};
-use super::lane::{DIVIDED_MAX, Lane, Leaving};
+use super::forwarder::{Chunk, Forwarder, Forwarding};
+use super::header_buffer::{CHUNK, COPY_LEN, PACKET_AT};
 use super::passes::{self, Passes, Stop};
 use super::reading;
 use super::reassembly::{Part, Reassembly};
@@ -38,7 +38,7 @@ mod wrong_gnb;
 
 /// Number of the user's packet's first bytes that must be in the head for parsing: the longest IPv4
 /// header, and ports.
-const INNER_LOOK: usize = 60 + 4;
+const INNER_MIN: usize = 60 + 4;
 
 /// Maximum number of queued messages from the uplink to the downlink; more are lost.
 pub(crate) const MESSAGES_MAX: usize = 64;
@@ -76,11 +76,11 @@ impl Passes for Uplink {
 
     /// Processes a completely reassembled packet, and drops expired fragments.
     #[inline(always)]
-    fn prepare(&mut self, lane: &mut Lane) -> bool {
-        self.fragments.expire(&mut lane.counters.drops);
+    fn prepare(&mut self, forwarder: &mut Forwarder) -> bool {
+        self.fragments.expire(&mut forwarder.counters.drops);
         let is_complete = self.fragments.is_complete();
         if is_complete {
-            self.take_complete(lane);
+            self.take_complete(forwarder);
         }
         is_complete
     }
@@ -88,30 +88,30 @@ impl Passes for Uplink {
     /// Stops at the first frame that completes a reassembled packet, so that later frames do not
     /// overtake that packet.
     #[inline(always)]
-    fn look(
+    fn parse(
         &mut self,
-        lane: &mut Lane,
+        forwarder: &mut Forwarder,
         frames: &[Frame<'_>],
-        looked: &mut usize,
+        parsed: &mut usize,
     ) -> ArrayVec<Item, CHUNK> {
         let mut items = ArrayVec::new();
         for (index, frame) in ahead(frames).enumerate() {
-            let own = &lane.from;
-            let bytes = lane.heads[index].copy(frame);
+            let own = &forwarder.from;
+            let bytes = forwarder.headers[index].copy(frame);
             let usual = bytes.first_chunk().and_then(|head| usual_packet(head, frame.len(), own));
-            let Some(mut item) = usual.or_else(|| self.unusual(lane, index, frame)) else {
+            let Some(mut item) = usual.or_else(|| self.unusual(forwarder, index, frame)) else {
                 if self.fragments.is_complete() {
-                    *looked = index + 1;
+                    *parsed = index + 1;
                     break;
                 }
                 continue;
             };
             item.frame = index as u16;
-            if usize::from(item.at) + INNER_LOOK > LOOK && frame.len() > LOOK {
-                item.look = PACKET as u16;
-                lane.heads[index].copy_packet(frame, usize::from(item.at));
+            if usize::from(item.at) + INNER_MIN > COPY_LEN && frame.len() > COPY_LEN {
+                item.buffer_at = PACKET_AT as u16;
+                forwarder.headers[index].copy_packet(frame, usize::from(item.at));
             }
-            item.slot = lane.sessions.table.prefetch(item.teid.into());
+            item.slot = forwarder.sessions.table.prefetch(item.teid.into());
             items.push(item);
         }
         items
@@ -120,17 +120,18 @@ impl Passes for Uplink {
     #[inline(always)]
     fn check(
         &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
+        forwarder: &mut Forwarder,
+        chunk: &mut Chunk<'_>,
         item: &Item,
         now: u64,
-    ) -> Result<Leaving, Stop> {
-        let Lane { sessions, heads, from, to, scratch, unresolved, .. } = lane;
-        let look = usize::from(item.look);
-        let head = &mut heads[usize::from(item.frame)].0;
+    ) -> Result<(), Stop> {
+        let Forwarder { sessions, headers, from, to, scratch, unresolved, .. } = forwarder;
+        let frame = &chunk.frames[usize::from(item.frame)];
+        let buffer_at = usize::from(item.buffer_at);
+        let buffer = &mut headers[usize::from(item.frame)].0[buffer_at..];
         let (at, len) = (usize::from(item.at), usize::from(item.len));
-        let there = (head.len() - look).min(len);
-        let packet = reading::parse(&head[look..look + there], len, frame, at, scratch)?;
+        let copied = buffer.len().min(len);
+        let packet = reading::parse(&buffer[..copied], len, frame, at, scratch)?;
         let session = &sessions.slots[item.slot as usize];
         if !session.is_from_user(packet.version, packet.src) {
             return Err(foreign(&packet).into());
@@ -147,84 +148,39 @@ impl Passes for Uplink {
             return Err(DropReason::Rule.into());
         }
         if packet.ttl <= 1 {
-            return Err(DropReason::TtlExpired.into());
+            return Err(Stop::Report(DropReason::TtlExpired, Problem::TimeExceeded));
         }
-        if packet.len > to.mtu {
-            return Err(if packet.dont_fragment {
-                DropReason::TooBig.into()
-            } else {
-                Stop::Divide
-            });
+        let Some(hop) = to.route(packet.dst) else {
+            return Err(Stop::Report(DropReason::NoRoute, Problem::NoRoute));
+        };
+        if item.ecn & ecn::ECT_1 != 0 {
+            mark(buffer, &packet, item.ecn)?;
         }
-        let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
         let mac = unresolved.mac_of(to, hop);
         // Any address tells a user's packet that waits from a message of our own.
         let dst = mac.unwrap_or(to.mac);
-        let header = Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) };
-        if item.ecn & ecn::ECT_1 != 0 {
-            mark(&mut head[look..], &packet, item.ecn)?;
-        }
-        ip::decrement_ttl(&mut head[look..], packet.version);
-        // This header overwrites the tunnel's headers.
-        let start = look - ETHERNET_LEN;
-        header.write((&mut head[start..look]).try_into().expect("14 bytes"));
-        let checked = reading::checked_len(&packet, there);
-        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
-        let leaving = Leaving {
+        let forwarding = Forwarding {
+            slot: item.slot,
             frame: item.frame,
-            head: (start as u16, (look + checked) as u16),
-            body: ((at + checked) as u16, (at + packet.len) as u16),
+            packet,
+            rule,
+            at,
+            buffer_at,
+            copied,
+            hop,
+            is_resolved: mac.is_some(),
+            // This header overwrites the tunnel's headers.
+            headers: Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) },
         };
-        match mac {
-            Some(_) => Ok(leaving),
-            None => Err(Stop::Wait(leaving, hop)),
-        }
-    }
-
-    #[cold]
-    fn divide(
-        &mut self,
-        lane: &mut Lane,
-        frame: &Frame<'_>,
-        item: &Item,
-        now: u64,
-    ) -> Result<(), Stop> {
-        let Lane { sessions, heads, to, scratch, unresolved, .. } = lane;
-        let to = to.clone();
-        let (at, len) = (usize::from(item.at), usize::from(item.len));
-        let bytes = &mut heads[usize::from(item.frame)].0[usize::from(item.look)..];
-        let there = bytes.len().min(len);
-        let packet = reading::parse(&bytes[..there], len, frame, at, scratch);
-        let packet = packet.map_err(|_| DropReason::InnerIp)?;
-        let session = &sessions.slots[item.slot as usize];
-        let rule = *find(session, item, &packet).ok_or(DropReason::NoRule)?;
-        let hop = to.route(packet.dst).ok_or(DropReason::NoRoute)?;
-        let mac = unresolved.mac_of(&to, hop);
-        let dst = mac.unwrap_or(to.mac);
-        mark(bytes, &packet, item.ecn)?;
-        ip::decrement_ttl(bytes, packet.version);
-        let checked = reading::checked_len(&packet, there);
-        let mut copy = [0; DIVIDED_MAX];
-        copy[..checked].copy_from_slice(&bytes[..checked]);
-        lane.admit((item.slot, item.frame), &rule, (packet.len, mac.is_some()), now)?;
-        let ethernet = Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) };
-        let front = |head: &mut [u8], _: &[u8]| {
-            ethernet.write((&mut head[ROOM..PACKET]).try_into().expect("14 bytes"));
-            ROOM
-        };
-        let hop = mac.is_none().then_some(hop);
-        match lane.divide((frame, at, &packet), &copy[..checked], to.mtu, hop, front) {
-            true => Ok(()),
-            false => Err(DropReason::TooBig.into()),
-        }
+        forwarder.forward(chunk, forwarding, now)
     }
 
     /// Sends a gNB an error indication: its tunnel does not exist.
     #[cold]
-    fn unknown(&mut self, lane: &mut Lane, frame: &Frame<'_>, _: &Item) {
-        lane.dropped(DropReason::UnknownTeid, frame);
-        let from = lane.from.clone();
-        lane.send_error(|| {
+    fn unknown(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, _: &Item) {
+        forwarder.dropped(DropReason::UnknownTeid, frame);
+        let from = forwarder.from.clone();
+        forwarder.send_error(|| {
             let whole = reading::copy_of(frame);
             let outer = outer(&whole, whole.len(), &from).ok()?;
             let header = Header::parse(&whole[outer.at..], outer.udp.payload_len).ok()?;
@@ -234,29 +190,69 @@ impl Passes for Uplink {
         });
     }
 
-    #[inline(always)]
-    fn stop(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: &Item, stop: Stop) {
-        if let Stop::Drop(reason) = stop {
-            self.refuse(lane, frame, *item, reason);
+    /// Counts a packet that is dropped, unless it stays on the user's link and gets a reply.
+    #[cold]
+    fn discard(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &Frame<'_>,
+        item: &Item,
+        reason: DropReason,
+    ) {
+        let reason = match reason {
+            DropReason::LinkLocal => match self.local(forwarder, *item) {
+                Ok(()) => return,
+                Err(reason) => reason,
+            },
+            other => other,
+        };
+        forwarder.dropped(reason, frame);
+        if reason == DropReason::WrongGnb {
+            self.report_wrong_gnb(forwarder, item);
         }
     }
 
-    fn report_lost(&mut self, lane: &mut Lane, frame: &[u8]) {
-        let to = lane.to.clone();
-        let message = lane.error_message(|| {
+    /// Sends an ICMP error to the user, through the tunnel that the session's downlink rules select.
+    #[cold]
+    fn report(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &Frame<'_>,
+        item: &Item,
+        problem: Problem,
+    ) {
+        let to = forwarder.to.clone();
+        let user = forwarder.sessions.slots[item.slot as usize].user();
+        let message = forwarder.error_message(|| {
+            let whole = reading::copy_of(frame);
+            let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
+            let packet = Packet::parse(bytes, bytes.len()).ok()?;
+            // The frame may have changed since it was checked: only the user itself gets the ICMP
+            // error.
+            user.has(packet.version, packet.src).then_some(())?;
+            let own = to.address_for(packet.source())?;
+            let message = icmp::error(own, &packet, bytes, problem)?;
+            Some(to.frame(to.mac, reading::ethertype(packet.version), &message))
+        });
+        self.send_to_user(forwarder, message);
+    }
+
+    fn report_lost(&mut self, forwarder: &mut Forwarder, frame: &[u8]) {
+        let to = forwarder.to.clone();
+        let message = forwarder.error_message(|| {
             let bytes = frame.get(ETHERNET_LEN..)?;
             let packet = Packet::parse(bytes, bytes.len()).ok()?;
             let own = to.address_for(packet.source())?;
             let message = icmp::error(own, &packet, bytes, Problem::Unreachable)?;
             Some(to.frame(to.mac, reading::ethertype(packet.version), &message))
         });
-        self.send_to_user(lane, message);
+        self.send_to_user(forwarder, message);
     }
 
     #[inline(always)]
-    fn complete(&mut self, lane: &mut Lane) {
-        if self.fragments.is_complete() && !lane.is_full() {
-            self.take_complete(lane);
+    fn complete(&mut self, forwarder: &mut Forwarder) {
+        if self.fragments.is_complete() && !forwarder.is_full() {
+            self.take_complete(forwarder);
         }
     }
 }
@@ -275,77 +271,42 @@ impl Uplink {
     }
 
     #[cold]
-    fn take_complete(&mut self, lane: &mut Lane) {
+    fn take_complete(&mut self, forwarder: &mut Forwarder) {
         let Some(whole) = self.fragments.complete() else { return };
-        lane.counters.reassembled += 1;
-        lane.counters.consumed += u64::from(whole.fragments() - 1);
-        self.chunk(lane, &[Frame::from(whole.frame())], false);
+        forwarder.counters.reassembled += 1;
+        forwarder.counters.consumed += u64::from(whole.fragments() - 1);
+        self.chunk(forwarder, &[Frame::from(whole.frame())], false);
         self.fragments.give_back(whole);
     }
 
-    /// Counts a user's packet that is not forwarded. If a router has to report the reason, the
-    /// message goes to the user, through the tunnel that the session's downlink rules select.
-    #[cold]
-    fn refuse(&mut self, lane: &mut Lane, frame: &Frame<'_>, item: Item, reason: DropReason) {
-        let reason = match reason {
-            DropReason::LinkLocal => match self.local(lane, item) {
-                Ok(()) => return,
-                Err(reason) => reason,
-            },
-            other => other,
-        };
-        lane.dropped(reason, frame);
-        let to = lane.to.clone();
-        let problem = match reason {
-            DropReason::TtlExpired => Problem::TimeExceeded,
-            DropReason::TooBig => Problem::TooBig(to.mtu as u16),
-            DropReason::NoRoute => Problem::NoRoute,
-            DropReason::WrongGnb => return self.report_wrong_gnb(lane, &item),
-            _ => return,
-        };
-        let user = lane.sessions.slots[item.slot as usize].user();
-        let message = lane.error_message(|| {
-            let whole = reading::copy_of(frame);
-            let bytes = whole.get(usize::from(item.at)..)?.get(..usize::from(item.len))?;
-            let packet = Packet::parse(bytes, bytes.len()).ok()?;
-            // The frame may have changed since it was checked: only the user itself gets the ICMP
-            // error.
-            user.has(packet.version, packet.src).then_some(())?;
-            let own = to.address_for(packet.source())?;
-            let message = icmp::error(own, &packet, bytes, problem)?;
-            Some(to.frame(to.mac, reading::ethertype(packet.version), &message))
-        });
-        self.send_to_user(lane, message);
-    }
-
     /// Passes a message for a user to the downlink, if there is one.
-    fn send_to_user(&self, lane: &mut Lane, message: Option<Vec<u8>>) {
+    fn send_to_user(&self, forwarder: &mut Forwarder, message: Option<Vec<u8>>) {
         if let Some(message) = message {
             let sent = self.to_downlink.try_send(ForUser::Frame(message));
-            lane.counters.generated_dropped += u64::from(sent.is_err());
+            forwarder.counters.generated_dropped += u64::from(sent.is_err());
         }
     }
 
     /// Reports a packet from an address that its session does not send to.
     #[cold]
-    fn report_wrong_gnb(&mut self, lane: &mut Lane, item: &Item) {
-        let session = &lane.sessions.slots[item.slot as usize];
+    fn report_wrong_gnb(&mut self, forwarder: &mut Forwarder, item: &Item) {
+        let session = &forwarder.sessions.slots[item.slot as usize];
         let (seid, teid, source) = (session.seid, item.teid, source(item, &self.sources));
         if self.wrong_gnb.must_report((seid, teid, source), clock::ticks()) {
             let mut expected: Vec<_> = session.tunnels.iter().map(|peer| peer.address).collect();
             expected.sort_unstable();
             expected.dedup();
             let from = ip::address(source);
-            lane.events.send(Event::WrongGnb { seid, teid, from, expected });
+            forwarder.events.send(Event::WrongGnb { seid, teid, from, expected });
         }
     }
 
     /// Processes a packet that stays on the user's link: a router solicitation is answered with the
     /// user's prefix (RFC 4861, section 6.2.6; TS 23.501, section 5.8.2.2), everything else is
     /// dropped.
-    fn local(&mut self, lane: &mut Lane, item: Item) -> Result<(), DropReason> {
-        let Lane { sessions, heads, .. } = lane;
-        let bytes = &heads[usize::from(item.frame)].0[usize::from(item.look)..];
+    fn local(&mut self, forwarder: &mut Forwarder, item: Item) -> Result<(), DropReason> {
+        let Forwarder { sessions, headers, .. } = forwarder;
+        let bytes = &headers[usize::from(item.frame)].0[usize::from(item.buffer_at)..];
         let bytes = &bytes[..bytes.len().min(item.len.into())];
         let packet = Packet::parse(bytes, item.len.into()).map_err(|_| DropReason::InnerIp)?;
         if !router::is_solicitation(&packet, bytes) {
@@ -367,31 +328,41 @@ impl Uplink {
         };
         let message = ForUser::Advertisement { prefix: session.ue_v6, to };
         self.to_downlink.try_send(message).map_err(|_| DropReason::Solicitation)?;
-        lane.consumed();
+        forwarder.consumed();
         Ok(())
     }
 
     /// Returns the user's packet in a frame that the fast path does not handle.
     #[cold]
-    fn unusual(&mut self, lane: &mut Lane, index: usize, frame: &Frame<'_>) -> Option<Item> {
-        let bytes = lane.heads[index].bytes(frame);
-        match user_packet(bytes, frame.len(), &lane.from) {
+    fn unusual(
+        &mut self,
+        forwarder: &mut Forwarder,
+        index: usize,
+        frame: &Frame<'_>,
+    ) -> Option<Item> {
+        let bytes = forwarder.headers[index].bytes(frame);
+        match user_packet(bytes, frame.len(), &forwarder.from) {
             Ok((item, source)) => {
                 self.sources[index] = source;
                 Some(item)
             }
             Err(Odd::Drop(reason)) => {
-                lane.dropped(reason, frame);
+                forwarder.dropped(reason, frame);
                 None
             }
-            Err(Odd::Fragment(part)) => self.keep_fragment(lane, &part, frame),
-            Err(Odd::Other) => self.other(lane, index, frame),
+            Err(Odd::Fragment(part)) => self.keep_fragment(forwarder, &part, frame),
+            Err(Odd::Other) => self.other(forwarder, index, frame),
         }
     }
 
     #[cold]
-    fn keep_fragment(&mut self, lane: &mut Lane, part: &Part, frame: &Frame<'_>) -> Option<Item> {
-        let Lane { scratch, counters, .. } = lane;
+    fn keep_fragment(
+        &mut self,
+        forwarder: &mut Forwarder,
+        part: &Part,
+        frame: &Frame<'_>,
+    ) -> Option<Item> {
+        let Forwarder { scratch, counters, .. } = forwarder;
         self.fragments.take((part, frame), clock::ticks(), scratch, &mut counters.drops);
         None
     }
@@ -399,20 +370,25 @@ impl Uplink {
     /// Parses a whole frame: it may still contain a user's packet, behind headers longer than
     /// usual.
     #[cold]
-    fn other(&mut self, lane: &mut Lane, index: usize, frame: &Frame<'_>) -> Option<Item> {
+    fn other(
+        &mut self,
+        forwarder: &mut Forwarder,
+        index: usize,
+        frame: &Frame<'_>,
+    ) -> Option<Item> {
         let whole = reading::copy_of(frame);
-        match user_packet(&whole, whole.len(), &lane.from) {
+        match user_packet(&whole, whole.len(), &forwarder.from) {
             Ok((item, source)) => {
                 self.sources[index] = source;
                 return Some(item);
             }
-            Err(Odd::Drop(reason)) => lane.dropped(reason, frame),
-            Err(Odd::Fragment(part)) => return self.keep_fragment(lane, &part, frame),
-            Err(Odd::Other) => match outer(&whole, whole.len(), &lane.from) {
-                Err(_) => lane.process_local(&whole),
-                Ok(outer) => match self.message(lane, &whole, &outer) {
-                    Ok(()) => lane.consumed(),
-                    Err(reason) => lane.dropped(reason, frame),
+            Err(Odd::Drop(reason)) => forwarder.dropped(reason, frame),
+            Err(Odd::Fragment(part)) => return self.keep_fragment(forwarder, &part, frame),
+            Err(Odd::Other) => match outer(&whole, whole.len(), &forwarder.from) {
+                Err(_) => forwarder.process_local(&whole),
+                Ok(outer) => match self.message(forwarder, &whole, &outer) {
+                    Ok(()) => forwarder.consumed(),
+                    Err(reason) => forwarder.dropped(reason, frame),
                 },
             },
         }
@@ -420,9 +396,14 @@ impl Uplink {
     }
 
     /// Processes a GTP-U message that is not a user's packet, or is invalid.
-    fn message(&mut self, lane: &mut Lane, frame: &[u8], outer: &Outer) -> Result<(), DropReason> {
-        if !lane.from.is_other_station(outer.ethernet.src)
-            || !lane.from.is_other_host(outer.packet.source())
+    fn message(
+        &mut self,
+        forwarder: &mut Forwarder,
+        frame: &[u8],
+        outer: &Outer,
+    ) -> Result<(), DropReason> {
+        if !forwarder.from.is_other_station(outer.ethernet.src)
+            || !forwarder.from.is_other_host(outer.packet.source())
         {
             return Err(DropReason::MartianSource);
         }
@@ -431,8 +412,9 @@ impl Uplink {
         let header = match Header::parse(bytes, outer.udp.payload_len) {
             Ok(header) => header,
             Err(GtpuError::UnknownExtension(_)) => {
-                let from = lane.from.clone();
-                lane.send_error(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
+                let from = forwarder.from.clone();
+                forwarder
+                    .send_error(|| reply(&from, outer, gtpu::PORT, &gtpu::supported_extensions(0)));
                 return Err(DropReason::GtpuUnknownExtension);
             }
             Err(GtpuError::ExtensionLength(_) | GtpuError::Container(_)) => {
@@ -446,11 +428,11 @@ impl Uplink {
                 // The response carries the sequence number, which every request must have.
                 let sequence = header.sequence.ok_or(DropReason::Gtpu)?;
                 let response = gtpu::echo_response(sequence);
-                if let Some(reply) = reply(&lane.from, outer, reply_port, &response) {
-                    lane.answer(&reply);
+                if let Some(reply) = reply(&forwarder.from, outer, reply_port, &response) {
+                    forwarder.reply(&reply);
                 }
             }
-            message::END_MARKER => lane.counters.end_markers += 1,
+            message::END_MARKER => forwarder.counters.end_markers += 1,
             message::ERROR_INDICATION => {
                 if self.indications.reserve(INDICATION_LEN, clock::ticks(), 0).is_none() {
                     return Err(DropReason::Limited);
@@ -462,8 +444,8 @@ impl Uplink {
                     return Err(DropReason::WrongGnb);
                 }
                 self.tunnels.check(gnb, teid)?;
-                lane.counters.error_indications += 1;
-                lane.events.send(Event::TunnelGone { gnb, teid });
+                forwarder.counters.error_indications += 1;
+                forwarder.events.send(Event::TunnelGone { gnb, teid });
             }
             message::ECHO_RESPONSE | message::SUPPORTED_EXTENSIONS => {}
             _ => return Err(DropReason::Gtpu),
@@ -475,8 +457,8 @@ impl Uplink {
 /// Returns the reason to drop a packet whose source is not one of the user's addresses.
 #[cold]
 fn foreign(packet: &Packet) -> DropReason {
-    let is_own = packet.src == 0 || router::is_link_local(packet.src);
-    match packet.version == Version::V6 && is_own {
+    let is_generated = packet.src == 0 || router::is_link_local(packet.src);
+    match packet.version == Version::V6 && is_generated {
         true => DropReason::LinkLocal,
         false => DropReason::Spoofed,
     }

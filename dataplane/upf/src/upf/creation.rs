@@ -17,14 +17,14 @@ use tracing::warn;
 use super::{Upf, each};
 use crate::account::Accounts;
 use crate::config::{ConfigError, Detector, Generator, SessionConfig, UpfConfig};
-use crate::counters::{self, DropReason, Ledger};
+use crate::counters::{DropReason, SharedCounters};
 use crate::event::{EventSender, events};
 use crate::interface::Interface;
 use crate::model::{KEYS_PER_SESSION, LEAVING_MAX, Model, Operation, Wire};
-use crate::past::Past;
 use crate::path::{
-    Downlink, Lane, MESSAGES_MAX, PacketBuffer, Sessions, State, Unresolved, Uplink, Waiting,
+    Downlink, Forwarder, MESSAGES_MAX, PacketBuffer, Sessions, State, Unresolved, Uplink, Waiting,
 };
+use crate::restored::RestoredState;
 use crate::tunnels::Tunnels;
 use crate::worker::Worker;
 
@@ -45,7 +45,7 @@ struct Common<'c> {
     n3: Arc<Interface>,
     n6: Arc<Interface>,
     accounts: Arc<Accounts>,
-    counters: [Arc<Ledger>; 2],
+    counters: [Arc<SharedCounters>; 2],
     tunnels: Arc<Tunnels>,
     waiting: Arc<Waiting>,
     event_sender: EventSender,
@@ -54,11 +54,18 @@ struct Common<'c> {
 }
 
 impl Upf {
-    pub(super) fn create(
+    /// Like [`new`](Self::new), with `count` workers for each direction, among which the queues of the ports
+    /// are divided. Packets of a session may arrive at any worker. Packets of a flow must arrive on the
+    /// same queue to stay in order, as they do on ports that distribute flows by a hash.
+    ///
+    /// With `restored`, the sessions are those of another process; they get their usage in
+    /// [`RestoredState::complete`]. Sessions that are not valid with `config` end, which is logged. Calls
+    /// `progress` after every 1000 sessions, since a million of them may take a minute on a busy machine.
+    pub fn create(
         config: &UpfConfig,
-        past: Option<&mut Past>,
         [n3, n6]: [Port; 2],
         count: usize,
+        restored: Option<&mut RestoredState>,
         progress: &dyn Fn(),
     ) -> Result<(Self, [Vec<Worker>; 2]), ConfigError> {
         check(config)?;
@@ -78,13 +85,14 @@ impl Upf {
         };
         let ours = [&config.n3.addresses[..], &config.n6.addresses].concat();
         let lifetime = lifetime(config);
+        let published = || SharedCounters::new(count).map(Arc::new).map_err(|error| memory(&error));
         let common = Common {
             config,
             count,
             n3: interface("n3", &config.n3, ours.clone(), n3.tx)?,
             n6: interface("n6", &config.n6, ours, n6.tx)?,
             accounts: Accounts::new(numbers(config)).map_err(|error| memory(&error))?,
-            counters: [ledger(count)?, ledger(count)?],
+            counters: [published()?, published()?],
             tunnels: Arc::default(),
             waiting: Waiting::new(
                 config.buffer_packets,
@@ -120,10 +128,10 @@ impl Upf {
             tap: taps[taps.len() - 1].clone(),
             captures,
         };
-        if past.is_some() {
+        if restored.is_some() {
             directions.iter_mut().flatten().for_each(Worker::continue_another);
         }
-        upf.add_sessions(config, past, &mut directions, progress)?;
+        upf.add_sessions(config, restored, &mut directions, progress)?;
         Ok((upf, directions))
     }
 
@@ -131,7 +139,7 @@ impl Upf {
     fn add_sessions(
         &self,
         config: &UpfConfig,
-        past: Option<&mut Past>,
+        restored: Option<&mut RestoredState>,
         directions: &mut [Vec<Worker>; 2],
         progress: &dyn Fn(),
     ) -> Result<(), ConfigError> {
@@ -149,8 +157,8 @@ impl Upf {
             }
             Ok(())
         };
-        let Some(past) = past else { return config.all_sessions().try_for_each(add) };
-        for session in past.sessions(config) {
+        let Some(restored) = restored else { return config.all_sessions().try_for_each(add) };
+        for session in restored.sessions(config) {
             if let Err(error) = add(session) {
                 warn!(%error, "a session does not continue");
             }
@@ -181,23 +189,23 @@ impl Common<'_> {
         let uplink = deal(n3, self.count).into_iter().zip(to_downlink).enumerate();
         let uplink = uplink.map(|(worker, (rx, to_downlink))| {
             let uplink = Uplink::new(to_downlink, self.tunnels.clone());
-            let (lane, wire) = self.lane(Direction::Uplink, worker);
-            (Worker::new(rx, lane, State::Uplink(Box::new(uplink))), wire)
+            let (forwarder, wire) = self.forwarder(Direction::Uplink, worker);
+            (Worker::new(rx, forwarder, State::Uplink(Box::new(uplink))), wire)
         });
         let frame_max = ETHERNET_LEN + usize::from(config.n6.mtu);
         let downlink = deal(n6, self.count).into_iter().zip(of_uplink).enumerate();
         let downlink = downlink.map(|(worker, (rx, of_uplink))| {
             let store = PacketBuffer::new(config.buffer_packets, frame_max, lifetime(config));
             let downlink = Downlink { store, waiting: self.waiting.clone(), of_uplink };
-            let (lane, wire) = self.lane(Direction::Downlink, worker);
-            (Worker::new(rx, lane, State::Downlink(Box::new(downlink))), wire)
+            let (forwarder, wire) = self.forwarder(Direction::Downlink, worker);
+            (Worker::new(rx, forwarder, State::Downlink(Box::new(downlink))), wire)
         });
         let (uplink, of_uplink) = uplink.unzip();
         let (downlink, of_downlink) = downlink.unzip();
         ([uplink, downlink], [of_uplink, of_downlink])
     }
 
-    fn lane(&self, direction: Direction, worker: usize) -> (Lane, Wire) {
+    fn forwarder(&self, direction: Direction, worker: usize) -> (Forwarder, Wire) {
         let (wire, changes) = Wire::new();
         let ends = match direction {
             Direction::Uplink => (self.n3.clone(), self.n6.clone()),
@@ -211,9 +219,10 @@ impl Common<'_> {
         let (sessions, events) = ((sessions, changes), self.event_sender.clone());
         let frame_max = ETHERNET_LEN + ends.1.mtu;
         let unresolved = Unresolved::new(self.config.buffer_packets, frame_max);
-        let mut lane = Lane::new(direction, of, ends, sessions, published, events, unresolved);
-        lane.tap = self.taps[direction as usize * self.count + worker].clone();
-        (lane, wire)
+        let mut forwarder =
+            Forwarder::new(direction, of, ends, sessions, published, events, unresolved);
+        forwarder.tap = self.taps[direction as usize * self.count + worker].clone();
+        (forwarder, wire)
     }
 }
 
@@ -229,10 +238,6 @@ fn lifetime(config: &UpfConfig) -> u64 {
 
 fn memory(error: &io::Error) -> ConfigError {
     ConfigError::new(format!("memory: {error}"))
-}
-
-fn ledger(workers: usize) -> Result<Arc<Ledger>, ConfigError> {
-    Ledger::new(counters::account(workers)).map(Arc::new).map_err(|error| memory(&error))
 }
 
 fn wrong(field: &str, what: String) -> Result<(), ConfigError> {

@@ -106,7 +106,7 @@ fn accounted(counters: &Counters) -> u64 {
 #[track_caller]
 fn give(ends: &mut Ends, n6: bool, frame: Vec<u8>) {
     let counted = |ends: &Ends| if n6 { ends.upf.downlink() } else { ends.upf.uplink() };
-    let told = |ends: &Ends| ends.upf.uplink().icmp_errors_sent;
+    let told = |ends: &Ends| ends.upf.uplink().errors_sent;
     let (before, told_before, said) = (counted(ends), told(ends), format!("{frame:x?}"));
     let peer = if n6 { &ends.n6 } else { &ends.n3 };
     peer.send([frame]);

@@ -135,7 +135,7 @@ fn users_get_icmp_errors() {
     }
     assert_eq!(ends.upf.uplink().drops.total(), told);
     let down = ends.upf.downlink();
-    assert_eq!((ends.upf.uplink().icmp_errors_sent, down.generated), (told, told));
+    assert_eq!((ends.upf.uplink().errors_sent, down.generated), (told, told));
     assert_eq!((down.tx_packets, down.rx_packets), (0, 0), "they were not received");
     assert_eq!(up_packet(&vec![7; too_long - 1]).len(), 1300);
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(&vec![7; too_long - 1]))]).len(), 1);

@@ -261,7 +261,7 @@ impl OpenPort {
         released
     }
 
-    /// Returns the treatment of frames that its peer does not take: a mirror holds up no others, and
+    /// Returns the treatment of frames that its peer does not take: frames for a mirror do not delay others, and
     /// frames for a peer that has left are not for the next one.
     fn flow(&self, worker: usize) -> Flow {
         let may_wait = self.config.mirror.is_empty() && self.tx.of(worker).is_ready();

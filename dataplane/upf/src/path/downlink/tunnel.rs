@@ -8,17 +8,16 @@ use dray_wire::gtpu::{self, Container, Direction};
 use dray_wire::ip::{self, Fragment, Header, IPV4_LEN, IPV6_LEN, Packet, ecn, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
-use super::super::head::PACKET;
+use super::super::forwarder::Encapsulation;
 use crate::interface::Interface;
 use crate::packet::TTL;
 use crate::session::Peer;
 
 /// The headers around a user's packet.
 #[derive(Clone, Copy)]
-pub(super) struct Tunnel<'t> {
+pub(super) struct Tunnel {
     pub(super) peer: Peer,
     pub(super) qfi: Option<u8>,
-    pub(super) own: &'t Interface,
     pub(super) dst: MacAddr,
     pub(super) flow: Flow,
 }
@@ -65,26 +64,29 @@ pub(super) fn user_packet(frame: &[u8]) -> Option<&[u8]> {
     message.get(header.len..header.len + header.payload_len).filter(|_| is_packet)
 }
 
-impl Tunnel<'_> {
-    /// Returns the length of the headers in front of the packet, without the Ethernet header.
+impl Tunnel {
+    fn ip_len(self) -> usize {
+        if self.peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN }
+    }
+}
+
+impl Encapsulation for Tunnel {
     #[inline(always)]
-    pub(super) fn headers_len(peer: &Peer, qfi: Option<u8>) -> usize {
-        let ip = if peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
-        ip + UDP_LEN + if qfi.is_some() { gtpu::CONTAINER_LEN } else { gtpu::FIXED_LEN }
+    fn headers_len(self) -> usize {
+        let gtp = if self.qfi.is_some() { gtpu::CONTAINER_LEN } else { gtpu::FIXED_LEN };
+        ETHERNET_LEN + self.ip_len() + UDP_LEN + gtp
     }
 
-    /// Writes the headers of a packet of `len` bytes to `room`, which is exactly as long.
     #[inline(always)]
-    pub(super) fn write(&self, room: &mut [u8], len: usize) {
+    fn write_headers(self, own: &Interface, room: &mut [u8], len: usize) {
         let (ethernet, rest) = room.split_at_mut(ETHERNET_LEN);
         let kind = match self.peer.address {
             IpAddr::V4(_) => ethertype::IPV4,
             IpAddr::V6(_) => ethertype::IPV6,
         };
-        Ethernet { dst: self.dst, src: self.own.mac, ethertype: kind }
+        Ethernet { dst: self.dst, src: own.mac, ethertype: kind }
             .write(ethernet.try_into().expect("14 bytes"));
-        let ip_len = if self.peer.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
-        let (ip, rest) = rest.split_at_mut(ip_len);
+        let (ip, rest) = rest.split_at_mut(self.ip_len());
         let (udp, gtp) = rest.split_at_mut(UDP_LEN);
         let container = self.qfi.map(|qfi| Container {
             direction: Direction::Downlink,
@@ -98,7 +100,7 @@ impl Tunnel<'_> {
             .write(udp.try_into().expect("8 bytes"));
         let payload_len = (UDP_LEN + payload_len) as u16;
         let (protocol, tos, ttl) = (protocol::UDP, self.peer.tos | self.flow.tos, TTL);
-        match (self.peer.address, self.own.v4, self.own.v6) {
+        match (self.peer.address, own.v4, own.v6) {
             (IpAddr::V4(dst), Some(src), _) => {
                 Header { src, dst, protocol, tos, ttl, payload_len }
                     .write(ip.try_into().expect("20 bytes"));
@@ -111,12 +113,16 @@ impl Tunnel<'_> {
         }
     }
 
-    /// Writes the UDP checksum, which IPv6 requires, over the headers at the end of `head`, the
-    /// first bytes of the packet behind them, and the `rest` of the packet.
+    /// UDP needs a checksum over IPv6 (RFC 8200, section 8.1).
+    #[inline(always)]
+    fn has_checksum(self) -> bool {
+        self.peer.address.is_ipv6()
+    }
+
     #[cold]
-    pub(super) fn write_checksum(self, head: &mut [u8], rest: &[u8]) {
-        let udp = PACKET - Self::headers_len(&self.peer, self.qfi) + IPV6_LEN;
-        let Some(src) = self.own.address_for(self.peer.address) else { return };
+    fn write_checksum(self, own: &Interface, head: &mut [u8], copied: usize, rest: &[u8]) {
+        let udp = head.len() - copied - self.headers_len() + ETHERNET_LEN + self.ip_len();
+        let Some(src) = own.address_for(self.peer.address) else { return };
         let pieces = [&head[udp..], rest];
         let sum = ip::upper_checksum(src, self.peer.address, protocol::UDP, &pieces);
         // Zero would mean that there is no checksum (RFC 768).

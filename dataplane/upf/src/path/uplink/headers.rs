@@ -7,7 +7,7 @@ use dray_wire::gtpu::{self, FIXED_LEN as GTP_FIXED, Header, message};
 use dray_wire::ip::{self, Fragment, IPV4_LEN, Packet, ecn, protocol};
 use dray_wire::udp::{UDP_LEN, Udp};
 
-use super::super::head::{LOOK, ROOM};
+use super::super::header_buffer::{COPY_LEN, HEADROOM};
 use super::super::reassembly::Part;
 use crate::counters::DropReason;
 use crate::interface::Interface;
@@ -20,8 +20,8 @@ pub(crate) struct Item {
     pub(super) frame: u16,
     /// Position of the packet in the frame.
     pub(super) at: u16,
-    /// Position of the packet in the head.
-    pub(super) look: u16,
+    /// Position of the packet in the header buffer.
+    pub(super) buffer_at: u16,
     /// Length of the packet, as the tunnel's headers say.
     pub(super) len: u16,
     /// Bit of its QFI, as returned by [`qfis`].
@@ -105,7 +105,7 @@ fn fragment(ethernet: Ethernet, packet: Packet, bytes: &[u8], own: &Interface) -
 /// container. It reads each field once, at a position known at compile time; all other frames are
 /// left to [`user_packet`].
 #[inline(always)]
-pub(super) fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> Option<Item> {
+pub(super) fn usual_packet(bytes: &[u8; COPY_LEN], len: usize, own: &Interface) -> Option<Item> {
     const IP: usize = ETHERNET_LEN;
     const UDP: usize = IP + IPV4_LEN;
     const GTP: usize = UDP + UDP_LEN;
@@ -138,7 +138,7 @@ pub(super) fn usual_packet(bytes: &[u8; LOOK], len: usize, own: &Interface) -> O
     Some(Item {
         frame: 0,
         at: at as u16,
-        look: (ROOM + at) as u16,
+        buffer_at: (HEADROOM + at) as u16,
         len: (GTP + whole - at) as u16,
         qfis,
         ecn: ip[1] & ecn::MASK,
@@ -160,7 +160,7 @@ pub(super) fn user_packet(bytes: &[u8], len: usize, own: &Interface) -> Result<(
     let item = Item {
         frame: 0,
         at: (outer.at + header.len) as u16,
-        look: (ROOM + outer.at + header.len) as u16,
+        buffer_at: (HEADROOM + outer.at + header.len) as u16,
         len: header.payload_len as u16,
         qfis: qfis(header.container.map(|container| container.qfi)),
         ecn: outer.packet.tos & ecn::MASK,

@@ -197,7 +197,7 @@ proptest! {
         }
         // Parsing only the first bytes of a frame gives the same result, or reports that they are
         // too few.
-        let seen = &frame[..frame.len().min(LOOK)];
+        let seen = &frame[..frame.len().min(COPY_LEN)];
         match user_packet(seen, frame.len(), &own) {
             Ok(item) => prop_assert_eq!(Some(item), full),
             Err(Odd::Drop(_)) => prop_assert_eq!(full, None),

@@ -1,16 +1,16 @@
-//! The rates of a packet that waits for its next hop: it is counted in them once it leaves.
+//! Rates of packets that wait for their next hop: a packet is counted in them once it leaves.
 
 use dray_datapath::Sharing;
 use dray_wire::gtpu::Direction;
 
-use super::later::Later;
 use super::sessions::Sessions;
+use super::shaping_queue::ShapingQueue;
 use crate::meter::Patience;
 use crate::session::{Counting, LISTED};
 
 /// Rates in which a packet has to be counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Toll {
+pub(super) struct PendingRates {
     seid: u64,
     /// Number of the session.
     pub(super) slot: u32,
@@ -19,22 +19,22 @@ pub(super) struct Toll {
     len: u16,
 }
 
-impl Toll {
+impl PendingRates {
     pub(super) fn new((seid, slot): (u64, u32), meters: [u8; LISTED], len: usize) -> Self {
         Self { seid, slot, meters, len: len as u16 }
     }
 
-    /// Returns the toll of the further fragments of its packet.
-    pub(super) fn paid(self) -> Self {
+    /// Returns the rates of the further fragments of a packet: its first fragment counts all of it.
+    pub(super) fn reserved(self) -> Self {
         Self { len: 0, ..self }
     }
 
     /// Counts the packet at the tick `now`; returns the tick from which it may leave. `None` if its
     /// session has no room for it to wait.
-    pub(super) fn pay(
+    pub(super) fn reserve(
         &self,
         sessions: &Sessions,
-        later: &Later,
+        shaped: &ShapingQueue,
         (direction, sharing): (Direction, Sharing),
         now: u64,
     ) -> Option<u64> {
@@ -42,7 +42,7 @@ impl Toll {
         // The session may have ended, and its number be another one's.
         let session = sessions.slots.get(slot as usize).filter(|it| it.seid == self.seid);
         let Some(session) = session else { return Some(0) };
-        if !later.may_wait(slot) {
+        if !shaped.may_wait(slot) {
             return None;
         }
         let (accounts, len) = (&*sessions.accounts, len.into());

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::account::Accounts;
 use crate::config::{Generator, SessionConfig, UpfConfig};
-use crate::counters::{Counters, Ledger};
+use crate::counters::{Counters, SharedCounters};
 use crate::journal::{Sessions, read_journal_file};
 use crate::leaving::{DESCRIPTORS, PROGRAM, State};
 use crate::neighbours::Neighbours;
@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const STARTING: Duration = Duration::from_secs(1);
 
 /// State that another process has left, or hands over.
-pub struct Past {
+pub struct RestoredState {
     snapshot: Snapshot<PortUri, State>,
     sessions: Sessions,
     /// The accounts of the sessions that this process continues.
     continued: Vec<(u64, Numbers)>,
     pub(crate) accounts: Accounts,
     /// Counters of the uplink and of the downlink, and neighbours of N3 and N6.
-    ledgers: [OwnedFd; 2],
+    counters: [OwnedFd; 2],
     pub(crate) neighbours: [SharedWords; 2],
     resumptions: Vec<Resumption>,
 }
@@ -42,7 +42,7 @@ fn wrong(what: &dyn std::fmt::Display) -> TakeoverError {
     TakeoverError(format!("invalid state of the user plane function before: {what}"))
 }
 
-impl Past {
+impl RestoredState {
     /// Takes what an earlier process has left in `store`, if there is anything.
     pub fn of_store(store: &Store) -> Result<Option<Self>, TakeoverError> {
         Snapshot::of_store(PROGRAM, store)?.map(Self::new).transpose()
@@ -62,12 +62,12 @@ impl Past {
             let have = descriptors.len();
             wrong(&format!("{have} of its {DESCRIPTORS} file descriptors came along"))
         })?;
-        let accounts = Accounts::past(accounts).map_err(|error| of("accounts", &error))?;
-        let ledgers = [uplink, downlink];
-        for ledger in &ledgers {
-            count(ledger).map_err(|error| of("counters", &error))?;
+        let accounts = Accounts::open(accounts).map_err(|error| of("accounts", &error))?;
+        let counters = [uplink, downlink];
+        for memory in &counters {
+            count(memory).map_err(|error| of("counters", &error))?;
         }
-        let neighbours = |words| Neighbours::past(words).map_err(|error| of("neighbours", &error));
+        let neighbours = |words| Neighbours::open(words).map_err(|error| of("neighbours", &error));
         let neighbours = [neighbours(n3)?, neighbours(n6)?];
         let sessions = read_journal_file(journal).map_err(|error| of("sessions", &error))?;
         let mut numbers = sessions.values().flat_map(|(_, numbers)| numbers.all());
@@ -80,7 +80,7 @@ impl Past {
             sessions,
             continued: Vec::new(),
             accounts,
-            ledgers,
+            counters,
             neighbours,
             resumptions: Vec::new(),
         })
@@ -193,7 +193,7 @@ impl Past {
     /// Returns what it has counted in each direction.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         // They were read before.
-        self.ledgers.each_ref().map(|ledger| count(ledger).unwrap_or_default())
+        self.counters.each_ref().map(|memory| count(memory).unwrap_or_default())
     }
 
     /// Completes the hand-over, lets this process `inherit` what has been used and counted, and continues
@@ -207,8 +207,8 @@ impl Past {
     }
 }
 
-fn count(ledger: &OwnedFd) -> std::io::Result<Counters> {
-    Ledger::past(ledger.try_clone()?)
+fn count(memory: &OwnedFd) -> std::io::Result<Counters> {
+    SharedCounters::sum_of(memory.try_clone()?)
 }
 
 /// Returns `sessions`, and the accounts of their rules, after a change of the configuration from

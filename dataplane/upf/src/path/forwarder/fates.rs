@@ -4,10 +4,10 @@ use arrayvec::ArrayVec;
 use dray_capture::{Side, Tap};
 use dray_port::{Frame, clock};
 
-use super::super::egress_queue::{EgressQueue, Sort};
-use super::super::head::CHUNK;
-use super::super::later::Later;
-use super::super::toll::Toll;
+use super::super::egress_queue::{EgressQueue, FrameClass};
+use super::super::header_buffer::CHUNK;
+use super::super::pending_rates::PendingRates;
+use super::super::shaping_queue::ShapingQueue;
 use super::super::unresolved::{self, Lost, Unresolved};
 use crate::counters::{Counters, DropReason, Sent};
 use crate::interface::Interface;
@@ -19,22 +19,22 @@ pub(super) type Batch<'f> = ArrayVec<Frame<'f>, CHUNK>;
 #[inline(always)]
 pub(super) fn send(
     batch: &[Frame<'_>],
-    sort: impl Fn(usize) -> Sort,
+    class: impl Fn(usize) -> FrameClass,
     (to, worker, tap): (&Interface, usize, &Tap),
-    held: &mut EgressQueue,
+    egress: &mut EgressQueue,
     counters: &mut Counters,
     moved: &mut u64,
 ) {
-    let sent = if held.is_empty() { to.transmit(tap, worker, batch) } else { Sent::default() };
+    let sent = if egress.is_empty() { to.transmit(tap, worker, batch) } else { Sent::default() };
     let taken = sent.taken;
-    let left = batch[..taken].iter().enumerate().map(|(index, frame)| (frame.len(), sort(index)));
+    let left = batch[..taken].iter().enumerate().map(|(index, frame)| (frame.len(), class(index)));
     count(counters, left, sent);
     if taken < batch.len() {
-        if held.is_empty() {
+        if egress.is_empty() {
             *moved = clock::ticks();
         }
         let others = batch.iter().enumerate().skip(taken);
-        held.keep(others.map(|(index, frame)| (frame, sort(index))));
+        egress.keep(others.map(|(index, frame)| (frame, class(index))));
     }
 }
 
@@ -42,14 +42,14 @@ pub(super) fn send(
 #[inline(always)]
 pub(super) fn count(
     counters: &mut Counters,
-    frames: impl Iterator<Item = (usize, Sort)>,
+    frames: impl Iterator<Item = (usize, FrameClass)>,
     sent: Sent,
 ) {
     let (mut packets, mut own) = (0, 0);
-    for (len, sort) in frames {
-        packets += u64::from(sort == Sort::Packet);
-        own += u64::from(sort == Sort::Own);
-        counters.tx_bytes += if sort == Sort::Own { 0 } else { len as u64 };
+    for (len, class) in frames {
+        packets += u64::from(class == FrameClass::Packet);
+        own += u64::from(class == FrameClass::Generated);
+        counters.tx_bytes += if class == FrameClass::Generated { 0 } else { len as u64 };
     }
     counters.tx_packets += packets;
     counters.generated += own;
@@ -69,14 +69,14 @@ pub(super) fn count(
 
 /// Makes a packet wait; `until` is its session, and the tick from which it may leave.
 pub(super) fn keep(
-    (frame, sort): (&Frame<'_>, Sort),
+    (frame, class): (&Frame<'_>, FrameClass),
     until: (u32, u64),
-    later: &mut Later,
+    shaped: &mut ShapingQueue,
     counters: &mut Counters,
 ) {
-    match later.keep((frame, sort), until) {
-        true => counters.delayed += u64::from(sort == Sort::Packet),
-        false => drop_sort(counters, DropReason::Policed, sort),
+    match shaped.keep((frame, class), until) {
+        true => counters.delayed += u64::from(class == FrameClass::Packet),
+        false => drop_frame(counters, DropReason::Policed, class),
     }
 }
 
@@ -84,8 +84,8 @@ pub(super) fn keep(
 /// was dropped for it, if its sender must be notified.
 #[cold]
 pub(super) fn wait(
-    (frame, sort): (&Frame<'_>, Sort),
-    (hop, toll): (u16, Option<Toll>),
+    (frame, class): (&Frame<'_>, FrameClass),
+    (hop, pending): (u16, Option<PendingRates>),
     (to, worker, tap): (&Interface, usize, &Tap),
     unresolved: &mut Unresolved,
     counters: &mut Counters,
@@ -95,41 +95,41 @@ pub(super) fn wait(
     {
         to.solicit(solicitation, (worker, tap), counters);
     }
-    counters.buffering += u64::from(sort == Sort::Packet);
-    let mut told = None;
+    counters.buffering += u64::from(class == FrameClass::Packet);
+    let mut to_notify = None;
     unresolved.make_room(hop, |lost| {
-        let must_tell = lose(&lost, to, tap, counters) && to.is_silent(lost.hop);
-        told = must_tell.then(|| lost.frame.to_vec());
+        let must_notify = lose(&lost, to, tap, counters) && to.is_silent(lost.hop);
+        to_notify = must_notify.then(|| lost.frame.to_vec());
     });
-    if unresolved.keep((hop, toll), frame, sort, clock::ticks()) {
-        to.neighbours.wait(hop, sort == Sort::Own);
+    if unresolved.keep((hop, pending), frame, class, clock::ticks()) {
+        to.neighbours.wait(hop, class == FrameClass::Generated);
     } else {
-        drop_sort(counters, DropReason::TooBig, sort);
+        drop_frame(counters, DropReason::TooBig, class);
     }
-    told
+    to_notify
 }
 
 /// Counts a packet that has waited for its next hop in vain; returns true if it is a whole one that was
 /// received, or the last fragment of one.
 pub(super) fn lose(lost: &Lost<'_>, to: &Interface, tap: &Tap, counters: &mut Counters) -> bool {
-    let sort = unresolved::sort(lost.frame);
-    to.neighbours.leave(lost.hop, 1, sort == Sort::Own);
+    let class = unresolved::class(lost.frame);
+    to.neighbours.leave(lost.hop, 1, class == FrameClass::Generated);
     let reason = DropReason::NoNeighbour;
-    drop_sort(counters, reason, sort);
-    if sort != Sort::Own {
+    drop_frame(counters, reason, class);
+    if class != FrameClass::Generated {
         let unknown = [0; 6];
         let frame = Frame::from(lost.frame);
         let frame = frame.with_head(&unknown, unknown.len()..frame.len());
         to.show(tap, Side::Out.dropped(reason as u8), &[frame]);
     }
-    sort == Sort::Packet
+    class == FrameClass::Packet
 }
 
 /// Counts a frame that is dropped.
-pub(super) fn drop_sort(counters: &mut Counters, reason: DropReason, sort: Sort) {
-    match sort {
-        Sort::Packet => counters.drops.add(reason, 1),
-        Sort::Own => counters.generated_dropped += 1,
-        Sort::Part => {}
+pub(super) fn drop_frame(counters: &mut Counters, reason: DropReason, class: FrameClass) {
+    match class {
+        FrameClass::Packet => counters.drops.add(reason, 1),
+        FrameClass::Generated => counters.generated_dropped += 1,
+        FrameClass::Fragment => {}
     }
 }

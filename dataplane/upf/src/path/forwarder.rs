@@ -1,10 +1,11 @@
 //! The parts that both directions have: interfaces, sessions, and counters.
 
-mod awaited;
-mod delayed;
 mod departures;
 mod fates;
+mod forwarding;
+mod next_hops;
 mod replies;
+mod shaping;
 
 use std::sync::Arc;
 
@@ -16,28 +17,29 @@ use dray_wire::ethernet::{ETHERNET_LEN, ethertype};
 use dray_wire::gtpu::Direction;
 use dray_wire::ip::IPV6_LEN;
 
-use super::egress_queue::{EgressQueue, Sort};
-use super::head::{CHUNK, Head, LOOK, ROOM};
-use super::later::Later;
+use super::egress_queue::{EgressQueue, FrameClass};
+use super::header_buffer::{CHUNK, COPY_LEN, HEADROOM, HeaderBuffer};
+use super::pending_rates::PendingRates;
 use super::sessions::{Changes, Sessions};
-use super::toll::Toll;
+use super::shaping_queue::ShapingQueue;
 use super::unresolved::Unresolved;
-use crate::counters::{Counters, DropReason, Ledger, account};
+use crate::counters::{Counters, DropReason, SharedCounters};
 use crate::event::EventSender;
 use crate::interface::Interface;
 use crate::meter::{self, Patience};
 use crate::session::{Counting, END, LISTED, Report, Rule};
 
-pub(super) use departures::{DIVIDED_MAX, Departures, Leaving};
+pub(super) use departures::{Chunk, Departure, Departures};
+pub(super) use forwarding::{Encapsulation, Forwarding};
 
 /// Maximum rate of our own error messages, in 1000 bits per second, however many packets call for
 /// them.
-const ANSWERS_KBPS: u64 = 1000;
+const ERRORS_KBPS: u64 = 1000;
 
 /// Maximum number of silent neighbours looked up for a chunk of received frames.
 const NOTES: usize = 4;
 
-pub(crate) struct Lane {
+pub(crate) struct Forwarder {
     pub(super) direction: Direction,
     /// Number of the worker in its direction; `sharing` says if there are others.
     pub(super) worker: usize,
@@ -49,21 +51,21 @@ pub(crate) struct Lane {
     pub(super) sessions: Sessions,
     pub(crate) changes: Changes,
     pub(crate) counters: Counters,
-    /// Ledger of the direction, in which this worker has an account.
-    published: Arc<Ledger>,
+    /// Counters of the direction, in which this worker has a row.
+    published: Arc<SharedCounters>,
     pub(super) events: EventSender,
     pub(crate) tap: Arc<Tap>,
-    pub(super) heads: Box<[Head]>,
+    pub(super) headers: Box<[HeaderBuffer]>,
     /// Heads for the fragments of a packet.
-    pieces: Box<[Head]>,
+    fragment_headers: Box<[HeaderBuffer]>,
     pub(super) scratch: Scratch,
-    held: EgressQueue,
+    egress: EgressQueue,
     /// Packets that wait for the Ethernet address of their next hop.
     pub(super) unresolved: Unresolved,
-    later: Later,
+    shaped: ShapingQueue,
     /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and their
     /// sessions with the ticks from which they may leave.
-    waits: ArrayVec<(u16, (u32, u64)), CHUNK>,
+    delays: ArrayVec<(u16, (u32, u64)), CHUNK>,
     /// Time that packets may wait for their rate.
     pub(super) patience: Patience,
     /// Ticks by which the clock of the rates is behind.
@@ -71,25 +73,25 @@ pub(crate) struct Lane {
     /// Tick at which `lag` was last changed.
     lag_at: u64,
     /// The rates of the packet in process if its next hop is not known.
-    toll: Option<Toll>,
+    pending: Option<PendingRates>,
     /// True while the packet in process was made here.
-    pub(super) is_own: bool,
+    pub(super) is_generated: bool,
     /// Tick at which the egress port last took a packet.
     moved: u64,
-    answers: Bucket,
+    error_limit: Bucket,
 }
 
-impl Lane {
+impl Forwarder {
     pub(crate) fn new(
         direction: Direction,
         (worker, sharing): (usize, Sharing),
         (from, to): (Arc<Interface>, Arc<Interface>),
         (sessions, changes): (Sessions, Changes),
-        published: Arc<Ledger>,
+        published: Arc<SharedCounters>,
         events: EventSender,
         unresolved: Unresolved,
     ) -> Self {
-        let later = Later::new(to.mtu);
+        let shaped = ShapingQueue::new(to.mtu);
         Self {
             direction,
             worker,
@@ -102,26 +104,26 @@ impl Lane {
             published,
             events,
             tap: Arc::default(),
-            heads: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
-            pieces: vec![Head([0; ROOM + LOOK]); CHUNK].into(),
+            headers: vec![HeaderBuffer([0; HEADROOM + COPY_LEN]); CHUNK].into(),
+            fragment_headers: vec![HeaderBuffer([0; HEADROOM + COPY_LEN]); CHUNK].into(),
             scratch: scratch(),
-            held: EgressQueue::new(),
+            egress: EgressQueue::new(),
             unresolved,
-            later,
-            waits: ArrayVec::new(),
+            shaped,
+            delays: ArrayVec::new(),
             patience: Patience::Usual,
             lag: 0,
             lag_at: 0,
-            toll: None,
-            is_own: false,
+            pending: None,
+            is_generated: false,
             moved: 0,
-            answers: meter::own(ANSWERS_KBPS),
+            error_limit: meter::own(ERRORS_KBPS),
         }
     }
 
     /// Publishes its counters to other threads.
     pub(crate) fn publish(&self) {
-        self.published.set(account(self.worker), &self.counters);
+        self.published.set(SharedCounters::row_of(self.worker), &self.counters);
     }
 
     /// Counts frames that the port lost, by reason.
@@ -133,7 +135,7 @@ impl Lane {
     /// Returns the number of packets that wait for the egress port, for their next hop or for their
     /// rate.
     pub(crate) fn held(&self) -> u64 {
-        self.held.count(Sort::Packet) + self.unresolved.packets() + self.later.packets()
+        self.egress.count(FrameClass::Packet) + self.unresolved.packets() + self.shaped.packets()
     }
 
     /// Counts a control message.
@@ -153,7 +155,7 @@ impl Lane {
     /// Counts the packet of a frame that is dropped.
     #[inline]
     pub(super) fn dropped(&mut self, reason: DropReason, frame: &Frame<'_>) {
-        match self.is_own {
+        match self.is_generated {
             true => self.counters.generated_dropped += 1,
             false => self.counters.drops.add(reason, 1),
         }
@@ -164,7 +166,7 @@ impl Lane {
     /// Returns true if packets wait for the egress port, so that no more should be taken.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        !self.held.is_empty()
+        !self.egress.is_empty()
     }
 
     /// Solicits silent neighbours soon if they have sent one of `frames`.
@@ -178,9 +180,9 @@ impl Lane {
     #[cold]
     fn note_silent(&self, frames: &[Frame<'_>]) {
         let mut beginning = [0; ETHERNET_LEN + IPV6_LEN];
-        let from_silent = frames.iter().zip(&self.heads).filter(|(frame, head)| {
+        let from_silent = frames.iter().zip(&self.headers).filter(|(frame, head)| {
             let len = frame.len().min(beginning.len());
-            let copy = &head.0[ROOM..ROOM + len];
+            let copy = &head.0[HEADROOM..HEADROOM + len];
             if copy.get(ETHERNET_LEN - 2..ETHERNET_LEN) != Some(&ethertype::IPV6.to_be_bytes()) {
                 return self.from.note_source(copy);
             }
@@ -211,31 +213,31 @@ impl Lane {
         let now = now - *lag;
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
         match session.admit(rule, packet, |report| send_report(events, session.seid, &report)) {
-            Err(DropReason::Policed) => self.admit_later((slot, frame), rule, len, now),
+            Err(DropReason::Policed) => self.admit_shaped((slot, frame), rule, len, now),
             result => result,
         }
     }
 
     /// Delays a packet that exceeds a rate, if the delay is short enough.
     #[cold]
-    fn admit_later(
+    fn admit_shaped(
         &mut self,
         (slot, frame): (u32, u16),
         rule: &Rule,
         len: usize,
         now: u64,
     ) -> Result<(), DropReason> {
-        let Self { direction, sharing, events, sessions, later, waits, patience, .. } = self;
-        if !later.may_wait(slot) {
+        let Self { direction, sharing, events, sessions, shaped, delays, patience, .. } = self;
+        if !shaped.may_wait(slot) {
             return Err(DropReason::Policed);
         }
         let session = &sessions.slots[slot as usize];
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = Counting { accounts, slot, direction, len, now, sharing };
-        let tell = |report: Report| send_report(events, session.seid, &report);
-        let from = session.admit_later(rule, &packet, *patience, tell)?;
+        let send = |report: Report| send_report(events, session.seid, &report);
+        let from = session.admit_shaped(rule, &packet, *patience, send)?;
         if from > now {
-            waits.push((frame, (slot, from)));
+            delays.push((frame, (slot, from)));
         }
         Ok(())
     }
@@ -254,10 +256,10 @@ impl Lane {
         let (direction, sharing, accounts) = (*direction, *sharing, &*sessions.accounts);
         let packet = || Counting { accounts, slot, direction, len, now, sharing };
         let without_rates = Rule { meters: [END; LISTED], ..*rule };
-        let tell = |report: Report| send_report(events, session.seid, &report);
-        session.admit(&without_rates, packet, tell)?;
+        let send = |report: Report| send_report(events, session.seid, &report);
+        session.admit(&without_rates, packet, send)?;
         let has_rates = rule.meters[0] != END;
-        self.toll = has_rates.then(|| Toll::new((session.seid, slot), rule.meters, len));
+        self.pending = has_rates.then(|| PendingRates::new((session.seid, slot), rule.meters, len));
         Ok(())
     }
 }

@@ -6,13 +6,13 @@ use dray_wire::icmp::{self, Problem};
 use dray_wire::ip::{Packet, protocol};
 
 use super::super::reading;
-use super::Lane;
+use super::Forwarder;
 use crate::counters::DropReason;
 use crate::interface::Interface;
 
-impl Lane {
+impl Forwarder {
     /// Sends a reply on the interface that packets come from.
-    pub(crate) fn answer(&mut self, frame: &[u8]) {
+    pub(crate) fn reply(&mut self, frame: &[u8]) {
         let sent = self.from.transmit(&self.tap, self.worker, &[Frame::from(frame)]);
         self.counters.made(1, sent);
     }
@@ -23,17 +23,17 @@ impl Lane {
         frame: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<Vec<u8>> {
         let now = clock::ticks();
-        self.answers.reserve(0, now, 0)?;
+        self.error_limit.reserve(0, now, 0)?;
         let frame = frame()?;
-        self.answers.reserve(frame.len() as u64, now, 0)?;
-        self.counters.icmp_errors_sent += 1;
+        self.error_limit.reserve(frame.len() as u64, now, 0)?;
+        self.counters.errors_sent += 1;
         Some(frame)
     }
 
-    /// Sends a [`error_message`](Self::error_message), if there is one, as an [`answer`](Self::answer).
+    /// Sends a [`error_message`](Self::error_message), if there is one, as an [`reply`](Self::reply).
     pub(crate) fn send_error(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
         if let Some(frame) = self.error_message(frame) {
-            self.answer(&frame);
+            self.reply(&frame);
         }
     }
 
@@ -64,7 +64,7 @@ impl Lane {
             Ok(reply) => {
                 self.consumed();
                 if let Some(reply) = reply {
-                    self.answer(&reply);
+                    self.reply(&reply);
                 }
             }
             Err(reason) => {

@@ -12,25 +12,25 @@ use serde::{Deserialize, Serialize};
 use crate::changes::Changes;
 use crate::config::{Flow, Mode, Name, PortConfig, SwitchConfig};
 use crate::counters::Counters;
-use crate::error::EngineError;
+use crate::error::SwitchError;
 
 /// The running data path, as control threads see it. Every call returns soon and does not disturb
 /// ports that it does not concern.
-pub trait Engine: Send + Sync {
-    /// Adds a port. With `descriptors`, as many as `port.fd` says, it uses these instead of opening
+pub trait SwitchControl: Send + Sync {
+    /// Adds a port. With `descriptors`, whose number is `port.fd`, the port uses these instead of opening
     /// what its URI names.
-    fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError>;
-    /// Checks that none of the addresses that `port` is to have pinned is a station behind another port,
-    /// in one of its VLANs.
-    fn check_addresses(&self, port: &PortConfig) -> Result<(), EngineError>;
-    /// Removes a port and forgets the stations learned on it.
-    fn remove_port(&self, name: &str) -> Result<(), EngineError>;
-    /// Makes the [configured](Self::configured) ports those of `config`, which must have been checked,
-    /// or with an error changes nothing. Other ports stay, and so do those of the command line. Does
-    /// nothing if it is a `dry_run`.
-    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError>;
-    /// Returns the names of the ports of the configuration: those of the command line, and of the file
-    /// of the start or that was applied last.
+    fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), SwitchError>;
+    /// Checks that no address to be pinned to `port` is a station behind another port in one of the VLANs
+    /// of `port`.
+    fn check_addresses(&self, port: &PortConfig) -> Result<(), SwitchError>;
+    /// Removes a port and the stations learned on it.
+    fn remove_port(&self, name: &str) -> Result<(), SwitchError>;
+    /// Changes the [configured](Self::configured) ports to those of `config`, which must have been checked;
+    /// with an error, or with `dry_run`, nothing changes. Ports that were added one by one or given on the
+    /// command line stay.
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, SwitchError>;
+    /// Returns the names of the ports of the configuration: those of the command line, and those of the
+    /// file that was applied last, or that the switch started with.
     fn configured(&self) -> Vec<Name>;
     /// Returns the status of the switch.
     fn status(&self) -> Status;
@@ -43,7 +43,7 @@ pub trait Engine: Send + Sync {
     fn table(&self) -> Vec<TableEntry>;
     /// Returns the captures of the ports' frames.
     fn captures(&self) -> Arc<Captures>;
-    /// Forgets all learned stations.
+    /// Removes all learned stations.
     fn flush_table(&self);
     /// Returns the counters since the last [`reset_stats`](Self::reset_stats), in the order of
     /// [`ports`](Self::ports).
@@ -219,7 +219,7 @@ pub struct TableEntry {
     pub port: Name,
     /// Seconds since the station was last seen; 0 if it is pinned.
     pub age_s: u32,
-    /// True if the address is pinned to its port: it was not learned, and is not forgotten.
+    /// True if the address is pinned to its port: it was not learned, and does not expire.
     #[serde(default)]
     pub pinned: bool,
 }

@@ -16,42 +16,42 @@ use super::ports::Ports;
 use super::switch::Switch;
 use crate::changes::Changes;
 use crate::config::{Name, PortConfig, SwitchConfig};
-use crate::engine::{Engine, PortState, PortStats, PortStatus, Status, TableEntry};
-use crate::error::EngineError;
+use crate::control::{PortState, PortStats, PortStatus, Status, SwitchControl, TableEntry};
+use crate::error::SwitchError;
 
-impl Engine for Switch {
-    fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), EngineError> {
+impl SwitchControl for Switch {
+    fn add_port(&self, config: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), SwitchError> {
         self.check_mirrors(config)?;
         let opened = if descriptors.is_empty() {
             check_sandbox(config)?;
             None
         } else {
             let opened = config.uri.open_with(descriptors);
-            Some(opened.map_err(|error| EngineError::Descriptors(error.to_string()))?)
+            Some(opened.map_err(|error| SwitchError::Descriptors(error.to_string()))?)
         };
         self.add(config, opened)?;
         self.confirm();
         Ok(())
     }
 
-    fn check_addresses(&self, config: &PortConfig) -> Result<(), EngineError> {
+    fn check_addresses(&self, config: &PortConfig) -> Result<(), SwitchError> {
         let ports = lock(&self.ports);
         for (mac, vlan) in config.pinned() {
             let learned = self.setting.table.lookup(vlan, mac);
             let other = learned.and_then(|port| ports.view.port(port));
             if let Some(other) = other.filter(|other| other.config.name != config.name) {
                 let [port, other] = [config, &other.config].map(|of| of.name.as_str().to_owned());
-                return Err(EngineError::AddressLearned { port, mac, other, vlan });
+                return Err(SwitchError::AddressLearned { port, mac, other, vlan });
             }
         }
         Ok(())
     }
 
-    fn remove_port(&self, name: &str) -> Result<(), EngineError> {
+    fn remove_port(&self, name: &str) -> Result<(), SwitchError> {
         let mut ports = lock(&self.ports);
         let index = ports.find(name).map(|port| port.index);
         let port = index.and_then(|index| ports.take(index));
-        let port = port.ok_or_else(|| EngineError::NoSuchPort(name.to_owned()))?;
+        let port = port.ok_or_else(|| SwitchError::NoSuchPort(name.to_owned()))?;
         ports.resolve();
         self.publish(&ports);
         self.close(&ports, port);
@@ -60,7 +60,7 @@ impl Engine for Switch {
         Ok(())
     }
 
-    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, EngineError> {
+    fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, SwitchError> {
         let changes = self.change_ports(config, dry_run)?;
         self.confirm();
         Ok(changes)

@@ -4,17 +4,17 @@ use arrayvec::ArrayVec;
 use dray_port::{Frame, clock};
 use dray_wire::MacAddr;
 
-use super::super::egress_queue::Sort;
-use super::super::head::CHUNK;
-use super::super::toll::Toll;
+use super::super::egress_queue::FrameClass;
+use super::super::header_buffer::CHUNK;
+use super::super::pending_rates::PendingRates;
 use super::super::unresolved::Lost;
-use super::Lane;
-use super::departures::Leaving;
-use super::fates::{Batch, drop_sort, keep, lose, send, wait};
+use super::Forwarder;
+use super::departures::Departure;
+use super::fates::{Batch, drop_frame, keep, lose, send, wait};
 use crate::counters::DropReason;
 use crate::neighbours::HOPS_MAX;
 
-impl Lane {
+impl Forwarder {
     /// See [`Unresolved::mac_of`].
     #[inline(always)]
     pub(crate) fn mac_of(&self, hop: u16) -> Option<MacAddr> {
@@ -33,13 +33,13 @@ impl Lane {
     pub(crate) fn wait(
         &mut self,
         frame: &Frame<'_>,
-        leaving: &Leaving,
+        leaving: &Departure,
         hop: u16,
     ) -> Option<Vec<u8>> {
-        let sort = if self.is_own { Sort::Own } else { Sort::Packet };
-        let Self { heads, to, worker, tap, unresolved, counters, toll, .. } = self;
-        let frame = leaving.frame(frame, heads);
-        wait((&frame, sort), (hop, *toll), (to, *worker, tap), unresolved, counters)
+        let class = if self.is_generated { FrameClass::Generated } else { FrameClass::Packet };
+        let Self { headers, to, worker, tap, unresolved, counters, pending, .. } = self;
+        let frame = leaving.frame(frame, headers);
+        wait((&frame, class), (hop, *pending), (to, *worker, tap), unresolved, counters)
     }
 
     /// Transmits a message of our own to a next hop, or keeps it until the next hop is known. The
@@ -48,16 +48,29 @@ impl Lane {
     pub(crate) fn send_own(&mut self, hop: u16, message: &[u8]) {
         let mac = self.mac_of(hop);
         self.make_room(1);
-        let Self { to, worker, tap, held, unresolved, counters, moved, .. } = self;
+        let Self { to, worker, tap, egress, unresolved, counters, moved, .. } = self;
         let message = Frame::from(message);
         match mac {
             Some(MacAddr(mac)) => {
                 let message = message.with_head(&mac, mac.len()..message.len());
-                send(&[message], |_| Sort::Own, (to, *worker, tap), held, counters, moved);
+                send(
+                    &[message],
+                    |_| FrameClass::Generated,
+                    (to, *worker, tap),
+                    egress,
+                    counters,
+                    moved,
+                );
             }
-            // The sender of the packet that makes room is not told.
+            // The sender of the packet that is dropped for it gets no ICMP error.
             None => {
-                wait((&message, Sort::Own), (hop, None), (to, *worker, tap), unresolved, counters);
+                wait(
+                    (&message, FrameClass::Generated),
+                    (hop, None),
+                    (to, *worker, tap),
+                    unresolved,
+                    counters,
+                );
             }
         }
     }
@@ -80,7 +93,7 @@ impl Lane {
                     return any;
                 }
                 // Packets of the same session that left earlier.
-                self.release_later(clock::ticks());
+                self.release_shaped(clock::ticks());
                 self.make_room(CHUNK);
                 self.release_hop(hop, mac);
                 any = true;
@@ -92,31 +105,33 @@ impl Lane {
     /// Transmits the first packets that wait for a next hop with the address `mac`, or delays them
     /// for their rates.
     fn release_hop(&mut self, hop: u16, mac: MacAddr) {
-        let Self { direction, sharing, sessions, later, lag, .. } = self;
-        let Self { unresolved, to, worker, tap, held, counters, moved, .. } = self;
+        let Self { direction, sharing, sessions, shaped, lag, .. } = self;
+        let Self { unresolved, to, worker, tap, egress, counters, moved, .. } = self;
         let now = clock::ticks() - *lag;
         unresolved.release(hop, mac, |frames, notes| {
-            let are_own = notes.first().is_some_and(|(sort, _)| *sort == Sort::Own);
+            let are_own = notes.first().is_some_and(|(class, _)| *class == FrameClass::Generated);
             to.neighbours.leave(hop, frames.len() as u16, are_own);
             if are_own {
                 counters.made(frames.len(), to.transmit(tap, *worker, frames));
                 return;
             }
-            let (mut batch, mut sorts) = (Batch::new(), ArrayVec::<Sort, CHUNK>::new());
-            for (frame, (sort, toll)) in frames.iter().zip(notes) {
-                let pay = |toll: &Toll| toll.pay(sessions, later, (*direction, *sharing), now);
-                match (toll.as_ref().map_or(Some(0), pay), toll) {
-                    (Some(from), Some(toll)) if from > now => {
-                        keep((frame, *sort), (toll.slot, from), later, counters);
+            let (mut batch, mut classes) = (Batch::new(), ArrayVec::<FrameClass, CHUNK>::new());
+            for (frame, (class, pending)) in frames.iter().zip(notes) {
+                let pay = |pending: &PendingRates| {
+                    pending.reserve(sessions, shaped, (*direction, *sharing), now)
+                };
+                match (pending.as_ref().map_or(Some(0), pay), pending) {
+                    (Some(from), Some(pending)) if from > now => {
+                        keep((frame, *class), (pending.slot, from), shaped, counters);
                     }
                     (Some(_), _) => {
                         batch.push(*frame);
-                        sorts.push(*sort);
+                        classes.push(*class);
                     }
-                    (None, _) => drop_sort(counters, DropReason::Policed, *sort),
+                    (None, _) => drop_frame(counters, DropReason::Policed, *class),
                 }
             }
-            send(&batch, |index| sorts[index], (to, *worker, tap), held, counters, moved);
+            send(&batch, |index| classes[index], (to, *worker, tap), egress, counters, moved);
         });
     }
 
@@ -124,10 +139,11 @@ impl Lane {
     /// Returns its frame if its sender must be notified.
     pub(crate) fn expire(&mut self, now: u64) -> Option<Option<Vec<u8>>> {
         let Self { to, tap, unresolved, counters, .. } = self;
-        let mut told = None;
-        let lost =
-            |lost: Lost<'_>| told = lose(&lost, to, tap, counters).then(|| lost.frame.to_vec());
-        unresolved.expire(now, lost).then_some(told)
+        let mut to_notify = None;
+        let lost = |lost: Lost<'_>| {
+            to_notify = lose(&lost, to, tap, counters).then(|| lost.frame.to_vec())
+        };
+        unresolved.expire(now, lost).then_some(to_notify)
     }
 
     /// Drops all packets that wait for next hops.

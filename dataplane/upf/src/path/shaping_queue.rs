@@ -10,14 +10,14 @@ use arrayvec::ArrayVec;
 use dray_port::Frame;
 use dray_wire::ethernet::ETHERNET_LEN;
 
-use super::egress_queue::Sort;
-use super::head::CHUNK;
+use super::egress_queue::FrameClass;
+use super::header_buffer::CHUNK;
 
 /// Memory of the packets that wait at a worker, in bytes: 30 ms of 4 Gb/s.
 const MEMORY: usize = 16 << 20;
 
 /// Copies of packets, to be transmitted later.
-pub(super) struct Later {
+pub(super) struct ShapingQueue {
     /// By room; memory that is never touched is not allocated.
     bytes: Box<[u8]>,
     /// Length of a room.
@@ -40,12 +40,12 @@ struct Waiting {
     number: u64,
     room: u32,
     len: u32,
-    sort: Sort,
+    class: FrameClass,
     /// Number of its session.
     slot: u32,
 }
 
-impl Later {
+impl ShapingQueue {
     /// Creates memory for packets of up to `mtu` bytes.
     pub(super) fn new(mtu: usize) -> Self {
         let room = (mtu + ETHERNET_LEN).next_multiple_of(64);
@@ -90,7 +90,7 @@ impl Later {
     /// room for it.
     pub(super) fn keep(
         &mut self,
-        (frame, sort): (&Frame<'_>, Sort),
+        (frame, class): (&Frame<'_>, FrameClass),
         (slot, from): (u32, u64),
     ) -> bool {
         if frame.len() > self.room || !self.has_room(1) {
@@ -102,13 +102,13 @@ impl Later {
         });
         let start = room as usize * self.room;
         let len = frame.copy_into(&mut self.bytes[start..start + frame.len()]) as u32;
-        self.order.push(Reverse(Waiting { from, number: self.count, room, len, sort, slot }));
+        self.order.push(Reverse(Waiting { from, number: self.count, room, len, class, slot }));
         if self.of.len() <= slot as usize {
             self.of.resize(slot as usize + 1, 0);
         }
         self.of[slot as usize] += 1;
         self.count += 1;
-        self.packets += u64::from(sort == Sort::Packet);
+        self.packets += u64::from(class == FrameClass::Packet);
         true
     }
 
@@ -121,7 +121,7 @@ impl Later {
 
     /// Lets all packets of a session leave at tick 0, in the order in which they came; returns false if
     /// there are none.
-    pub(super) fn hurry(&mut self, slot: u32) -> bool {
+    pub(super) fn expedite(&mut self, slot: u32) -> bool {
         if self.of.get(slot as usize).is_none_or(|count| *count == 0) {
             return false;
         }
@@ -139,7 +139,11 @@ impl Later {
 
     /// Passes frames that may leave at the tick `now` to `send`, at most a chunk, and what each counts
     /// as. Returns true if there were any.
-    pub(super) fn release(&mut self, now: u64, send: impl FnOnce(&[Frame<'_>], &[Sort])) -> bool {
+    pub(super) fn release(
+        &mut self,
+        now: u64,
+        send: impl FnOnce(&[Frame<'_>], &[FrameClass]),
+    ) -> bool {
         let mut due = ArrayVec::<Waiting, CHUNK>::new();
         while !due.is_full() && self.next().is_some_and(|from| from <= now) {
             due.extend(self.order.pop().map(|Reverse(first)| first));
@@ -152,10 +156,11 @@ impl Later {
         if frames.is_empty() {
             return false;
         }
-        let sorts: ArrayVec<Sort, CHUNK> = due.iter().map(|waiting| waiting.sort).collect();
-        send(&frames, &sorts);
+        let classes: ArrayVec<FrameClass, CHUNK> =
+            due.iter().map(|waiting| waiting.class).collect();
+        send(&frames, &classes);
         drop(frames);
-        self.packets -= sorts.iter().filter(|sort| **sort == Sort::Packet).count() as u64;
+        self.packets -= classes.iter().filter(|class| **class == FrameClass::Packet).count() as u64;
         due.iter().for_each(|waiting| self.of[waiting.slot as usize] -= 1);
         self.free.extend(due.iter().map(|waiting| waiting.room));
         true
@@ -170,34 +175,36 @@ mod tests {
 
     #[test]
     fn packets_leave_in_the_order_of_their_ticks() {
-        let mut later = Later::new(1500);
+        let mut shaped = ShapingQueue::new(1500);
         let order = [(7, 1), (5, 2), (7, 3), (6, 4), (5, 5)];
         for (from, number) in order {
-            assert!(later.keep((&Frame::from(&[number; 1514][..]), Sort::Packet), (0, from)));
+            assert!(
+                shaped.keep((&Frame::from(&[number; 1514][..]), FrameClass::Packet), (0, from))
+            );
         }
-        assert_eq!(later.next(), Some(5));
-        assert!(!later.release(4, |_, _| panic!("too early")));
+        assert_eq!(shaped.next(), Some(5));
+        assert!(!shaped.release(4, |_, _| panic!("too early")));
         let mut left = Vec::new();
         for now in [5, 9] {
-            later.release(now, |frames, _| {
+            shaped.release(now, |frames, _| {
                 left.extend(frames.iter().map(|frame| frame.bytes(&mut scratch())[1513]));
             });
         }
         assert_eq!(left, [2, 5, 4, 1, 3]);
-        assert!(later.is_empty());
+        assert!(shaped.is_empty());
     }
 
     #[test]
     fn packets_of_one_session_leave_early() {
-        let mut later = Later::new(1500);
+        let mut shaped = ShapingQueue::new(1500);
         for (slot, from, number) in [(1, 9, 1), (2, 7, 2), (1, 8, 3), (2, 6, 4)] {
             let frame = [number; 60];
-            assert!(later.keep((&Frame::from(&frame[..]), Sort::Packet), (slot, from)));
+            assert!(shaped.keep((&Frame::from(&frame[..]), FrameClass::Packet), (slot, from)));
         }
-        assert!(!later.hurry(3) && later.hurry(1));
+        assert!(!shaped.expedite(3) && shaped.expedite(1));
         let mut left = Vec::new();
         for now in [0, 9] {
-            later.release(now, |frames, _| {
+            shaped.release(now, |frames, _| {
                 left.extend(frames.iter().map(|frame| frame.bytes(&mut scratch())[0]));
             });
             assert_eq!(left.len(), if now == 0 { 2 } else { 4 });
@@ -207,30 +214,31 @@ mod tests {
 
     #[test]
     fn one_session_leaves_room_for_others() {
-        let mut later = Later::new(1500);
+        let mut shaped = ShapingQueue::new(1500);
         let frame = [0; 60];
-        let frame = (&Frame::from(&frame[..]), Sort::Packet);
-        let count = (0..100_000).take_while(|_| later.may_wait(7) && later.keep(frame, (7, 1)));
-        let (count, all) = (count.count(), later.bytes.len() / later.room);
+        let frame = (&Frame::from(&frame[..]), FrameClass::Packet);
+        let count = (0..100_000).take_while(|_| shaped.may_wait(7) && shaped.keep(frame, (7, 1)));
+        let (count, all) = (count.count(), shaped.bytes.len() / shaped.room);
         assert!((all / 2 - 4 * CHUNK..=all / 2).contains(&count), "{count} of {all}");
-        assert!(later.may_wait(8) && later.may_wait(3) && !later.may_wait(7));
-        while later.release(1, |_, _| {}) {}
-        assert!(later.may_wait(7));
+        assert!(shaped.may_wait(8) && shaped.may_wait(3) && !shaped.may_wait(7));
+        while shaped.release(1, |_, _| {}) {}
+        assert!(shaped.may_wait(7));
     }
 
     #[test]
     fn memory_is_bounded_and_used_again() {
-        let mut later = Later::new(9000);
+        let mut shaped = ShapingQueue::new(9000);
         let frame = [0; 9014];
         for _ in 0..3 {
-            let part = (&Frame::from(&frame[..]), Sort::Part);
-            let kept = (0..10_000).take_while(|_| later.keep(part, (0, 1))).count();
+            let part = (&Frame::from(&frame[..]), FrameClass::Fragment);
+            let kept = (0..10_000).take_while(|_| shaped.keep(part, (0, 1))).count();
             assert_eq!(kept, MEMORY / 9024);
-            assert!(!later.has_room(1));
-            while later.release(1, |_, _| {}) {}
+            assert!(!shaped.has_room(1));
+            while shaped.release(1, |_, _| {}) {}
         }
         assert!(
-            !later.keep((&Frame::from(&[0; 9018][..]), Sort::Part), (0, 1)) || later.room >= 9018
+            !shaped.keep((&Frame::from(&[0; 9018][..]), FrameClass::Fragment), (0, 1))
+                || shaped.room >= 9018
         );
     }
 }

@@ -185,6 +185,17 @@ impl Manager {
         self.said()
     }
 
+    /// Restarts the program ten times; its log must have no warnings and errors.
+    pub(crate) fn restart_ten_times(&mut self) {
+        for _ in 0..10 {
+            let log = self.end(Signal::TERM);
+            assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+            self.start();
+            self.wait();
+            sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Returns the number of the program's process.
     pub(crate) fn process(&self) -> u32 {
         self.process.as_ref().expect("it runs").0.id()

@@ -15,7 +15,7 @@ use crate::common::veths::Veths;
 use crate::ends::{self, Frames};
 use crate::exchange::{cpus, exchange, never_reconnected, pass_both_ways};
 use crate::manager::{BATCH, Manager, Page, null};
-use crate::takeover::{Remotes, memory_of_fixed_size, slow_down};
+use crate::takeover::{Remotes, dpdk_ports, memory_of_fixed_size, slow_down};
 use crate::with_dpdk::{Endpoint, MemifClient, PLAIN};
 
 #[test]
@@ -84,13 +84,7 @@ fn restart_loses_no_frame() {
         let mut manager = Manager::new(&options, &["a=vhost:DIR/a", "b=vhost:DIR/b"]);
         let (mut a, mut b) = (manager.plug("a", keys), manager.plug("b", keys));
         let passed = exchange((&mut a, &mut b), |_| {
-            for _ in 0..10 {
-                let said = manager.end(Signal::TERM);
-                assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
-                manager.start();
-                manager.wait();
-                sleep(Duration::from_millis(20));
-            }
+            manager.restart_ten_times();
         });
         assert!(never_reconnected(&a) && never_reconnected(&b), "{keys}");
         let [a, b] = ["a", "b"].map(|name| manager.port(name).counters);
@@ -279,15 +273,7 @@ fn peers_stay_connected_with_dpdk() {
     require!(SwitchKind::Testpmd);
     for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {
         let dir = PeerDir::new().unwrap();
-        let at = |name: &str| dir.join(name).display().to_string();
-        let ports = [
-            format!("own=vhost:DIR/own?queues={queues}"),
-            format!("echo=vhost:{}?queues={queues}", at("echo.sock")),
-            "x=vhost:DIR/x".to_owned(),
-            format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
-            "y=vhost:DIR/y".to_owned(),
-            format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
-        ];
+        let ports = dpdk_ports(&dir, queues);
         let ports = ports.each_ref().map(String::as_str);
         // A peer that gets no CPU time must not lose frames.
         let options = ["--mode", "patch", "--flow", "backpressure", "--cpus", &cpus(workers)];
@@ -295,7 +281,8 @@ fn peers_stay_connected_with_dpdk() {
         let endpoint = Endpoint { packed, queues, ..PLAIN };
         let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
         echo.start_traffic().unwrap();
-        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
+        let memif = dir.join("memif.sock");
+        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", memif.display()));
         let mut own = manager.plug("own", &format!("queues={queues}"));
         let [mut x, mut y] = ["x", "y"].map(|name| manager.plug(name, ""));
         let there = Frames::between(1, 2);

@@ -412,28 +412,34 @@ fn afxdp_ports_share_interface_and_umem_after_takeovers() {
     (0..10).for_each(|_| pass_both_ways(&mut x, &mut y));
 }
 
+/// Returns ports for DPDK's vhost-user and memif clients in `dir`, each paired with one of our own.
+pub(crate) fn dpdk_ports(dir: &PeerDir, queues: u16) -> [String; 6] {
+    let at = |name: &str| dir.join(name).display().to_string();
+    [
+        format!("own=vhost:DIR/own?queues={queues}"),
+        format!("echo=vhost:{}?queues={queues}", at("echo.sock")),
+        "x=vhost:DIR/x".to_owned(),
+        format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
+        "y=vhost:DIR/y".to_owned(),
+        format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
+    ]
+}
+
 #[test]
 fn peers_stay_connected_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Testpmd);
     for (packed, queues, workers) in [(false, 1, 1), (true, 2, 1), (false, 2, 2)] {
         let dir = PeerDir::new().unwrap();
-        let at = |name: &str| dir.join(name).display().to_string();
-        let ports = [
-            format!("own=vhost:DIR/own?queues={queues}"),
-            format!("echo=vhost:{}?queues={queues}", at("echo.sock")),
-            "x=vhost:DIR/x".to_owned(),
-            format!("m0=memif:{}?role=server&id=0", at("memif.sock")),
-            "y=vhost:DIR/y".to_owned(),
-            format!("m1=memif:{}?role=server&id=1", at("memif.sock")),
-        ];
+        let ports = dpdk_ports(&dir, queues);
         let ports = ports.each_ref().map(String::as_str);
         let options = ["--mode", "patch", "--cpus", &cpus(workers)];
         let mut running = Running::new(&options, &ports);
         let endpoint = Endpoint { packed, queues, ..PLAIN };
         let mut echo = endpoint.start(&dir, EndpointRole::Echo, &[("echo.sock", 2, 1)]);
         echo.start_traffic().unwrap();
-        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", at("memif.sock")));
+        let memif = dir.join("memif.sock");
+        let _memif = MemifClient::start(&dir, &format!("{},socket-abstract=no", memif.display()));
         let mut own = running.plug("own", &format!("queues={queues}"));
         let [mut x, mut y] = ["x", "y"].map(|name| running.plug(name, ""));
         let there = Frames::between(1, 2);

@@ -234,13 +234,7 @@ fn restart_loses_no_packet_and_no_connection() {
         let mut manager = Manager::upf_at(peers);
         let folder = manager.folder.path().to_owned();
         let report = load(&folder, peers.plug(&folder), |_| {
-            for _ in 0..10 {
-                let said = manager.end(Signal::TERM);
-                assert!(!said.contains("WARN") && !said.contains("ERROR"), "{said}");
-                manager.start();
-                manager.wait();
-                sleep(Duration::from_millis(20));
-            }
+            manager.restart_ten_times();
         });
         lost_nothing(&report, &manager.told());
     }

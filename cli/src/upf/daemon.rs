@@ -45,7 +45,8 @@ pub(super) fn run(given: Given, mut arguments: DaemonArguments) -> Result<(), Fa
     let cancel = cancel_on_signals()?;
     dray_service::begin()?;
     let restored = restored.or_else(|| {
-        let left = process.left(RestoredState::of_store, "sessions are those of the configuration")?;
+        let left =
+            process.left(RestoredState::of_store, "sessions are those of the configuration")?;
         info!(sessions = left.session_count(), "continues with what was kept");
         Some(left)
     });
@@ -161,7 +162,11 @@ impl Plan {
     }
 
     /// Starts the user plane function, or continues `restored`.
-    fn start(&self, process: &mut Process, mut restored: Option<RestoredState>) -> Result<Started, Failure> {
+    fn start(
+        &self,
+        process: &mut Process,
+        mut restored: Option<RestoredState>,
+    ) -> Result<Started, Failure> {
         let Self { control, ports, config, options } = self;
         // Bind the socket first: a second daemon must fail before it touches ports.
         let is_running = restored.as_ref().is_some_and(RestoredState::is_running);

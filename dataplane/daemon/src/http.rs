@@ -58,7 +58,7 @@ impl Request {
             return Ok(());
         }
         let (count, Self { method, path, .. }) = (self.descriptors.len(), self);
-        let what = format!("{count} file descriptors came along; {method} {path} takes none");
+        let what = format!("{count} file descriptors in the request; {method} {path} takes none");
         Err(Refusal::new(400, what))
     }
 }

@@ -212,7 +212,7 @@ impl<'a> Patient<'a> {
         let descriptors = std::mem::take(&mut self.descriptors);
         if self.too_many {
             let what = format!(
-                "too many file descriptors came along; at most {DESCRIPTORS_MAX} are allowed"
+                "too many file descriptors in the request; at most {DESCRIPTORS_MAX} are allowed"
             );
             return Err(Refusal::new(400, what));
         }

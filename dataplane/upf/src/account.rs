@@ -1,4 +1,4 @@
-//! Accounts: what a session may use and has used. An account has a rate and a counter for one
+//! Accounts: limits and usage of sessions. An account has a rate and a counter for one
 //! direction on one cache line, shared by all workers of the direction and the control threads.
 //!
 //! Most sessions have at most one rate and one usage rule. Their accounts are those with the
@@ -8,7 +8,7 @@
 //! An account belongs to the same rules for as long as any data thread may use it. Packets are thus
 //! counted in the right account even while only some threads have adopted a changed session: a rule
 //! that stays keeps its account, a new rule gets another one, and the number of a removed session
-//! is reused only after all threads have let go of it.
+//! is reused only after all threads have adopted the removal.
 //!
 //! The memory outlives the process: the next one continues the accounts ([`recorder`](crate::recorder)).
 

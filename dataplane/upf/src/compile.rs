@@ -37,7 +37,7 @@ pub(crate) struct Compiled {
     pub(crate) state: SessionState,
     /// The configuration as JSON.
     pub(crate) config: Box<str>,
-    /// The rules that the rule_accounts's accounts are for.
+    /// Accounts of the session's rules.
     pub(crate) qers: Vec<Qer>,
     pub(crate) urrs: Vec<Urr>,
 }
@@ -324,8 +324,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns whether the gates are open, the QFI to mark packets with, and the accounts with
-    /// rates.
+    /// Returns true if the gates are open, the QFI to mark packets with, and the accounts with rates.
     fn limits(
         &self,
         direction: Direction,

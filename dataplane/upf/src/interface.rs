@@ -15,7 +15,7 @@ use crate::config::{ConfigError, InterfaceConfig, Prefix};
 use crate::counters::{Counters, DropReason, Sent};
 use crate::neighbours::{HOPS_MAX, Neighbours, Solicitation};
 
-/// An interface. Data threads only read it; what changes are the Ethernet addresses of neighbours.
+/// An interface. Data threads only read it; only the Ethernet addresses of neighbours change.
 pub(crate) struct Interface {
     /// Number of the interface in captures.
     number: u16,
@@ -38,7 +38,7 @@ pub(crate) struct Interface {
     /// Networks of gNBs that may send into any session's tunnel.
     gnbs: Vec<Prefix>,
     tx: TransmitQueues,
-    /// True if the peer has been told where the interface's addresses are.
+    /// True if the interface's addresses have been announced to the peer.
     announced: AtomicBool,
 }
 
@@ -257,8 +257,8 @@ impl Interface {
         }
     }
 
-    /// Notes a frame that has arrived: if it is an IP packet from a silent neighbour's address, the
-    /// neighbour is asked soon. `frame` is its beginning. Returns true if it may be from one.
+    /// Solicits a silent neighbour soon if a received frame, which begins with `frame`, is an IP packet from
+    /// its address. Returns true if it may be from one.
     pub(crate) fn note_source(&self, frame: &[u8]) -> bool {
         let Some(ethernet) = Ethernet::parse(frame) else { return false };
         let bytes = &frame[ETHERNET_LEN..];
@@ -311,7 +311,7 @@ impl Interface {
         v4.into_iter().chain(v6).collect()
     }
 
-    /// Returns a frame that asks for `address`, sent to the whole link or to the station that is
+    /// Returns the frame of a solicitation for `address`, sent to the whole link or to the station that is
     /// known to have it.
     fn solicitation(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
         match address {

@@ -37,13 +37,13 @@ const SLACK: u64 = 1 << 20;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 enum Record {
-    /// A session is new, or has changed.
+    /// A new or changed session.
     Session(Box<SessionConfig>, Numbers),
     Removed(u64),
 }
 
-/// A session as it is recorded: its SEID, its configuration as JSON, and the accounts of its rules.
-/// Without the latter it has been removed.
+/// Record of a session: its SEID, its configuration as JSON, and the accounts of its rules; without the
+/// latter two the session has been removed.
 pub(crate) type Recorded<'m> = (u64, Option<(&'m str, Numbers)>);
 
 /// Recorder of sessions.
@@ -65,8 +65,8 @@ impl SessionRecorder {
         Self { recorder, leaving, journal: None }
     }
 
-    /// Returns true if it records sessions. If not, because of a lack of memory or a supervisor that was
-    /// behind, the next [`record`](Self::record) tries again.
+    /// Returns true if it records sessions. If not, for lack of memory or because the supervisor was
+    /// slow to read, the next [`record`](Self::record) tries again.
     pub(crate) fn is_recording(&self) -> bool {
         self.journal.is_some()
     }
@@ -93,7 +93,7 @@ impl SessionRecorder {
         }
     }
 
-    /// Begins a new journal; returns false if it could not be kept.
+    /// Begins a new journal; returns false if it could not be stored.
     fn begin<'m>(&mut self, all: impl Iterator<Item = Recorded<'m>>) -> bool {
         let mut recording = self.recorder.recording();
         let (file, length) = match write_journal(all) {

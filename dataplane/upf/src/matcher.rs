@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::config::{Detector, Ends, Filter, Pdr, Prefix};
 
-/// The properties of a packet that rules look at.
+/// The properties of a packet that rules match.
 pub(crate) struct Probe {
     /// Uplink: TEID of the tunnel that the packet came through.
     pub(crate) teid: u32,
@@ -54,7 +54,7 @@ const V4: u8 = 1;
 const PORTS: u8 = 2;
 /// The packet must be of the protocol.
 const PROTOCOL: u8 = 4;
-/// The packet must meet a condition, which holds all requirements.
+/// The packet must meet a condition, which contains all requirements.
 const ELSEWHERE: u8 = 8;
 
 /// Any port, or none.
@@ -100,7 +100,7 @@ impl Matcher {
         Self { remote_ports: ANY_PORT, local_ports: ANY_PORT, ..Self::default() }
     }
 
-    /// Returns the same matcher for a rule number and a tunnel.
+    /// Returns the matcher with the number of its rule and a tunnel.
     pub(crate) fn of_rule(self, rule: u16, teid: u32) -> Self {
         Self { rule, teid, ..self }
     }

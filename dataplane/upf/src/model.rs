@@ -1,4 +1,4 @@
-//! The sessions as control threads keep them, and transactions on them.
+//! Model of all sessions for control threads, and transactions on it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -27,7 +27,7 @@ use crate::tunnels::Tunnels;
 pub(crate) const KEYS_PER_SESSION: usize = 2;
 /// Maximum number of changes in flight to a worker.
 const CHANGES_MAX: usize = 1024;
-/// Number of additional session numbers, for removed sessions that a worker has not let go of yet.
+/// Number of additional session numbers, for removed sessions that a worker still uses.
 pub(crate) const LEAVING_MAX: usize = CHANGES_MAX + CHANGES + 1;
 
 /// One step of a transaction.
@@ -85,7 +85,7 @@ pub(crate) struct Model {
 const TEIDS: usize = 0;
 const ADDRESSES: usize = 1;
 
-/// A session as the model keeps it.
+/// A session in the model.
 struct Known {
     slot: u32,
     /// Tunnels at our end, and users' addresses.
@@ -93,7 +93,7 @@ struct Known {
     rule_accounts: RuleAccounts,
     tunnels: SmallVec<[Peer; 1]>,
     state: SessionState,
-    /// The configuration as JSON, which takes a third of the memory of the structure.
+    /// The configuration as JSON, which takes a third of the memory of `SessionConfig`.
     config: Box<str>,
 }
 
@@ -303,8 +303,8 @@ impl Model {
     }
 
     /// Applies all steps and sends the changes for each direction. `end_marker` builds the frame
-    /// with the last message into a tunnel; `made` returns how many changes all workers have made; `tell`
-    /// sends a report of a session.
+    /// with the last message into a tunnel; `made` returns the number of changes that all workers have made;
+    /// `tell` sends a report of a session.
     pub(crate) fn commit(
         &mut self,
         draft: Draft,

@@ -1,21 +1,22 @@
-//! The neighbours of an interface that packets are sent to: their Ethernet addresses, and when each
-//! is asked for its address.
+//! The neighbours of an interface that packets are sent to: their Ethernet addresses, and the schedule of
+//! solicitations.
 //!
 //! Claims from the network are trusted as little as possible:
 //!
 //! * A configured neighbour keeps its configured Ethernet address.
 //! * Another neighbour is learned only from a reply to an open solicitation.
-//! * A known neighbour is asked now and then, at its own Ethernet address, and keeps that address
+//! * A known neighbour is solicited now and then, at its own Ethernet address, and keeps that address
 //!   for as long as it replies. When another station claims the IP address, the claim is counted as
-//!   refused, and the known station is asked soon: another one is believed only if the known one is
+//!   refused, and the known station is solicited soon: another one is accepted only if the known one is
 //!   silent.
-//! * A solicitation without a reply is repeated soon. A silent neighbour is asked less and less often, but
-//!   at once when it is heard of or a packet has to wait for it, and twice a second while packets wait.
-//! * A message or packet only makes it be asked; its Ethernet address is taken from replies alone.
-//! * A neighbour that no route and no tunnel leads to is forgotten, once no packet waits for it.
+//! * A solicitation without a reply is repeated soon. A silent neighbour is solicited less and less often,
+//!   but at once when a frame mentions it or a packet has to wait for it, and twice a second while packets
+//!   wait.
+//! * Other messages and packets only cause a solicitation: Ethernet addresses are learned from replies alone.
+//! * A neighbour without routes and tunnels is removed once no packet waits for it.
 //!
 //! Neighbours' Ethernet addresses are in memory that outlives the process: the next one sends to them at
-//! once, and asks whether they are still right.
+//! once, and solicits the neighbours to check them.
 //!
 //! ```text
 //! word n            Ethernet address of neighbour n in the low 48 bits, or 0, or `SILENT`
@@ -83,7 +84,7 @@ struct State {
     numbers: HashMap<IpAddr, u16>,
     /// Neighbours by number.
     neighbours: Vec<Neighbour>,
-    /// Numbers of forgotten neighbours.
+    /// Numbers of removed neighbours.
     free: Vec<u16>,
     round: u64,
     /// Number of solicitations for silent neighbours since the round began.
@@ -134,7 +135,7 @@ fn pause(asked: u32) -> u64 {
     early << asked.saturating_sub(SOLICITATIONS + 1).min(PAUSE_BITS)
 }
 
-/// A solicitation: the address that is asked for, and the Ethernet address to ask, if known.
+/// A solicitation: the IP address to resolve, and the Ethernet address that it is sent to, if known.
 pub(crate) type Solicitation = (IpAddr, Option<MacAddr>);
 
 impl Neighbours {
@@ -161,7 +162,7 @@ impl Neighbours {
     }
 
     /// Continues with the Ethernet addresses that another process has learned, until the neighbours
-    /// have been asked.
+    /// have replied.
     pub(crate) fn resume(&self, before: &SharedWords) {
         let state = &mut *lock(&self.state);
         for number in 0..HOPS_MAX {
@@ -225,8 +226,8 @@ impl Neighbours {
         neighbour.left = changes;
     }
 
-    /// Forgets neighbours that nothing leads to and no packet waits for any more. All data threads must have `made` this
-    /// many changes, and no change may be in preparation.
+    /// Removes neighbours without routes, tunnels and waiting packets. All data threads must have `made`
+    /// this many changes, and no change may be in preparation.
     pub(crate) fn remove_unused(&self, made: u64) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, free, .. } = &mut *state;
@@ -312,7 +313,7 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Asks for `address` soon if its Ethernet address is unknown. Called when a packet is from the
+    /// Solicits `address` soon if its Ethernet address is unknown. Called for a packet that is from the
     /// address or mentions it, but is not a reply to a solicitation.
     pub(crate) fn solicit_mentioned(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
@@ -338,8 +339,8 @@ impl Neighbours {
         self.filter[word].load(Relaxed) & bit != 0
     }
 
-    /// Returns the solicitation to ask at once, if there is one, when a packet has to wait for a hop. Later
-    /// ones come in [rounds](Self::solicitations).
+    /// Returns the solicitation to send at once, if there is one, when a packet has to wait for a hop. Others
+    /// are sent in [rounds](Self::solicitations).
     pub(crate) fn solicitation_for(&self, hop: u16) -> Option<Solicitation> {
         // A data thread does not wait for the lock: the solicitation comes in the next round.
         let mut state = self.state.try_lock().ok()?;
@@ -366,8 +367,8 @@ impl Neighbours {
         (neighbour.address, self.mac_of(number))
     }
 
-    /// Takes back a solicitation for which the port had no room: the next round has it again, and the
-    /// neighbour has no reply to give.
+    /// Cancels a solicitation for which the port had no room: it is repeated in the next round, and no reply
+    /// is expected.
     pub(crate) fn withdraw(&self, address: IpAddr) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, round, .. } = &mut *state;
@@ -388,8 +389,8 @@ impl Neighbours {
         });
     }
 
-    /// Starts a round and returns its solicitations. Of the silent neighbours, those are asked first whose
-    /// last solicitation is longest ago.
+    /// Starts a round and returns its solicitations. Of the silent neighbours, those whose last
+    /// solicitation is longest ago come first.
     pub(crate) fn solicitations(&self) -> Vec<Solicitation> {
         let mut state = lock(&self.state);
         state.round += 1;

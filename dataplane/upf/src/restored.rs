@@ -1,4 +1,4 @@
-//! The state of another process, with which this one continues.
+//! State of another process, with which this one continues.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time within which its queues start.
 const STARTING: Duration = Duration::from_secs(1);
 
-/// State that another process has left, or hands over.
+/// State of a process that has ended or hands over.
 pub struct RestoredState {
     snapshot: Snapshot<PortUri, State>,
     sessions: Sessions,
@@ -43,7 +43,7 @@ fn wrong(what: &dyn std::fmt::Display) -> TakeoverError {
 }
 
 impl RestoredState {
-    /// Takes what an earlier process has left in `store`, if there is anything.
+    /// Takes the state that an earlier process has left in `store`, if there is one.
     pub fn of_store(store: &Store) -> Result<Option<Self>, TakeoverError> {
         Snapshot::of_store(PROGRAM, store)?.map(Self::new).transpose()
     }
@@ -60,7 +60,7 @@ impl RestoredState {
         let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(std::mem::take(&mut snapshot.memory));
         let [journal, accounts, uplink, downlink, n3, n6] = descriptors.map_err(|descriptors| {
             let have = descriptors.len();
-            wrong(&format!("{have} of its {DESCRIPTORS} file descriptors came along"))
+            wrong(&format!("{have} of its {DESCRIPTORS} file descriptors"))
         })?;
         let accounts = Accounts::open(accounts).map_err(|error| of("accounts", &error))?;
         let counters = [uplink, downlink];
@@ -111,16 +111,15 @@ impl RestoredState {
         self.snapshot.sockets.take()
     }
 
-    /// Returns how N3 (0) or N6 (1) was opened, if that is known.
+    /// Returns the URI that N3 (0) or N6 (1) was opened with, if known.
     pub fn uri(&self, number: u64) -> Option<&PortUri> {
         self.snapshot.ports.get(&number).map(|port| &port.own)
     }
 
-    /// Returns true if this port, as N3 (0) or N6 (1), may continue. One that was opened otherwise is
-    /// closed.
+    /// Returns true if N3 (0) or N6 (1) may continue at `uri`. A port with another URI is closed.
     ///
     /// # Errors
-    /// If it was opened otherwise by the process that hands over.
+    /// Returns an error if the process that hands over has it at another URI.
     pub fn keep_port(&mut self, number: u64, uri: &PortUri) -> Result<bool, TakeoverError> {
         let is_running = self.is_running();
         let Some(port) = self.snapshot.ports.get(&number) else { return Ok(false) };
@@ -190,14 +189,14 @@ impl RestoredState {
         self.continued.iter().map(|(seid, numbers)| (*seid, numbers))
     }
 
-    /// Returns what it has counted in each direction.
+    /// Returns the counters of each direction.
     pub(crate) fn counters(&self) -> [Counters; 2] {
         // They were read before.
         self.counters.each_ref().map(|memory| count(memory).unwrap_or_default())
     }
 
-    /// Completes the hand-over, lets this process `inherit` what has been used and counted, and continues
-    /// the queues of the ports.
+    /// Completes the hand-over, calls `inherit`, which takes over usage and counters, and continues the queues
+    /// of the ports.
     pub(crate) fn continue_by(self, inherit: impl FnOnce(&Self)) -> Result<(), TakeoverError> {
         self.snapshot.complete()?;
         inherit(&self);

@@ -11,8 +11,7 @@ use crate::upf::Upf;
 use crate::worker::{self, Worker};
 use dray_datapath::{Activity, Idle, lock};
 
-/// Interval between looks for a peer that has connected; every second one is a round of solicitations to
-/// neighbours.
+/// Interval between checks for a newly connected peer; at every second one, neighbours are solicited.
 const POLL: Duration = Duration::from_millis(25);
 const _: () = assert!(2 * POLL.as_millis() == ROUND.as_millis());
 
@@ -108,7 +107,7 @@ impl RunningUpf {
         Ok(())
     }
 
-    /// Lets threads that are paused use the ports.
+    /// Starts threads that are paused.
     pub fn go(&self) {
         self.upf.control.resume();
         self.threads.iter().for_each(|thread| thread.thread().unpark());

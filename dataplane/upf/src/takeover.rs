@@ -42,12 +42,12 @@ impl Upf {
         recorder.start(self, woken)
     }
 
-    /// Hands over to another process. First sessions do not change any more, control threads stand
-    /// still, and the other process gets the pages; packets pass. Once it is ready, data threads pause,
-    /// and this process calls `end` and ends. If anything fails, all goes on.
+    /// Hands over to another process. First, changes of sessions wait, control threads stop, and the
+    /// other process receives the pages, while packets are forwarded. Once it is ready, data threads pause,
+    /// and this process calls `end` and ends. If anything fails, this process continues.
     ///
     /// # Errors
-    /// Why it has failed.
+    /// Returns the reason of a failure.
     pub(crate) fn hand_over(
         &self,
         outgoing: &Outgoing,
@@ -69,7 +69,7 @@ impl Upf {
     }
 
     /// Ends this process by `end` so that the next one continues it from the store: once data threads
-    /// have paused, and control threads stand still.
+    /// have paused and control threads have stopped.
     pub fn leave(&self, end: impl FnOnce()) {
         let _model = lock(&self.model);
         let _transmits = lock(&self.transmits);
@@ -78,8 +78,8 @@ impl Upf {
         self.record_changed(true, end);
     }
 
-    /// Records the ports that have changed; returns false if one is busy, or could not be kept. If these
-    /// are the last pages (`is_last`), control threads stand still during `then`.
+    /// Records the ports that have changed; returns false if one is busy or could not be stored. If these
+    /// are the last pages (`is_last`), control threads are stopped during `then`.
     fn record_changed(&self, is_last: bool, then: impl FnOnce()) -> bool {
         let (Some(leaving), Some(recorder)) = (self.leaving.get(), self.recorder.get()) else {
             return true;

@@ -50,12 +50,12 @@ pub struct Upf {
     /// N3 and N6.
     pub(crate) ends: [PortEnd; 2],
     pub(crate) control: ThreadControl,
-    /// Held by a control thread that transmits.
+    /// Locked by a control thread that transmits.
     pub(crate) transmits: Mutex<()>,
     /// State for the process after this one, and its recorder.
     pub(crate) leaving: OnceLock<Arc<Leaving>>,
     pub(crate) recorder: OnceLock<Arc<Recorder>>,
-    /// CPU of each data thread, and what it tells of itself; empty if it does not run on threads.
+    /// CPU and activity of each data thread; empty without threads.
     threads: Vec<(usize, Arc<Activity>)>,
     /// Tap of control threads.
     tap: Arc<Tap>,
@@ -63,8 +63,8 @@ pub struct Upf {
 }
 
 impl RestoredState {
-    /// Continues with what has been used and counted, and with the queues of the ports, once a process
-    /// that hands over has stopped. `upf` has been created with this state, and its threads are still
+    /// Continues with the usage, the counters and the queues of the ports, once a process that hands over has
+    /// stopped. `upf` has been created with this state, and its threads are still
     /// paused.
     pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
         self.continue_by(|restored| upf.inherit(restored))
@@ -79,7 +79,7 @@ impl Upf {
         Ok((upf, workers.map(|mut workers| workers.remove(0))))
     }
 
-    /// Continues with what `restored` has used and counted, and its neighbours.
+    /// Continues with the usage, the counters and the neighbours of `restored`.
     fn inherit(&self, restored: &RestoredState) {
         let model = lock(&self.model);
         for (seid, numbers) in restored.continued() {
@@ -243,7 +243,7 @@ impl Upf {
     }
 
     /// Starts a round of solicitations: sends those for neighbours whose Ethernet address is unknown, and
-    /// at longer intervals for all others; forgets neighbours that no session needs any more. Must be
+    /// at longer intervals for all others; removes neighbours that no session needs any more. Must be
     /// called every 50 ms, and when a peer has connected.
     pub fn solicit_neighbours(&self) {
         self.remove_unused_neighbours();
@@ -261,8 +261,8 @@ impl Upf {
         [(&self.n3, Direction::Downlink), (&self.n6, Direction::Uplink)]
     }
 
-    /// Announces, and asks if that `is_due` or a peer has connected; returns true if it has asked. Does
-    /// nothing while data threads rest.
+    /// Announces addresses, and solicits neighbours if that `is_due` or a peer has connected; returns true if
+    /// it has solicited. Does nothing while data threads are paused.
     pub(crate) fn serve_neighbours(&self, is_due: bool) -> bool {
         let _transmits = lock(&self.transmits);
         if !self.control.runs() || !(self.announce() || is_due) {
@@ -272,7 +272,7 @@ impl Upf {
         true
     }
 
-    /// Forgets unused neighbours; skipped while sessions are being changed, since the next call is
+    /// Removes unused neighbours; skipped while sessions are being changed, since the next call is
     /// soon.
     fn remove_unused_neighbours(&self) {
         let (Ok(wires), Ok(_model)) = (self.wires.try_lock(), self.model.try_lock()) else {
@@ -283,7 +283,7 @@ impl Upf {
     }
 }
 
-/// Hands each worker a copy of the change, and the last worker the change itself.
+/// Passes each worker a copy of the change, and the last worker the change itself.
 fn each<W>(workers: impl IntoIterator<Item = W>, change: Change, mut send: impl FnMut(W, Change)) {
     let mut workers = workers.into_iter().peekable();
     while let Some(worker) = workers.next() {

@@ -26,7 +26,7 @@ pub(crate) struct Counter<'a> {
     pub(crate) closer: &'a AtomicU64,
     /// Number of octets at which the next report is due.
     pub(crate) next: &'a AtomicU64,
-    /// Uplink: the same of both directions together.
+    /// Uplink: number of octets of both directions together at which the next report is due.
     pub(crate) next_sum: &'a AtomicU64,
 }
 
@@ -173,7 +173,7 @@ impl Terms {
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     limits: [Limit; 3],
-    /// Held while limits change, and while `closer` of a counter is updated.
+    /// Locked while limits change, and while `closer` of a counter is updated.
     marks: Mutex<()>,
 }
 
@@ -190,7 +190,7 @@ impl Limits {
 
     /// Adopts the limits of `rule`, and returns the report that is due at once.
     ///
-    /// Limits that stay the same go on. Another threshold is compared with what was counted since the last
+    /// Unchanged limits continue. Another threshold is compared with what was counted since the last
     /// report. Another quota is a grant from now; so is a quota that is used up and `is_given_again`, by
     /// a rule that differs otherwise or a session that does not differ at all (TS 29.244, sections 5.2.2
     /// and 7.5.4.4).

@@ -9,7 +9,7 @@ use dray_port::{PATIENCE, Receive, Wait, clock, wait_any};
 use crate::counters::{Counters, DropReason};
 use crate::path::{Change, Forwarder, State};
 
-/// Interval at which a worker asks its port what that has lost, which takes system calls.
+/// Interval at which a worker reads the lost frames of its port, which takes system calls.
 const LOSSES: Duration = Duration::from_millis(200);
 
 /// A worker of one direction: receives on one interface and transmits on the other.
@@ -21,7 +21,7 @@ pub struct Worker {
     losses: Losses,
 }
 
-/// Frames that the port has lost, as far as they are counted.
+/// Lost frames of the port that are counted so far.
 #[derive(Default)]
 struct Losses {
     missed: u64,
@@ -89,8 +89,7 @@ impl Worker {
         self.losses.due = clock::ticks() + clock::to_ticks(LOSSES);
     }
 
-    /// Prepares to continue another process, which counts the frames that the port loses until this one
-    /// runs.
+    /// Prepares to continue another process, which counts the lost frames of the port until this one runs.
     pub(crate) fn continue_another(&mut self) {
         self.losses.due = NEVER;
     }

@@ -126,7 +126,7 @@ fn add_port(
     if usize::from(wanted.fd) != descriptors.len() {
         let (name, said, came) = (wanted.name.as_str(), wanted.fd, descriptors.len());
         let what = format!(
-            "port {name:?}: fd: {said}, but {came} file descriptors came along; give their number"
+            "port {name:?}: fd: {said}, but the request has {came} file descriptors; give their number"
         );
         return Err(Refusal::new(400, what));
     }

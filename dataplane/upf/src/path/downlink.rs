@@ -54,7 +54,7 @@ pub(crate) enum ForUser {
 pub(crate) struct Item {
     /// Number of its frame in the chunk.
     frame: u16,
-    /// Number of its session; before that is found, of the bucket to look for it in.
+    /// Number of its session; until the session is found, that of the bucket to search.
     slot: u32,
     /// Key of its destination.
     key: u64,
@@ -75,8 +75,7 @@ impl passes::Item for Item {
 impl Passes for Downlink {
     type Item = Item;
 
-    /// Drops buffered packets whose time has expired, and takes a message that the uplink has for
-    /// a user.
+    /// Drops expired buffered packets, and processes a message of the uplink for a user.
     #[inline(always)]
     fn prepare(&mut self, forwarder: &mut Forwarder) -> bool {
         self.expire(forwarder);
@@ -141,7 +140,7 @@ impl Passes for Downlink {
         match rule.action {
             Action::Forward => {}
             Action::Drop => return Err(DropReason::Rule.into()),
-            // No packet of our own waits, so that all that wait were received.
+            // Messages of our own are not buffered, so that all buffered packets were received.
             Action::Buffer if is_generated => return Err(DropReason::BufferSession.into()),
             Action::Buffer => {
                 return Err(self.keep(forwarder, frame, item.slot, &rule, packet.len, now));
@@ -238,7 +237,7 @@ impl Downlink {
     }
 
     /// Sends a router advertisement with its prefix to a user, in the tunnel of the rule that
-    /// matches packets to the user's address. No limit counts the message, since it is ours.
+    /// matches packets to the user's address. The message does not count against the limits of the session.
     fn advertise(&mut self, forwarder: &mut Forwarder, prefix: u64, user: Ipv6Addr) -> Option<()> {
         let Forwarder { sessions, from, .. } = &*forwarder;
         let slot = sessions.table.find(prefix)?;
@@ -409,8 +408,8 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     })
 }
 
-/// Returns the source of the frame that begins with `head`: the station to notify if the packet
-/// waits for a next hop in vain. Returns 0 for a packet of our own.
+/// Returns the source of the frame in `head`, the station that gets an error if the next hop does not
+/// reply; 0 for a message of our own.
 #[cold]
 fn sender_mac(head: &[u8], is_generated: bool) -> MacAddr {
     let Some(Ethernet { src, .. }) = Ethernet::parse(&head[HEADROOM..]).filter(|_| !is_generated)

@@ -9,11 +9,11 @@ use dray_port::{FRAME_LIMIT, Frame};
 use super::header_buffer::CHUNK;
 use crate::counters::Sent;
 
-/// Maximum number of held packets. It exceeds a batch, since a fragmented packet is many, and
-/// packets that waited for their session come in a row.
-const HELD_MAX: usize = 8 * CHUNK;
+/// Maximum number of packets in the queue. It exceeds a batch, since a packet may become many fragments,
+/// and packets that waited for their session come in a row.
+const QUEUE_MAX: usize = 8 * CHUNK;
 
-/// What a frame to be transmitted counts as.
+/// Class of a transmitted frame, by which it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FrameClass {
     /// A packet that was received.
@@ -27,7 +27,7 @@ pub(super) enum FrameClass {
 /// Copies of packets that wait for the egress port.
 pub(super) struct EgressQueue {
     bytes: Box<[u8]>,
-    lens: ArrayVec<(usize, FrameClass), HELD_MAX>,
+    lens: ArrayVec<(usize, FrameClass), QUEUE_MAX>,
     /// How many of these, from the front, have been transmitted.
     sent: usize,
 }
@@ -35,7 +35,7 @@ pub(super) struct EgressQueue {
 impl EgressQueue {
     pub(super) fn new() -> Self {
         // Memory that is never touched is not allocated.
-        Self { bytes: vec![0; HELD_MAX * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }
+        Self { bytes: vec![0; QUEUE_MAX * FRAME_LIMIT].into(), lens: ArrayVec::new(), sent: 0 }
     }
 
     #[inline(always)]
@@ -46,10 +46,10 @@ impl EgressQueue {
     /// Returns true if there is room for `count` more packets.
     #[inline(always)]
     pub(super) fn has_room(&self, count: usize) -> bool {
-        self.lens.len() + count <= HELD_MAX
+        self.lens.len() + count <= QUEUE_MAX
     }
 
-    /// Returns the number of waiting frames of a sort.
+    /// Returns the number of waiting frames of a class.
     pub(super) fn count(&self, class: FrameClass) -> u64 {
         self.lens[self.sent..].iter().filter(|(_, of)| *of == class).count() as u64
     }
@@ -63,8 +63,8 @@ impl EgressQueue {
         }
     }
 
-    /// Hands the first waiting packets to `transmit`, and those of them that the port took to `count`;
-    /// returns their number.
+    /// Passes the first waiting packets to `transmit`, and those that the port took to `count`; returns
+    /// their number.
     pub(super) fn release(
         &mut self,
         transmit: impl FnOnce(&[Frame<'_>]) -> Sent,

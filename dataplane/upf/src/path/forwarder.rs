@@ -1,4 +1,4 @@
-//! The parts that both directions have: interfaces, sessions, and counters.
+//! The part of a worker that is the same in both directions: interfaces, sessions, queues and counters.
 
 mod departures;
 mod fates;
@@ -36,13 +36,15 @@ pub(super) use forwarding::{Encapsulation, Forwarding};
 /// them.
 const ERRORS_KBPS: u64 = 1000;
 
-/// Maximum number of silent neighbours looked up for a chunk of received frames.
+/// Maximum number of silent neighbours solicited for a chunk of received frames.
 const NOTES: usize = 4;
 
+/// A worker of one direction without the direction's own passes.
 pub(crate) struct Forwarder {
     pub(super) direction: Direction,
-    /// Number of the worker in its direction; `sharing` says if there are others.
+    /// Number of the worker in its direction.
     pub(super) worker: usize,
+    /// Sharing of accounts with other workers of the direction.
     pub(super) sharing: Sharing,
     /// Interface that packets come from.
     pub(super) from: Arc<Interface>,
@@ -169,7 +171,7 @@ impl Forwarder {
         !self.egress.is_empty()
     }
 
-    /// Solicits silent neighbours soon if they have sent one of `frames`.
+    /// Solicits silent neighbours that have sent one of `frames`.
     #[inline(always)]
     pub(super) fn note_sources(&self, frames: &[Frame<'_>]) {
         if self.from.neighbours.has_silent() {

@@ -8,7 +8,7 @@ use dray_wire::ethernet::ETHERNET_LEN;
 pub(super) const CHUNK: usize = 32;
 /// Room in front of the frame for the headers of a tunnel: IPv6, UDP, GTP-U with a container.
 pub(super) const HEADROOM: usize = 40 + 8 + 16;
-/// Number of bytes copied: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some more.
+/// Number of copied bytes: Ethernet, IPv4, UDP, GTP-U with a container, IPv6, and some more.
 pub(super) const COPY_LEN: usize = ETHERNET_LEN + 7 * 16;
 /// Position of the packet that follows the Ethernet header.
 pub(super) const PACKET_AT: usize = HEADROOM + ETHERNET_LEN;

@@ -1,5 +1,5 @@
 //! The data path: two directions, each with workers on their own threads. A worker has all sessions
-//! to itself; the accounts that packets use up are shared.
+//! to itself; accounts are shared.
 
 mod downlink;
 mod egress_queue;
@@ -28,7 +28,7 @@ pub(crate) use uplink::{MESSAGES_MAX, Uplink};
 
 use passes::Passes;
 
-/// State of a worker's direction, beside its forwarder.
+/// Passes of a direction, and their state.
 pub(crate) enum State {
     Uplink(Box<Uplink>),
     Downlink(Box<Downlink>),
@@ -52,9 +52,9 @@ impl State {
         }
     }
 
-    /// Sends packets whose next hop has an Ethernet address now, applies changes from control threads, and
-    /// takes packets from the other direction or from reassembly; returns true if there was anything. No change is applied while packets wait that
-    /// the previous rules let pass.
+    /// Does the work between batches: transmits packets whose next hop has an Ethernet address now, takes
+    /// packets from the other direction or from reassembly, and applies changes of sessions, unless packets
+    /// that the previous rules let pass wait for the egress port. Returns true if there was anything to do.
     pub(crate) fn adopt(&mut self, forwarder: &mut Forwarder) -> bool {
         let has_waiting = forwarder.has_waiting();
         let mut any = match self {

@@ -111,8 +111,8 @@ impl Waiting {
     }
 }
 
-/// Storage for a fixed number of frames, each with a note. Each owner has a chain of places and keeps the number of the
-/// first; 0: no packet. All used places are also linked by age.
+/// Storage for a fixed number of frames, each with a note. Each owner has a chain of places and
+/// stores the number of the first one; 0: no packet. All used places are also linked by age.
 #[derive(Debug, Default)]
 pub(crate) struct PacketBuffer<T = ()> {
     places: Box<[Entry<T>]>,
@@ -151,7 +151,7 @@ impl<T: Copy + Default> PacketBuffer<T> {
         self.places.get_mut((number as usize).wrapping_sub(1))
     }
 
-    /// Returns an error if a frame of `len` bytes cannot be kept.
+    /// Returns an error if there is no room for a frame of `len` bytes.
     pub(super) fn check_room(&self, len: usize) -> Result<(), DropReason> {
         match () {
             () if len > self.frame_max => Err(DropReason::TooBig),

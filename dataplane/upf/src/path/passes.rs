@@ -17,7 +17,7 @@ pub(crate) trait Item {
     /// Returns the number of its frame in the chunk, and the key of its session.
     fn place(&self) -> (usize, u64);
 
-    /// Number of its session; before that is found, of the bucket to look for it in.
+    /// Returns the number of its session; until the session is found, that of the bucket to search.
     fn slot(&mut self) -> &mut u32;
 }
 
@@ -26,9 +26,9 @@ pub(crate) enum Stop {
     Drop(DropReason),
     /// The packet is dropped, and its sender gets an ICMP error.
     Report(DropReason, Problem),
-    /// It is complete, and waits for the Ethernet address of this next hop.
+    /// The packet has its new headers, and waits for the Ethernet address of this next hop.
     Wait(Departure, u16),
-    /// It is buffered.
+    /// The packet is buffered.
     Kept,
     /// A copy of it has to be parsed.
     Copy,

@@ -14,8 +14,8 @@ pub(super) enum ParseError {
     MayChange,
 }
 
-/// Parses the packet of `len` bytes at `at` in the frame. `look` holds its first bytes, at least 60
-/// if it has as many. If the headers extend beyond them, the whole frame is parsed.
+/// Parses the packet of `len` bytes at `at` in the frame. `look` has its first bytes, at least 60
+/// unless it is shorter. If the headers extend beyond them, the whole frame is parsed.
 #[inline(always)]
 pub(super) fn parse<'f>(
     look: &'f [u8],

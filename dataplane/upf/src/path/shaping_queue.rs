@@ -16,7 +16,7 @@ use super::header_buffer::CHUNK;
 /// Memory of the packets that wait at a worker, in bytes: 30 ms of 4 Gb/s.
 const MEMORY: usize = 16 << 20;
 
-/// Copies of packets, to be transmitted later.
+/// Copies of packets that wait for their rate.
 pub(super) struct ShapingQueue {
     /// By room; memory that is never touched is not allocated.
     bytes: Box<[u8]>,
@@ -67,9 +67,9 @@ impl ShapingQueue {
         self.order.is_empty()
     }
 
-    /// Returns true if packets of a session may wait: it has no more rooms than are free, so that one
-    /// session leaves room for others, and there is room for the packets of a chunk, which are kept
-    /// when it leaves, and for fragments.
+    /// Returns true if a packet of a session may wait: the session has fewer rooms than are free, so that it
+    /// leaves room for others. Some rooms stay free for fragments and for the packets of a chunk, which get
+    /// theirs only when the chunk is transmitted.
     #[inline]
     pub(super) fn may_wait(&self, slot: u32) -> bool {
         let free = (self.bytes.len() / self.room).saturating_sub(self.order.len() + 4 * CHUNK);
@@ -119,8 +119,7 @@ impl ShapingQueue {
         of_session.map(|Reverse(waiting)| waiting.from).max().filter(|_| has_some)
     }
 
-    /// Lets all packets of a session leave at tick 0, in the order in which they came; returns false if
-    /// there are none.
+    /// Makes all packets of a session due at once, in their order; returns false if there are none.
     pub(super) fn expedite(&mut self, slot: u32) -> bool {
         if self.of.get(slot as usize).is_none_or(|count| *count == 0) {
             return false;
@@ -137,8 +136,8 @@ impl ShapingQueue {
         self.packets
     }
 
-    /// Passes frames that may leave at the tick `now` to `send`, at most a chunk, and what each counts
-    /// as. Returns true if there were any.
+    /// Passes the frames that are due at the tick `now`, at most a chunk, and their classes to `send`.
+    /// Returns true if there were any.
     pub(super) fn release(
         &mut self,
         now: u64,

@@ -3,8 +3,8 @@
 //!
 //! They are complete but for the destination of their Ethernet header, whose place has the address of
 //! the station that the packet came from, or 0 in a message of our own. Once the address is known, they
-//! leave in order, before any newer packet to the same next hop. The oldest makes room for a newer one,
-//! as RFC 4861 asks: of the same next hop if that has its share, else of any.
+//! leave in order, before any newer packet to the same next hop. If there is no room, the oldest packet is
+//! dropped (RFC 4861, section 7.2.2): of the same next hop if that has its share, else of any.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::pending_rates::PendingRates;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;
 
-/// Time that a packet waits for a neighbour to reply: as long as it is asked until it counts as absent.
+/// Time that a packet waits for a neighbour to reply: that until a neighbour without replies counts as absent.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Number of packets that may wait for a neighbour in any case.
 const LEAST: usize = 1024;
@@ -37,8 +37,8 @@ pub(crate) struct Unresolved {
     packets: u64,
     /// Maximum number of packets for each next hop.
     most: u16,
-    /// Number of addresses [learned](crate::neighbours::Neighbours::learned) when it was last looked for
-    /// packets that may leave.
+    /// Number of addresses [learned](crate::neighbours::Neighbours::learned) at the last search for packets
+    /// that may leave.
     pub(super) learned: u64,
 }
 
@@ -115,8 +115,7 @@ impl Unresolved {
         self.packets
     }
 
-    /// Hands a packet that has waited for too long at the tick `now` to `lost`; returns false if there is
-    /// none.
+    /// Passes a packet that has expired at the tick `now` to `lost`; returns false if there is none.
     pub(super) fn expire(&mut self, now: u64, lost: impl FnOnce(Lost<'_>)) -> bool {
         let Some(hop) = self.store.expired(now) else { return false };
         self.lose_first(hop as u16, lost);
@@ -132,9 +131,8 @@ impl Unresolved {
         self.store.forget_first(first);
     }
 
-    /// Hands the first packets that wait for `hop`, up to [`CHUNK`], to `leave`, with `mac` as their
-    /// destination, and what each counts as and has to be counted in; all are messages of our own, or
-    /// none.
+    /// Passes the first packets that wait for `hop`, up to [`CHUNK`], with `mac` as their destination to
+    /// `leave`, and the class and pending rates of each. Either all are messages of our own, or none is.
     pub(super) fn release(
         &mut self,
         hop: u16,
@@ -162,7 +160,7 @@ impl Unresolved {
     }
 }
 
-/// Marks a packet that waits with what it counts as.
+/// Marks a waiting packet with its class.
 fn mark(frame: &mut [u8], class: FrameClass) {
     match class {
         FrameClass::Fragment => frame[0] |= GROUP,
@@ -174,7 +172,7 @@ fn mark(frame: &mut [u8], class: FrameClass) {
     }
 }
 
-/// Returns what a packet that waits counts as.
+/// Returns the class of a waiting packet.
 pub(super) fn class(frame: &[u8]) -> FrameClass {
     match frame[0] & GROUP {
         _ if is_own(frame) => FrameClass::Generated,
@@ -183,7 +181,7 @@ pub(super) fn class(frame: &[u8]) -> FrameClass {
     }
 }
 
-/// Returns true if a packet that waits is a message of our own.
+/// Returns true if a waiting packet is a message of our own.
 fn is_own(frame: &[u8]) -> bool {
     frame[..MAC_LEN] == [0; MAC_LEN]
 }

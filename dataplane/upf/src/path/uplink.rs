@@ -36,7 +36,7 @@ mod headers;
 mod tests;
 mod wrong_gnb;
 
-/// Number of the user's packet's first bytes that must be in the head for parsing: the longest IPv4
+/// Number of the user's packet's first bytes that must be in the header buffer: those of the longest IPv4
 /// header, and ports.
 const INNER_MIN: usize = 60 + 4;
 
@@ -51,7 +51,7 @@ pub(crate) struct Uplink {
     /// Channel to a worker of the downlink.
     to_downlink: SyncSender<ForUser>,
     fragments: Reassembly,
-    /// Outer source addresses that [`Item::gnb`] cannot hold, by number of the frame in the chunk.
+    /// Outer source addresses too long for [`Item::gnb`], by number of the frame in the chunk.
     sources: [u128; CHUNK],
     /// The gNB tunnels in use.
     tunnels: Arc<Tunnels>,
@@ -157,7 +157,7 @@ impl Passes for Uplink {
             mark(buffer, &packet, item.ecn)?;
         }
         let mac = unresolved.mac_of(to, hop);
-        // Any address tells a user's packet that waits from a message of our own.
+        // Any address but 0, which marks messages of our own while they wait.
         let dst = mac.unwrap_or(to.mac);
         let forwarding = Forwarding {
             slot: item.slot,
@@ -314,7 +314,7 @@ impl Uplink {
         }
         let session = &mut sessions.slots[item.slot as usize];
         let second = (clock::ticks() / clock::ticks_per_second()) as u32 + 1;
-        // A solicitation too long for the head is unusual, and gets no reply either.
+        // A solicitation too long for the header buffer is invalid, too.
         if session.ue_v6 == 0
             || session.waiting == second
             || !router::is_valid_solicitation(&packet, bytes)

@@ -1,4 +1,4 @@
-//! Fates of a complete frame: it leaves, waits, or is dropped.
+//! Fates of a frame whose headers are complete: it is transmitted, waits, or is dropped.
 
 use arrayvec::ArrayVec;
 use dray_capture::{Side, Tap};
@@ -15,7 +15,7 @@ use crate::interface::Interface;
 pub(super) type Batch<'f> = ArrayVec<Frame<'f>, CHUNK>;
 
 /// Transmits `batch` after the packets that wait for the egress port; there is room to hold it.
-/// `sort` returns what a frame counts as, by its index.
+/// `class` returns the class of a frame by its index.
 #[inline(always)]
 pub(super) fn send(
     batch: &[Frame<'_>],

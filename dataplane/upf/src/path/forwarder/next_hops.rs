@@ -43,7 +43,7 @@ impl Forwarder {
     }
 
     /// Transmits a message of our own to a next hop, or keeps it until the next hop is known. The
-    /// destination in its Ethernet header is 0.
+    /// destination in its Ethernet header must be 0.
     #[cold]
     pub(crate) fn send_own(&mut self, hop: u16, message: &[u8]) {
         let mac = self.mac_of(hop);
@@ -92,7 +92,7 @@ impl Forwarder {
                     self.unresolved.learned = learned.wrapping_sub(1);
                     return any;
                 }
-                // Packets of the same session that left earlier.
+                // Packets of the same session that were admitted earlier leave first.
                 self.release_shaped(clock::ticks());
                 self.make_room(CHUNK);
                 self.release_hop(hop, mac);

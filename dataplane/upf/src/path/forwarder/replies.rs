@@ -1,4 +1,4 @@
-//! Messages of our own on the interface that packets come from, and what calls for them.
+//! Replies and error messages on the interface that packets come from.
 
 use dray_port::{Frame, clock};
 use dray_wire::ethernet::{ETHERNET_LEN, Ethernet, ethertype};

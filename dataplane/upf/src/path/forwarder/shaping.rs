@@ -12,7 +12,7 @@ use super::Forwarder;
 use super::fates::{keep, send};
 use crate::session::{Rule, Session};
 
-/// Maximum time by which packets leave later than at their rate without their rate being delayed, too.
+/// Maximum delay of packets beyond their rate. If a thread pauses for longer, the clock of the rates stops.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Ticks in which the clock of the rates catches up by one.
@@ -82,7 +82,7 @@ impl Forwarder {
         keep((&marker, FrameClass::Generated), (slot, from), shaped, counters);
     }
 
-    /// Returns the time until the next packet may leave that waits for its rate.
+    /// Returns the time until the next of the packets that wait for their rate may leave.
     pub(crate) fn next_shaped(&self) -> Option<Duration> {
         let next = self.shaped.next()?;
         Some(clock::to_duration((next + self.lag).saturating_sub(clock::ticks())))

@@ -29,7 +29,7 @@ pub(crate) struct Item {
     /// Congestion notification bits of the outer header.
     pub(super) ecn: u8,
     pub(super) teid: u32,
-    /// Number of its session; before that is found, of the bucket to look for it in.
+    /// Number of its session; until the session is found, that of the bucket to search.
     pub(super) slot: u32,
     /// Outer source address if it is IPv4; 0: see [`Uplink::sources`](super::Uplink).
     pub(super) gnb: u32,

@@ -141,7 +141,7 @@ impl Forwarder {
         let Self { to, tap, unresolved, counters, .. } = self;
         let mut to_notify = None;
         let lost = |lost: Lost<'_>| {
-            to_notify = lose(&lost, to, tap, counters).then(|| lost.frame.to_vec())
+            to_notify = lose(&lost, to, tap, counters).then(|| lost.frame.to_vec());
         };
         unresolved.expire(now, lost).then_some(to_notify)
     }

@@ -3,14 +3,37 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_port::{Link, PausedPort, Port, PortSnapshot};
 
 /// Maximum time to wait for a control thread that handles a message, at a take-over.
 const HANDING_OVER: Duration = Duration::from_secs(1);
-/// Maximum time to wait for it when the port is recorded.
-pub(crate) const BRIEFLY: Duration = Duration::from_millis(5);
+/// Maximum time to wait for it when the port is recorded while the program runs.
+const BRIEFLY: Duration = Duration::from_millis(5);
+/// Maximum time to wait for it when the program ends, and for the control threads of all ports together.
+const LEAVING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
+
+/// Time to wait for control threads that handle messages when their ports are recorded.
+#[derive(Clone, Copy)]
+pub struct RecordTimeout(Option<Instant>);
+
+impl RecordTimeout {
+    /// While the program runs: a record that has to wait longer is repeated.
+    pub const RUNNING: Self = Self(None);
+
+    /// When the program ends. A port that is not recorded then loses its connection, so the threads get
+    /// more time: on a busy machine they may not run for tens of milliseconds.
+    pub fn leaving() -> Self {
+        Self(Some(Instant::now() + LEAVING.1))
+    }
+
+    /// Returns the time to wait for the next port.
+    fn left(self) -> Duration {
+        let left = self.0.map(|until| until.saturating_duration_since(Instant::now()));
+        left.unwrap_or_default().clamp(BRIEFLY, LEAVING.0)
+    }
+}
 
 /// The control side of a port whose halves belong to data threads.
 pub struct PortEnd {
@@ -36,8 +59,8 @@ impl PortEnd {
 
     /// Stops the control thread of the port once it has handled its message, and describes the port; `None`
     /// if no other process can continue such a port.
-    pub fn freeze(&self, patience: Duration) -> Option<io::Result<PausedPort<'_>>> {
-        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(patience)) {
+    fn freeze(&self, timeout: Duration) -> Option<io::Result<PausedPort<'_>>> {
+        if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(timeout)) {
             return Some(frozen.map(PausedPort::Peer));
         }
         if self.devices.is_empty() && self.link.is_some() {
@@ -47,12 +70,13 @@ impl PortEnd {
         Some(PortSnapshot::of_devices(devices, self.frame_max).map(PausedPort::Devices))
     }
 
-    /// Stops the control thread of a port whose page is up to date, unless the thread is busy.
-    pub fn freeze_for_record(&self) -> Option<PausedPort<'_>> {
-        self.freeze(BRIEFLY)?.ok()
+    /// Stops the control thread and describes the port for a record; `None` if no other process can continue
+    /// such a port.
+    pub fn freeze_for_record(&self, timeout: RecordTimeout) -> Option<io::Result<PausedPort<'_>>> {
+        self.freeze(timeout.left())
     }
 
-    /// Returns the number of changes of what [`freeze`](Self::freeze) describes.
+    /// Returns the number of changes of what a record describes.
     pub fn changes(&self) -> u64 {
         self.link.as_ref().map_or(0, |link| link.changes())
     }

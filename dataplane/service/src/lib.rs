@@ -18,7 +18,7 @@ mod service;
 mod snapshot;
 mod sockets;
 
-pub use end::{PortEnd, freeze_all};
+pub use end::{PortEnd, RecordTimeout, freeze_all};
 pub use handover::Outgoing;
 pub use page::Page;
 pub use port_log::{LoggedPort, PortLog, total};

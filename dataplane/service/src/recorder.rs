@@ -20,7 +20,7 @@ use dray_port::{PausedPort, PortSnapshot};
 use serde::Serialize;
 use tracing::warn;
 
-use crate::end::{BRIEFLY, PortEnd};
+use crate::end::{PortEnd, RecordTimeout};
 use crate::page::Page;
 use crate::program::Program;
 
@@ -178,8 +178,9 @@ impl<P: Serialize> Recording<P> {
         own: P,
         end: &'e PortEnd,
         memory: Option<BorrowedFd<'_>>,
+        timeout: RecordTimeout,
     ) -> Result<Option<PausedPort<'e>>, Unrecorded> {
-        let mut held = end.freeze(BRIEFLY).transpose().map_err(|_| Unrecorded::Busy)?;
+        let mut held = end.freeze_for_record(timeout).transpose().map_err(|_| Unrecorded::Busy)?;
         let live = held.as_mut().map_or_else(PortSnapshot::default, PausedPort::take_snapshot);
         let changes = live.changes();
         let before = self.ports.remove(&number).and_then(|before| before.page);

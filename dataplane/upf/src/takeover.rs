@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{PausedPort, PortSnapshot, PortUri};
-use dray_service::{Outgoing, Page, Recorded, Sockets, Unrecorded, freeze_all};
+use dray_service::{Outgoing, Page, RecordTimeout, Recorded, Sockets, Unrecorded, freeze_all};
 
 use crate::journal::SessionRecorder;
 use crate::leaving::{Leaving, PROGRAM, Recorder, State};
@@ -85,15 +85,16 @@ impl Upf {
             return true;
         };
         let mut recording = recorder.recording();
+        let timeout = if is_last { RecordTimeout::leaving() } else { RecordTimeout::RUNNING };
         let (mut is_complete, mut held) = (true, Vec::new());
         for (number, (uri, end)) in (0..).zip(leaving.ports.iter().zip(&self.ends)) {
             if recording.is_due(number, end, |_| true) {
-                match recording.record_port(number, uri.clone(), end, None) {
+                match recording.record_port(number, uri.clone(), end, None, timeout) {
                     Ok(port) => held.extend(port.filter(|_| is_last)),
                     Err(Unrecorded::Busy | Unrecorded::NotStored) => is_complete = false,
                 }
             } else if is_last {
-                held.extend(end.freeze_for_record());
+                held.extend(end.freeze_for_record(timeout).and_then(Result::ok));
             }
         }
         then();

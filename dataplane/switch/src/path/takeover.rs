@@ -13,7 +13,7 @@ use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{OpenError, PausedPort, Port, PortSnapshot, Resumption};
 use dray_sandbox::SandboxError;
-use dray_service::{Outgoing, Page, PortPage, Recorded, Sockets, Unrecorded, freeze_all};
+use dray_service::{Outgoing, Page, PortPage, RecordTimeout, Recorded, Sockets, Unrecorded, freeze_all};
 use tracing::warn;
 
 use super::opening::refused;
@@ -249,11 +249,12 @@ impl Switch {
             return end();
         };
         let mut recording = recorder.recording();
+        let timeout = RecordTimeout::leaving();
         let mut held = Vec::new();
         for port in ports.in_order() {
             if !ports.is_due(port, &recording) {
-                held.extend(port.end.freeze_for_record());
-            } else if let Ok(port) = ports.record(port, &mut recording) {
+                held.extend(port.end.freeze_for_record(timeout).and_then(Result::ok));
+            } else if let Ok(port) = ports.record(port, &mut recording, timeout) {
                 held.extend(port);
             }
         }
@@ -274,7 +275,7 @@ impl Recorded for Switch {
             if let Some(link) = &port.end.link {
                 link.on_change(recorder.notifier());
             }
-            match ports.record(port, &mut recording) {
+            match ports.record(port, &mut recording, RecordTimeout::RUNNING) {
                 Ok(_) => {}
                 Err(Unrecorded::Busy) => is_complete = false,
                 // The others have to wait as well.
@@ -337,9 +338,10 @@ impl Ports {
         &self,
         port: &'p OpenPort,
         recording: &mut Recording,
+        timeout: RecordTimeout,
     ) -> Result<Option<PausedPort<'p>>, Unrecorded> {
         let counters = Some(port.published.as_fd());
-        recording.record_port(port.number_of_page(), self.own(port), &port.end, counters)
+        recording.record_port(port.number_of_page(), self.own(port), &port.end, counters, timeout)
     }
 
     /// Returns how many seconds ago the counters were reset, and what they were then.

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
 /// How rates are shown.
 #[derive(clap::Args)]
 pub(crate) struct Show {
-    /// Time between readings, from one second.
+    /// Time between readings, at least one second.
     #[arg(
         long,
         value_name = "SECONDS",

@@ -17,7 +17,7 @@ const BACKLOG: i32 = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsAddress(pub SocketAddr);
 
-/// A text is no address.
+/// Text that is not an address with a port.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{text:?}: give an address and a port, such as 127.0.0.1:9464 or [::1]:9464")]
 pub struct AddressError {

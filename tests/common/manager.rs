@@ -1,7 +1,7 @@
 //! A service manager that keeps descriptors of the program that it runs, as systemd does.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IoSliceMut, Read, Seek, Write};
+use std::io::{IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -36,8 +36,6 @@ pub(crate) struct Manager {
     pub(crate) told: Arc<Told>,
     reads: Option<JoinHandle<()>>,
     pub(crate) process: Option<Started>,
-    /// Output of the process.
-    said: Arc<Mutex<String>>,
 }
 
 #[derive(Default)]
@@ -112,8 +110,7 @@ impl Manager {
         let (told, socket) = (Arc::<Told>::default(), UnixDatagram::bind(&notify).unwrap());
         let telling = told.clone();
         let reads = Some(std::thread::spawn(move || telling.serve(&socket)));
-        let (process, said) = (None, Arc::default());
-        let mut manager = Self { folder, arguments, pages, notify, told, reads, process, said };
+        let mut manager = Self { folder, arguments, pages, notify, told, reads, process: None };
         manager.start();
         manager.wait();
         manager
@@ -130,7 +127,10 @@ impl Manager {
         command.args(&self.arguments).env("NOTIFY_SOCKET", &self.notify);
         command.env("LISTEN_FDS", stored.len().to_string());
         command.env("LISTEN_FDNAMES", names.join(":"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // A file has all that the program wrote before it was ready; from a pipe, a thread of this
+        // process would have to read it first.
+        let log = File::create(self.log()).expect("a file");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let numbers: Vec<_> = stored.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
         let place = move || {
             for (to, from) in (3..).zip(&numbers) {
@@ -143,15 +143,7 @@ impl Manager {
         };
         // SAFETY: between fork and exec the closure makes system calls only, and allocates nothing.
         unsafe { command.pre_exec(place) };
-        let mut process = command.spawn().expect("dray starts");
-        let (stderr, said) = (process.stderr.take().unwrap(), Arc::<Mutex<String>>::default());
-        self.said = said.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                said.lock().unwrap().extend([&line, "\n"]);
-            }
-        });
-        self.process = Some(Started(process));
+        self.process = Some(Started(command.spawn().expect("dray starts")));
     }
 
     /// Waits until the program serves, and has recorded its state.
@@ -203,7 +195,11 @@ impl Manager {
 
     /// Returns what the program has said.
     pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+        std::fs::read_to_string(self.log()).expect("text")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     pub(crate) fn kill(&mut self) {

@@ -13,7 +13,9 @@ use dray_daemon::Store;
 use dray_datapath::lock;
 use dray_port::{OpenError, PausedPort, Port, PortSnapshot, Resumption};
 use dray_sandbox::SandboxError;
-use dray_service::{Outgoing, Page, PortPage, RecordTimeout, Recorded, Sockets, Unrecorded, freeze_all};
+use dray_service::{
+    Outgoing, Page, PortPage, RecordTimeout, Recorded, Sockets, Unrecorded, freeze_all,
+};
 use tracing::warn;
 
 use super::opening::refused;

@@ -578,5 +578,5 @@ fn descriptors_are_taken_or_closed() {
     // The program that passed them must pass them again.
     assert!(!switch.client.config().unwrap().contains("ports"));
     let answer = switch.request("POST", "/ports", r#"{"name":"e","uri":"null:","fd":1}"#);
-    assert!(answer.contains("fd: 1, but 0 file descriptors"), "{answer}");
+    assert!(answer.contains("fd: 1, but the request has 0 file descriptors"), "{answer}");
 }

@@ -122,7 +122,7 @@ impl Passes for Downlink {
     }
 
     #[inline(always)]
-    fn check(
+    fn check<const DIVIDE: bool>(
         &mut self,
         forwarder: &mut Forwarder,
         chunk: &mut Chunk<'_>,
@@ -157,8 +157,8 @@ impl Passes for Downlink {
         let forwarding = Forwarding {
             slot: item.slot,
             frame: item.frame,
-            packet,
-            rule,
+            packet: &packet,
+            rule: &rule,
             at: ETHERNET_LEN,
             buffer_at: PACKET_AT,
             // The parsed beginning of the packet, as in `packet`.
@@ -167,7 +167,7 @@ impl Passes for Downlink {
             is_resolved: mac.is_some(),
             headers: Tunnel { peer, qfi: rule.qfi, dst, flow },
         };
-        forwarder.forward(chunk, forwarding, now)
+        forwarder.forward::<_, DIVIDE>(chunk, forwarding, now)
     }
 
     /// Sends an ICMP error to the sender of a packet.

@@ -30,6 +30,8 @@ pub(crate) enum Stop {
     Wait(Departure, u16),
     /// The packet is buffered.
     Kept,
+    /// It has to be forwarded in fragments.
+    Divide,
     /// A copy of it has to be parsed.
     Copy,
 }
@@ -69,8 +71,9 @@ pub(crate) trait Passes {
     /// Processes a packet without a session.
     fn unknown(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, item: &Self::Item);
 
-    /// Checks a packet of `chunk` against its session's rules, and [forwards](Forwarder::forward) it.
-    fn check(
+    /// Checks a packet of `chunk` against its session's rules, and [forwards](Forwarder::forward) it, in
+    /// fragments only if `DIVIDE`.
+    fn check<const DIVIDE: bool>(
         &mut self,
         forwarder: &mut Forwarder,
         chunk: &mut Chunk<'_>,
@@ -173,8 +176,8 @@ pub(crate) trait Passes {
         }
         let mut chunk = Chunk { frames, departures: Departures::new() };
         for item in &items {
-            if let Err(stop) = self.check(forwarder, &mut chunk, item, now) {
-                self.stop(forwarder, &mut chunk, item, stop);
+            if let Err(stop) = self.check::<false>(forwarder, &mut chunk, item, now) {
+                self.stop(forwarder, &mut chunk, item, (stop, now));
             }
         }
         forwarder.transmit(&mut chunk);
@@ -188,7 +191,7 @@ pub(crate) trait Passes {
         forwarder: &mut Forwarder,
         chunk: &mut Chunk<'_>,
         item: &Self::Item,
-        stop: Stop,
+        (stop, now): (Stop, u64),
     ) {
         let frame = &chunk.frames[item.place().0];
         match stop {
@@ -199,6 +202,7 @@ pub(crate) trait Passes {
             }
             Stop::Wait(departure, hop) => self.wait(forwarder, frame, &departure, hop),
             Stop::Kept => forwarder.counters.buffering += 1,
+            Stop::Divide => self.divide(forwarder, chunk, item, now),
             Stop::Copy => self.check_copy(forwarder, chunk, frame),
         }
     }
@@ -223,6 +227,21 @@ pub(crate) trait Passes {
             }
             slot.is_some()
         });
+    }
+
+    /// Checks a packet again that was too long, and forwards it in fragments. In the fast path, what the
+    /// first check found stays in registers, which passing it on would prevent.
+    #[cold]
+    fn divide(
+        &mut self,
+        forwarder: &mut Forwarder,
+        chunk: &mut Chunk<'_>,
+        item: &Self::Item,
+        now: u64,
+    ) {
+        if let Err(stop) = self.check::<true>(forwarder, chunk, item, now) {
+            self.stop(forwarder, chunk, item, (stop, now));
+        }
     }
 
     /// Processes a private copy of `frame`, which no peer can write to, after transmitting the packets of

@@ -118,7 +118,7 @@ impl Passes for Uplink {
     }
 
     #[inline(always)]
-    fn check(
+    fn check<const DIVIDE: bool>(
         &mut self,
         forwarder: &mut Forwarder,
         chunk: &mut Chunk<'_>,
@@ -162,8 +162,8 @@ impl Passes for Uplink {
         let forwarding = Forwarding {
             slot: item.slot,
             frame: item.frame,
-            packet,
-            rule,
+            packet: &packet,
+            rule: &rule,
             at,
             buffer_at,
             copied,
@@ -172,7 +172,7 @@ impl Passes for Uplink {
             // This header overwrites the tunnel's headers.
             headers: Ethernet { dst, src: to.mac, ethertype: reading::ethertype(packet.version) },
         };
-        forwarder.forward(chunk, forwarding, now)
+        forwarder.forward::<_, DIVIDE>(chunk, forwarding, now)
     }
 
     /// Sends a gNB an error indication: its tunnel does not exist.

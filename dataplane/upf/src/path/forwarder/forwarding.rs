@@ -48,16 +48,16 @@ impl Encapsulation for Ethernet {
     }
 }
 
-/// A packet that its session's rule forwards, and where it goes. Inlined functions pass it to cold ones by
-/// value: a reference would have each packet's written to memory.
+/// A packet that its session's rule forwards, and where it goes. No cold function may take it in the fast
+/// path: each packet's would be written to memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Forwarding<E> {
+pub(crate) struct Forwarding<'p, E> {
     /// Number of the session.
     pub(crate) slot: u32,
     /// Number of the frame in the chunk.
     pub(crate) frame: u16,
-    pub(crate) packet: Packet,
-    pub(crate) rule: Rule,
+    pub(crate) packet: &'p Packet,
+    pub(crate) rule: &'p Rule,
     /// Position of the packet in the frame.
     pub(crate) at: usize,
     /// Position of the packet in the header buffer, and the number of its bytes there.
@@ -69,40 +69,30 @@ pub(crate) struct Forwarding<E> {
     pub(crate) headers: E,
 }
 
-impl<E: Encapsulation> Forwarding<E> {
-    /// Returns the number of the packet's first bytes that leave exactly as they were read.
-    #[inline(always)]
-    fn checked(&self) -> usize {
-        reading::checked_len(&self.packet, self.copied)
-    }
-
-    /// Returns the length of the longest packet that fits the next link.
-    #[inline(always)]
-    fn packet_max(&self, to: &Interface) -> usize {
-        to.mtu + ETHERNET_LEN - self.headers.headers_len()
-    }
-}
-
 impl Forwarder {
     /// Forwards a packet of `chunk` if the limits of its rule let it pass: writes its new headers, and adds
-    /// it to the departures.
+    /// it to the departures. With `DIVIDE`, a packet that is too long is forwarded in fragments.
     #[inline(always)]
-    pub(crate) fn forward<E: Encapsulation>(
+    pub(crate) fn forward<E: Encapsulation, const DIVIDE: bool>(
         &mut self,
         chunk: &mut Chunk<'_>,
-        forwarding: Forwarding<E>,
+        forwarding: Forwarding<'_, E>,
         now: u64,
     ) -> Result<(), Stop> {
         let Forwarding { slot, frame, packet, rule, at, buffer_at, .. } = forwarding;
-        if packet.len > forwarding.packet_max(&self.to) {
-            return self.forward_fragments(chunk, forwarding, now);
+        let headers_len = forwarding.headers.headers_len();
+        if packet.len + headers_len > self.to.mtu + ETHERNET_LEN {
+            return match DIVIDE {
+                true => self.forward_fragments(chunk, forwarding, now),
+                false => Err(Stop::Divide),
+            };
         }
-        self.admit((slot, frame), &rule, (packet.len, forwarding.is_resolved), now)?;
+        self.admit((slot, frame), rule, (packet.len, forwarding.is_resolved), now)?;
         let Self { headers, to, scratch, .. } = self;
         let buffer = &mut headers[usize::from(frame)].0;
         ip::decrement_ttl(&mut buffer[buffer_at..], packet.version);
-        let checked = forwarding.checked();
-        let start = buffer_at - forwarding.headers.headers_len();
+        let checked = reading::checked_len(packet, forwarding.copied);
+        let start = buffer_at - headers_len;
         forwarding.headers.write_headers(to, &mut buffer[start..buffer_at], packet.len);
         if forwarding.headers.has_checksum() {
             // If a peer changes the rest before it is transmitted, the checksum will be wrong.
@@ -129,17 +119,17 @@ impl Forwarder {
     fn forward_fragments<E: Encapsulation>(
         &mut self,
         chunk: &mut Chunk<'_>,
-        forwarding: Forwarding<E>,
+        forwarding: Forwarding<'_, E>,
         now: u64,
     ) -> Result<(), Stop> {
         let Forwarding { slot, frame: number, packet, at, buffer_at, .. } = forwarding;
-        let mtu = forwarding.packet_max(&self.to);
+        let mtu = self.to.mtu + ETHERNET_LEN - forwarding.headers.headers_len();
         let too_big = || Stop::Report(DropReason::TooBig, Problem::TooBig(mtu as u16));
         if packet.dont_fragment {
             return Err(too_big());
         }
         self.transmit(chunk);
-        let checked = forwarding.checked();
+        let checked = reading::checked_len(packet, forwarding.copied);
         let head = &mut self.headers[usize::from(number)].0[buffer_at..][..checked];
         ip::decrement_ttl(head, packet.version);
         let mut copy = [0; IPV4_HEADER_MAX + PORTS_LEN];
@@ -147,7 +137,7 @@ impl Forwarder {
         let (header, ports) = copy[..checked].split_at(packet.header_len);
         let fragments = Fragments::new(header, packet.len, mtu).ok_or_else(too_big)?;
         let admitted = (packet.len, forwarding.is_resolved);
-        self.admit((slot, number), &forwarding.rule, admitted, now)?;
+        self.admit((slot, number), forwarding.rule, admitted, now)?;
         let frame = &chunk.frames[usize::from(number)];
         let departures = self.write_fragments((frame, at), fragments, ports, forwarding.headers);
         self.counters.fragmented += 1;

@@ -48,8 +48,7 @@ fn check_books(results: &Results) {
         } else if ["veth", "bridge"].contains(&row.link.as_str()) {
             assert_eq!(measured.counters_agree, Some(true), "{name}");
         }
-        let accounted = measured.received + measured.lost + measured.corrupt + measured.queued;
-        assert_eq!(measured.sent, accounted, "{name}");
+        assert_eq!(measured.sent, common::accounted(measured), "{name}");
         assert_eq!(measured.queued, 0, "{name}: queues are drained");
         assert_eq!(measured.lost, measured.lost_at.total(), "{name}");
         assert_eq!((measured.duplicated, measured.corrupt), (0, 0), "{name}");

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use dray_results::Measured;
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
 };
@@ -66,6 +67,12 @@ pub fn has_root() -> Result<(), String> {
     dray_lab::NetworkNamespace::scratch()
         .map(drop)
         .map_err(|error| format!("making a network namespace needs root: {error}"))
+}
+
+/// Returns the frames whose fate is known, which must be as many as were sent: on a busy machine a
+/// receiver may leave frames in its sockets.
+pub fn accounted(measured: &Measured) -> u64 {
+    measured.received + measured.lost + measured.corrupt + measured.queued
 }
 
 pub fn skip(why: &str) {

@@ -121,7 +121,7 @@ fn counters_balance_in_every_engine() {
             let engine = measured.setting.engine.as_ref().unwrap();
             assert_eq!(Ok(&engine.version), runtime.version().as_ref().map_err(|_| ()));
             assert!(!measured.counters_disagree() && measured.received > 0, "{name}: {measured:?}");
-            assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+            assert_eq!(measured.sent, common::accounted(measured), "{name}: {measured:?}");
             let needs = measured.setting.needs.as_ref().unwrap();
             assert!(needs.unlocked.values().all(|why| why.contains("RLIMIT_MEMLOCK")), "{needs:?}");
         }
@@ -198,7 +198,7 @@ fn counters_balance_over_engine_links() {
             let measured = row.measured().unwrap_or_else(|| panic!("{name}: {:?}", row.outcome));
             assert_eq!((&*row.runtime, row.pairs), (runtime.name(), 2), "{name}");
             assert!(!measured.counters_disagree() && measured.sent > 0, "{name}: {measured:?}");
-            assert_eq!(measured.sent, measured.received + measured.lost, "{name}: {measured:?}");
+            assert_eq!(measured.sent, common::accounted(measured), "{name}: {measured:?}");
         }
         let stream = results.streams[0].measured().unwrap();
         assert!(!stream.counters_disagree() && stream.received_bytes > 0, "{link}: {stream:?}");

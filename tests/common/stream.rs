@@ -83,16 +83,21 @@ fn received() -> std::io::Result<u64> {
     Ok(numbers[0] - 14 * numbers[1])
 }
 
-/// Asserts that connections get at least 0.9 and, in any second, at most 1.05 of a rate, or of what
-/// the machine `can` carry at least 0.9. A busy machine may hold up a sender, or a worker, whose packets then leave late: what it has disturbed is
-/// measured again.
+/// Asserts that connections get at least 0.9 of a rate, or of what the machine `can` carry, and at most
+/// 1.05 of the rate in any second. A busy machine may hold up a sender, or a worker, whose packets then
+/// leave late: what it has disturbed is measured again, and what it can carry just after it.
 #[track_caller]
-pub fn assert_rate(what: &str, rate: f64, can: f64, mut measured: impl FnMut() -> Measured) {
+pub fn assert_rate(
+    what: &str,
+    rate: f64,
+    mut can: impl FnMut() -> f64,
+    mut measured: impl FnMut() -> Measured,
+) {
     let mut seen = Vec::new();
     let is_right = (0..3).any(|_| {
         let Measured { mean, most } = measured();
         seen.push((mean / rate, most / rate));
-        mean >= 0.9 * rate.min(can) && most <= 1.05 * rate
+        most <= 1.05 * rate && (mean >= 0.9 * rate || mean >= 0.9 * can())
     });
     println!("{what}: mean and most in a second, of the rate: {seen:.3?}");
     assert!(is_right, "{what}: {seen:.3?} of the rate, in the mean and at most in a second");

@@ -50,7 +50,7 @@ fn pods_get_their_bandwidth_and_burst() {
                     assert!(seen.most <= rate * (1.05 + ahead), "{seen:?}");
                     assert!(seen.most >= rate * (1.0 + ahead / 2.0), "{seen:?}");
                 }
-                _ => assert_rate(&format!("pod, {connections}"), rate, rate, measured),
+                _ => assert_rate(&format!("pod, {connections}"), rate, || rate, measured),
             }
         }
         node.call("DEL", "c0", &pods[0].path(), &limited).unwrap();

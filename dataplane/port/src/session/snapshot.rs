@@ -1,10 +1,12 @@
-//! Snapshots of open ports, from which another process continues them while the peers stay connected.
+//! Snapshots of open ports, from which another process continues them while the peers stay
+//! connected.
 //!
-//! A snapshot consists of messages of the peer, in its own protocol, that lead to the present state, and
-//! of their descriptors. The process that continues replays these messages, and checks them like those of
-//! a peer: it trusts a snapshot no more than a peer. Messages that start a queue come last, when the other
-//! process has released the queue. The positions of the queues are in memory that both processes share
-//! ([`queue_progress`](super::queue_progress)), so they are also known if the other process was killed.
+//! A snapshot consists of messages of the peer, in its own protocol, that lead to the present
+//! state, and of their descriptors. The process that continues replays these messages, and checks
+//! them like those of a peer: it trusts a snapshot no more than a peer. Messages that start a queue
+//! come last, when the other process has released the queue. The positions of the queues are in
+//! memory that both processes share ([`queue_progress`](super::queue_progress)), so they are also
+//! known if the other process was killed.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -37,10 +39,11 @@ pub struct PortSnapshot {
     own: bool,
     /// True if the next descriptor is the connection to the peer.
     connected: bool,
-    /// Number of changes of the port before the snapshot. With a peer, the next descriptor is that of the
-    /// queues' progress.
+    /// Number of changes of the port before the snapshot. With a peer, the next descriptor is that
+    /// of the queues' progress.
     changes: u64,
     /// Messages of the peer, each with its number of further descriptors.
+    #[serde(rename = "said")] // The name in state of format 4.
     setup: Vec<(MessageBytes, u8)>,
     /// Messages of the peer that start its queues.
     starts: Vec<(MessageBytes, u8)>,
@@ -155,7 +158,7 @@ impl PortSnapshot {
         self.descriptors = descriptors.take(wanted).collect();
         match self.descriptors.len() {
             have if have == wanted => Ok(()),
-            have => Err(format!("{have} of its {wanted} file descriptors arrived")),
+            have => Err(format!("{have} of its {wanted} file descriptors came along")),
         }
     }
 
@@ -189,8 +192,8 @@ impl PortSnapshot {
 }
 
 impl Parts {
-    /// Returns both ends of the resumption of another process's session; `None` if there is no session or
-    /// it cannot be continued, so that the port has no peer.
+    /// Returns both ends of the resumption of another process's session; `None` if there is no
+    /// session or it cannot be continued, so that the port has no peer.
     pub(crate) fn resumption(&mut self) -> Option<(Resumption, Resumed)> {
         match PastProgress::new(self.progress.take()?, self.changes) {
             Ok(progress) => Some(Resumption::new(std::mem::take(&mut self.messages), progress)),
@@ -294,8 +297,8 @@ impl Resumption {
         self.ready.recv_timeout(timeout).unwrap_or_else(|_| Err(what.to_owned()))
     }
 
-    /// Starts the queues at the positions at which the other process has stopped. Its data threads must
-    /// not use the port any more.
+    /// Starts the queues at the positions at which the other process has stopped. Its data threads
+    /// must not use the port any more.
     pub fn start(&self) {
         // A control thread that has ended has put the reason into the port's status.
         let _ = self.start.send(());
@@ -324,9 +327,10 @@ impl From<String> for ReplayError {
 
 impl Resumed {
     /// Replays the peer's messages by `handle`: at once those of the setup, and after the
-    /// [start](Resumption::start) those that start the queues, whose positions `set_progress` gets before.
-    /// Returns false if there is no start. A message that is refused because of the peer does not prevent
-    /// the take-over of other ports: the port gets ready, and the error follows after the start.
+    /// [start](Resumption::start) those that start the queues, whose positions `set_progress` gets
+    /// before. Returns false if there is no start. A message that is refused because of the peer
+    /// does not prevent the take-over of other ports: the port gets ready, and the error follows
+    /// after the start.
     pub(crate) fn replay(
         self,
         set_progress: impl FnOnce(&PastProgress),

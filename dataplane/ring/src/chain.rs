@@ -102,8 +102,8 @@ unsafe impl Send for Plain {}
 
 /// Memory addressed by a driver's addresses.
 pub trait AddressSpace {
-    /// Returns a pointer to `len` bytes at the driver's `address`, if all of them are mapped. `hint`
-    /// carries a search hint from one call to the next.
+    /// Returns a pointer to `len` bytes at the driver's `address`, if all of them are mapped.
+    /// `hint` carries a search hint from one call to the next.
     fn translate(&self, address: u64, len: u64, hint: &mut usize) -> Option<NonNull<u8>>;
 
     /// Returns the part of the memory that `hint` refers to, which is searched first.

@@ -11,8 +11,8 @@
 //!
 //! Functions called for every frame are always inlined (`#[inline(always)]`): otherwise their large
 //! results pass through memory, where reading a field next to one just written stalls the processor
-//! for longer than everything else takes (see `make bench`). A loop over a batch is a function of its
-//! own: in a larger one, the compiler stores the loop's counters in memory.
+//! for longer than everything else takes (see `make bench`). A loop over a batch is a function of
+//! its own: in a larger one, the compiler stores the loop's counters in memory.
 //!
 //! Each side keeps to its own cache lines: it caches the other side's index until that runs out,
 //! and rewrites an entry only if the entry changes.
@@ -87,16 +87,17 @@ pub use size::{QueueSize, SizeError};
 
 /// The device side of a virtqueue.
 ///
-/// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the same order, and
-/// makes the batch visible with [`publish`](Self::publish).
+/// A device [`pop`](Self::pop)s chains, returns them with [`push`](Self::push) in the same order,
+/// and makes the batch visible with [`publish`](Self::publish).
 pub trait DeviceQueue: Send {
     /// Returns the number of entries of the ring.
     fn size(&self) -> u16;
 
-    /// Sets the number of descriptors that [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain) may
-    /// read together, in the ring and in indirect tables; by default there is no limit. A buffer that is
-    /// not taken does not count. With an exhausted budget, no chain is available. A chain is always read
-    /// to its end, which may take [`CHAIN_MAX`] descriptors beyond the budget, and one for its table.
+    /// Sets the number of descriptors that [`pop`](Self::pop) and [`pop_plain`](Self::pop_plain)
+    /// may read together, in the ring and in indirect tables; by default there is no limit. A
+    /// buffer that is not taken does not count. With an exhausted budget, no chain is available. A
+    /// chain is always read to its end, which may take [`CHAIN_MAX`] descriptors beyond the budget,
+    /// and one for its table.
     fn set_budget(&mut self, descriptors: u32);
 
     /// Returns the next available chain, if all of its buffers are in `memory` and allow `access`.
@@ -108,10 +109,10 @@ pub trait DeviceQueue: Send {
         access: Access,
     ) -> Result<Option<Chain>, RingError>;
 
-    /// Passes chains of one buffer to `take` and pops those that it accepts, up to `most`, until `take`
-    /// returns false, no chain is left, or the next chain has several buffers. Returns true in the last
-    /// case: [`pop`](Self::pop) returns that chain. With an error, no chain is popped, not even one that
-    /// `take` has accepted.
+    /// Passes chains of one buffer to `take` and pops those that it accepts, up to `most`, until
+    /// `take` returns false, no chain is left, or the next chain has several buffers. Returns true
+    /// in the last case: [`pop`](Self::pop) returns that chain. With an error, no chain is popped,
+    /// not even one that `take` has accepted.
     fn pop_plain<M: AddressSpace>(
         &mut self,
         memory: &M,
@@ -124,8 +125,8 @@ pub trait DeviceQueue: Send {
     /// bytes written into it.
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>);
 
-    /// Records the device's [`Progress`] in `word` from now on. A device that continues after this one
-    /// was killed reads it.
+    /// Records the device's [`Progress`] in `word` from now on. A device that continues after this
+    /// one was killed reads it.
     fn publish_progress(&mut self, word: SharedWord);
 
     /// Marks the popped chains as about to be used. If this device is killed before it has returned
@@ -188,16 +189,6 @@ pub trait DriverQueue: Send {
     /// Like [`poll`](Self::poll), up to `most` times, until no chain is left. The fast path is for
     /// chains of one buffer.
     fn poll_each(&mut self, most: usize, each: impl FnMut(Used)) -> Result<(), RingError>;
-
-    /// Like [`poll_each`](Self::poll_each), without a fast path.
-    #[inline(always)]
-    fn poll_chains(&mut self, most: usize, mut each: impl FnMut(Used)) -> Result<(), RingError> {
-        for _ in 0..most {
-            let Some(used) = self.poll()? else { break };
-            each(used);
-        }
-        Ok(())
-    }
 
     /// Returns the number of identities in use: those of buffers posted and not polled yet.
     fn in_use(&self) -> u16;

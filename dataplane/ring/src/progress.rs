@@ -1,10 +1,10 @@
 //! Progress of a device on a queue, stored where it outlives the process.
 //!
 //! A device that is killed within a batch has forwarded some of the frames without returning their
-//! buffers. The next device must not read these buffers again. A device therefore records the end of
-//! each batch before it uses the batch, and its position afterwards. No memory barrier is needed, since a
-//! killed process has executed its stores up to some point of the program. The compiler preserves their
-//! order: stores to rings that follow such a record are releases.
+//! buffers. The next device must not read these buffers again. A device therefore records the end
+//! of each batch before it uses the batch, and its position afterwards. No memory barrier is
+//! needed, since a killed process has executed its stores up to some point of the program. The
+//! compiler preserves their order: stores to rings that follow such a record are releases.
 //!
 //! ```text
 //! bit 63      62 ... 48   47 .. 32   31 .. 16   15 .. 0

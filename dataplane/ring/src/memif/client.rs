@@ -59,8 +59,8 @@ impl ClientRing {
         self.ring.size.get()
     }
 
-    /// Returns the number of entries that the server claims to have returned and that were not taken
-    /// back; at most [`size`](Self::size).
+    /// Returns the number of entries that the server claims to have returned and that were not
+    /// taken back; at most [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let tail = self.ring.header().tail.load(Ordering::Relaxed);
         tail.wrapping_sub(self.tail).min(self.size())
@@ -91,7 +91,8 @@ impl ClientRing {
     /// If there is no [`room`](Self::room) for all.
     #[inline(always)]
     pub fn post_each(&mut self, lens: impl Iterator<Item = u32>, offset: impl Fn(u16) -> u32) {
-        // A local, written back once: reading a field again would wait for stores to the peer's memory.
+        // A local, written back once: reading a field again would wait for stores to the peer's
+        // memory.
         let (ring, mut head) = (self.ring, self.head);
         for len in lens {
             assert!(head.wrapping_sub(self.tail) < ring.size.get(), "a full ring");

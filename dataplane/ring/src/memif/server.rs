@@ -10,8 +10,8 @@ use crate::sync::{Ordering, fence};
 
 /// The server's side of a ring. Entries are taken and returned in order.
 ///
-/// The client may write everything in the ring but the tail, at any time. The server reads each field
-/// of an entry once. The caller checks that the entry's buffer is in the client's memory.
+/// The client may write everything in the ring but the tail, at any time. The server reads each
+/// field of an entry once. The caller checks that the entry's buffer is in the client's memory.
 #[derive(Debug)]
 pub struct ServerRing {
     ring: MemifLayout,
@@ -51,9 +51,9 @@ impl ServerRing {
         }
     }
 
-    /// Creates the server's side of a ring that another server, which may have been killed, has used.
-    /// Continues at the published tail. `progress` is the other server's, if it received on the ring:
-    /// entries that it has used but not returned are returned unread.
+    /// Creates the server's side of a ring that another server, which may have been killed, has
+    /// used. Continues at the published tail. `progress` is the other server's, if it received on
+    /// the ring: entries that it has used but not returned are returned unread.
     ///
     /// # Errors
     /// If the memory contains no ring, or the client has revoked such entries.
@@ -98,8 +98,8 @@ impl ServerRing {
         self.ring.size.get()
     }
 
-    /// Returns the number of entries that the client claims to have posted and that were not taken; at
-    /// most [`size`](Self::size).
+    /// Returns the number of entries that the client claims to have posted and that were not taken;
+    /// at most [`size`](Self::size).
     pub fn waiting(&self) -> u16 {
         let head = self.ring.header().head.load(Ordering::Relaxed);
         head.wrapping_sub(self.next).min(self.size())

@@ -50,8 +50,9 @@ impl PackedDevice {
         Ok(Self { ring, next, used: next, popped: 0, unpublished: 0, event_index, walk, progress })
     }
 
-    /// Continues after another device, which may have been killed, from its recorded `progress`. If the
-    /// driver `sends`, chains that the other device has used but not returned are returned unread.
+    /// Continues after another device, which may have been killed, from its recorded `progress`. If
+    /// the driver `sends`, chains that the other device has used but not returned are returned
+    /// unread.
     ///
     /// # Errors
     /// If no device can have stopped at this position.
@@ -68,8 +69,8 @@ impl PackedDevice {
         let end = Position::from_base(next);
         let no_such = |index| RingError::NoSuchDescriptor { index, size: size.get() };
         let mut rest = device.next.distance(end, size).ok_or(no_such(end.at))?;
-        // Returned before the progress was updated. The driver may have posted them again, which leaves
-        // this flag unchanged.
+        // Returned before the progress was updated. The driver may have posted them again, which
+        // leaves this flag unchanged.
         while rest > 0 && device.next.is_passed(ring.flags(device.next.at)) {
             rest = rest.checked_sub(step.max(1)).ok_or(no_such(end.at))?;
             device.next = device.next.forward(step.max(1), size);
@@ -144,8 +145,8 @@ impl PackedDevice {
     }
 }
 
-/// Adds the buffers of an indirect table, all of which are one chain (section 2.8.7); of the entries'
-/// flags only WRITE has a meaning.
+/// Adds the buffers of an indirect table, all of which are one chain (section 2.8.7); of the
+/// entries' flags only WRITE has a meaning.
 fn walk_table<M: AddressSpace>(
     walk: &mut Walk,
     memory: &M,
@@ -213,7 +214,8 @@ impl DeviceQueue for PackedDevice {
             (self.walk.segment(memory, access, head)?, head.tag, 1)
         } else {
             let (ring, mut place) = (self.ring, self.next);
-            // The driver makes a chain available by the flags of its first descriptor, written last.
+            // The driver makes a chain available by the flags of its first descriptor, written
+            // last.
             let next = |_| {
                 place = place.forward(1, ring.size);
                 Ok(ring.descriptor(place.at))

@@ -53,8 +53,8 @@ impl PackedDriver {
         self.ring.size.get()
     }
 
-    /// Returns the number of chains of one buffer that the device claims to have returned and that were
-    /// not polled; at most [`size`](Self::size). Reads as many descriptors.
+    /// Returns the number of chains of one buffer that the device claims to have returned and that
+    /// were not polled; at most [`size`](Self::size). Reads as many descriptors.
     pub fn waiting(&self) -> u16 {
         let mut place = self.used;
         let is_used = |_: &u16| {
@@ -156,7 +156,12 @@ impl DriverQueue for PackedDriver {
         }
         free.done();
         self.used = used;
-        self.poll_chains(left, each)
+        // Anything but a valid chain of one buffer takes the general path.
+        for _ in 0..left {
+            let Some(used) = self.poll()? else { break };
+            each(used);
+        }
+        Ok(())
     }
 
     fn in_use(&self) -> u16 {

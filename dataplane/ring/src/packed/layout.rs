@@ -121,8 +121,8 @@ impl PackedLayout {
         decode(cell.address.load(Ordering::Relaxed), rest)
     }
 
-    /// Reads the flags of the descriptor at `at`, with acquire ordering: stores before the flags are
-    /// visible afterwards.
+    /// Reads the flags of the descriptor at `at`, with acquire ordering: stores before the flags
+    /// are visible afterwards.
     #[inline(always)]
     pub(crate) fn flags(&self, at: u16) -> u16 {
         (u64::from_le(self.cell(at).rest.load(Ordering::Acquire)) >> 48) as u16

@@ -47,8 +47,9 @@ impl SplitDevice {
         device
     }
 
-    /// Continues after another device, which may have been killed, from its recorded `progress`. If the
-    /// driver `sends`, chains that the other device has used but not returned are returned unread.
+    /// Continues after another device, which may have been killed, from its recorded `progress`. If
+    /// the driver `sends`, chains that the other device has used but not returned are returned
+    /// unread.
     ///
     /// # Errors
     /// If the driver has revoked such chains.
@@ -193,7 +194,7 @@ impl DeviceQueue for SplitDevice {
         let (mut next, mut odd) = (self.next, false);
         for _ in 0..most {
             let id = u16::from_le(ring.available(next).load(Ordering::Relaxed));
-            let head = ring.descriptor(in_table(id, ring.size.get())?);
+            let head = ring.descriptor(in_table(id, self.size())?);
             if head.flags & (NEXT | INDIRECT) != 0 {
                 odd = true;
                 break;
@@ -210,8 +211,8 @@ impl DeviceQueue for SplitDevice {
 
     #[inline(always)]
     fn push_plain(&mut self, used: impl Iterator<Item = (u16, u32)>) {
-        // A local, written back once: reading a field again after a store for every chain would wait for
-        // all earlier stores, and those to the peer's memory are slow.
+        // A local, written back once: reading a field again after a store for every chain would
+        // wait for all earlier stores, and those to the peer's memory are slow.
         let (ring, mut next) = (self.ring, self.used);
         for (id, len) in used {
             debug_assert!(next != self.next, "more than was popped");
@@ -260,8 +261,8 @@ impl DeviceQueue for SplitDevice {
         let before = self.published;
         self.published = self.used;
         self.ring.used_index().store(self.used.to_le(), Ordering::Release);
-        // The request for an event must be read after the index is visible, or both sides would sleep:
-        // the driver stores its request, then reads the index.
+        // The request for an event must be read after the index is visible, or both sides would
+        // sleep: the driver stores its request, then reads the index.
         fence(Ordering::SeqCst);
         self.progress.record(self.used, self.next, 1);
         if self.event_index {

@@ -12,8 +12,8 @@ use dray_port::clock;
 /// Number of fractional bits in the ticks per unit: a byte at 400 Gb/s is a twentieth of a tick.
 const PLACES: u32 = 20;
 
-/// Sharing of a number among data threads. A shared number is updated atomically, which costs about as much
-/// as the rest of a packet's accounting; another one with plain loads and stores.
+/// Sharing of a number among data threads. A shared number is updated atomically, which costs about
+/// as much as the rest of a packet's accounting; another one with plain loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Only one thread writes.
@@ -57,9 +57,9 @@ impl Limit {
         units.try_into().unwrap_or(u64::MAX)
     }
 
-    /// Reserves `units` at the tick `now`, unless they would have to wait longer than `patience`, which is
-    /// called only if they have to wait. Returns the tick from which they may pass, which may be before
-    /// `now`. More units than a burst pass when nothing is ahead of the rate.
+    /// Reserves `units` at the tick `now`, unless they would have to wait longer than `patience`,
+    /// which is called only if they have to wait. Returns the tick from which they may pass, which
+    /// may be before `now`. More units than a burst pass when nothing is ahead of the rate.
     #[inline(always)]
     pub fn reserve(
         self,

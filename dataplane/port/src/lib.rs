@@ -144,9 +144,9 @@ pub trait Receive: Send {
         Vec::new()
     }
 
-    /// Makes [`receive`](Self::receive) lend only frames that have already left the kernel (`true`), or
-    /// all frames (`false`). Returns true if there are such frames: they would be lost if another process
-    /// continued now.
+    /// Makes [`receive`](Self::receive) lend only frames that have already left the kernel
+    /// (`true`), or all frames (`false`). Returns true if there are such frames: they would be lost
+    /// if another process continued now.
     fn drain(&mut self, on: bool) -> bool {
         let _ = on;
         false
@@ -159,8 +159,8 @@ pub trait Receive: Send {
         false
     }
 
-    /// Sets how [`receive`](Receive::receive) waits. A loop over several ports must not block in one of
-    /// them. Ports that never wait ignore this.
+    /// Sets how [`receive`](Receive::receive) waits. A loop over several ports must not block in
+    /// one of them. Ports that never wait ignore this.
     fn set_wait(&mut self, wait: Wait) {
         let _ = wait;
     }
@@ -184,7 +184,8 @@ pub fn wait_any(ports: &mut [&mut dyn Receive], time: Duration) -> io::Result<()
 pub trait Transmit: Send {
     /// Copies every byte of `frames` to the peer, in order, and returns how many frames were taken.
     /// If the port is full, it takes fewer than all. Pass only frames that the port
-    /// [`accepts`](Self::accepts): other frames are dropped or cause an error, depending on the port.
+    /// [`accepts`](Self::accepts): other frames are dropped or cause an error, depending on the
+    /// port.
     ///
     /// # Errors
     /// The kernel's error, if the port can no longer transmit. Frames before the failure may have
@@ -196,8 +197,8 @@ pub trait Transmit: Send {
     fn frame_max(&self) -> usize;
 
     /// Makes [`transmit`](Self::transmit) never wait. By default it may wait for up to [`PATIENCE`]
-    /// while the peer takes no more frames, as flow control for a sender. In a loop over several ports
-    /// one port must not delay the others.
+    /// while the peer takes no more frames, as flow control for a sender. In a loop over several
+    /// ports one port must not delay the others.
     fn never_wait(&mut self) {}
 
     /// Returns true if there is a peer to transmit to.
@@ -205,8 +206,8 @@ pub trait Transmit: Send {
         true
     }
 
-    /// Returns a lower bound of the number of frames that were taken but have not reached the peer. They
-    /// are lost if the port is closed now.
+    /// Returns a lower bound of the number of frames that were taken but have not reached the peer.
+    /// They are lost if the port is closed now.
     fn pending(&mut self) -> usize {
         0
     }
@@ -226,8 +227,8 @@ pub trait Transmit: Send {
         None
     }
 
-    /// Returns the offloads that [`transmit`](Self::transmit) accepts at present; it drops frames with
-    /// other offloads. A [`Finisher`] turns such frames into frames without an offload.
+    /// Returns the offloads that [`transmit`](Self::transmit) accepts at present; it drops frames
+    /// with other offloads. A [`Finisher`] turns such frames into frames without an offload.
     fn offloads(&self) -> Offloads {
         Offloads::NONE
     }

@@ -1,5 +1,5 @@
-//! Deferral of interrupts (Documentation/networking/napi.rst): the kernel polls the queue when a timer
-//! fires, instead of at each interrupt.
+//! Deferral of interrupts (Documentation/networking/napi.rst): the kernel polls the queue when a
+//! timer fires, instead of at each interrupt.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,13 +12,13 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 /// Number of consecutive polls without a frame after which the kernel ends the deferral.
 const EMPTY_POLLS: u32 = 100;
-/// Mark of a setting of this program: nanoseconds that are added to whole microseconds. A killed process
-/// leaves such settings.
+/// Mark of a setting of this program: nanoseconds that are added to whole microseconds. A killed
+/// process leaves such settings.
 const MARK_NS: u64 = 397;
 
-/// Deferral of an interface's interrupts. Dropping it restores the original settings, unless another
-/// process continues. Settings of a killed process are recognized by their mark, and are not taken for
-/// original ones.
+/// Deferral of an interface's interrupts. Dropping it restores the original settings, unless
+/// another process continues. Settings of a killed process are recognized by their mark, and are
+/// not taken for original ones.
 pub(super) struct Deferral {
     place: Location,
     /// The original settings.
@@ -27,16 +27,16 @@ pub(super) struct Deferral {
 
 /// Location of the settings that defer interrupts.
 enum Location {
-    /// The NAPI instances that poll the interface's queues, by their ids. A veth has them only with an XDP
-    /// program.
+    /// The NAPI instances that poll the interface's queues, by their ids. A veth has them only with
+    /// an XDP program.
     Napis(Netdev, Vec<u32>),
     /// The whole interface: before Linux 6.13, and without NAPI instances at present.
     Interface { irqs: File, timeout: File },
 }
 
 impl Deferral {
-    /// Defers the interrupts of an interface of this network namespace by `microseconds`. `past` are the
-    /// original settings by place, if another process has deferred the interrupts.
+    /// Defers the interrupts of an interface of this network namespace by `microseconds`. `past`
+    /// are the original settings by place, if another process has deferred the interrupts.
     pub(super) fn new(
         interface: &Interface,
         microseconds: u16,
@@ -82,7 +82,8 @@ impl Drop for Deferral {
             return;
         }
         for (index, settings) in self.original.iter().enumerate() {
-            // If this fails, the interface or its NAPI instance, and so the setting, no longer exists.
+            // If this fails, the interface or its NAPI instance, and so the setting, no longer
+            // exists.
             let _ = self.place.set(index, *settings);
         }
     }
@@ -133,8 +134,8 @@ impl Location {
     }
 }
 
-/// Returns the settings to restore: those found, or the kernel's defaults if a killed process has left
-/// them, since the original ones are unknown.
+/// Returns the settings to restore: those found, or the kernel's defaults if a killed process has
+/// left them, since the original ones are unknown.
 fn original(found: DeferralSettings) -> DeferralSettings {
     let is_marked = found.gro_flush_timeout_ns % 1000 == MARK_NS;
     if is_marked && found.defer_hard_irqs == EMPTY_POLLS {

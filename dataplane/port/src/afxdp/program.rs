@@ -200,8 +200,9 @@ impl Program {
         self.program.mode()
     }
 
-    /// Returns true if frames of local kernels reach the interface with checksums that hardware should
-    /// complete: a veth pair has no hardware, and a generic program gets frames as the kernel has them.
+    /// Returns true if frames of local kernels reach the interface with checksums that hardware
+    /// should complete: a veth pair has no hardware, and a generic program gets frames as the
+    /// kernel has them.
     pub(super) fn carries_partial_checksums(&self) -> bool {
         self.mode() == Mode::Generic || self.interface.driver().as_deref() == Some("veth")
     }

@@ -23,8 +23,8 @@ pub(super) struct AfxdpReceive {
     rx: Consumer<XdpDesc>,
     fill: Fill,
     wait: Wait,
-    /// When idle: the tick of the next check that the interface still exists, and the interval of these
-    /// checks in ticks.
+    /// When idle: the tick of the next check that the interface still exists, and the interval of
+    /// these checks in ticks.
     check_at: u64,
     check_ticks: u64,
     absence: Absence,
@@ -77,8 +77,8 @@ impl AfxdpReceive {
         }
     }
 
-    /// Begins at the position at which the other process has stopped. If that process was killed while it
-    /// lent frames, these are dropped, since it may have forwarded them.
+    /// Begins at the position at which the other process has stopped. If that process was killed
+    /// while it lent frames, these are dropped, since it may have forwarded them.
     #[cold]
     fn begin(&mut self) {
         self.is_resuming = false;
@@ -87,7 +87,8 @@ impl AfxdpReceive {
         let [rx, fill, count] = self.socket.slot().loan();
         let is_open = rx == self.rx.next() && count <= self.rx.available(count);
         if is_open && count > 0 {
-            // The chunks may have been submitted, if the process was killed before it released the frames.
+            // The chunks may have been submitted, if the process was killed before it released the
+            // frames.
             if self.fill.next() == fill {
                 self.return_chunks(count);
             }
@@ -161,7 +162,8 @@ impl AfxdpReceive {
         self.socket.slot().set_lent(0);
     }
 
-    /// Puts the chunks of the next `count` descriptors on the fill ring, or those exchanged for them.
+    /// Puts the chunks of the next `count` descriptors on the fill ring, or those exchanged for
+    /// them.
     #[inline]
     fn return_chunks(&mut self, count: u32) {
         let umem = self.socket.umem();
@@ -243,8 +245,8 @@ impl Receive for AfxdpReceive {
     }
 }
 
-/// Completes the partial checksums of frames from a local kernel. AF_XDP does not mark them, but a wrong
-/// checksum that equals that of the pseudo-header must be partial.
+/// Completes the partial checksums of frames from a local kernel. AF_XDP does not mark them, but a
+/// wrong checksum that equals that of the pseudo-header must be partial.
 struct Repair {
     /// Copy of a frame, of which only the checksum is written back.
     scratch: Scratch,

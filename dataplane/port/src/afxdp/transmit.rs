@@ -143,8 +143,8 @@ impl Transmit for AfxdpTransmit {
         let frames = frames.iter().enumerate();
         let taken = frames.take_while(|(index, frame)| self.push(*index, frame)).count();
         self.tx.submit();
-        // Frames on the ring count as taken even if the wake-up fails. No further frames are taken before a
-        // wake-up succeeds.
+        // Frames on the ring count as taken even if the wake-up fails. No further frames are taken
+        // before a wake-up succeeds.
         self.needs_retry = self.socket.wake_transmit(&self.tx).is_err();
         Ok(taken)
     }

@@ -35,7 +35,8 @@ const FREE: u64 = 1 << 63;
 /// chunk belongs to one slot, and a socket has the chunks of its slot. The number of chunks per
 /// slot never changes: a half that takes over another's chunk exchanges one of its own for it.
 ///
-/// Slots and chunks are recorded in memory that outlives the process, so that another one can continue:
+/// Slots and chunks are recorded in memory that outlives the process, so that another one can
+/// continue:
 ///
 /// ```text
 /// word 8 * slot            interface and queue of its socket (`UmemSlot`)
@@ -306,8 +307,8 @@ impl Umem {
         }
     }
 
-    /// Returns true if the frame in `chunk`, which was taken over, is still lent to further receivers, which
-    /// copy it.
+    /// Returns true if the frame in `chunk`, which was taken over, is still lent to further
+    /// receivers, which copy it.
     #[inline(always)]
     pub(super) fn is_lent(&self, chunk: u64) -> bool {
         let chunk = self.chunks().get(self.number(chunk));
@@ -315,8 +316,8 @@ impl Umem {
         chunk.is_some_and(|chunk| exchanged_for(chunk.load(Ordering::Acquire)) != NONE)
     }
 
-    /// Returns the chunk that the half that lent `chunk` has from now on: that chunk, or the one that was
-    /// exchanged for it.
+    /// Returns the chunk that the half that lent `chunk` has from now on: that chunk, or the one
+    /// that was exchanged for it.
     #[inline(always)]
     pub(super) fn replacement(&self, chunk: u64) -> u64 {
         let word = self.chunks().get(self.number(chunk));
@@ -367,8 +368,8 @@ impl UmemSlot {
         self.word(1).load(Ordering::Relaxed) == 1
     }
 
-    /// Records that `count` descriptors from the index `rx` on are lent. Their chunks will be put on the fill
-    /// ring from the index `fill` on.
+    /// Records that `count` descriptors from the index `rx` on are lent. Their chunks will be put
+    /// on the fill ring from the index `fill` on.
     #[inline(always)]
     pub(super) fn lend(&self, rx: u32, fill: u32, count: u32) {
         self.word(2).store(u64::from(fill) << 32 | u64::from(rx), Ordering::Relaxed);
@@ -393,9 +394,9 @@ impl UmemSlot {
         self.word(4).store(index.into(), Ordering::Relaxed);
     }
 
-    /// Returns the chunks that are free to transmit from, after another process. It has submitted the frames
-    /// before the index `submitted`; `unsent` returns the chunk of each frame after it. `done` are the
-    /// chunks that the kernel has returned.
+    /// Returns the chunks that are free to transmit from, after another process. It has submitted
+    /// the frames before the index `submitted`; `unsent` returns the chunk of each frame after it.
+    /// `done` are the chunks that the kernel has returned.
     pub(super) fn resume_transmit(
         &self,
         submitted: u32,

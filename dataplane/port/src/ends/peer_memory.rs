@@ -1,5 +1,5 @@
-//! Memory that a port shares with its peer. Each peer gets new memory, so that no peer can read or change
-//! the frames of another.
+//! Memory that a port shares with its peer. Each peer gets new memory, so that no peer can read or
+//! change the frames of another.
 
 use std::io;
 use std::ops::Deref;
@@ -45,8 +45,8 @@ impl Region {
         unsafe { self.mapping.start().add(offset) }
     }
 
-    /// Frees the pages, even those that another process has mapped. The memory reads as zeroes from then
-    /// on.
+    /// Frees the pages, even those that another process has mapped. The memory reads as zeroes from
+    /// then on.
     fn discard(&self) {
         // If this fails, the pages are freed when the last peer that has them mapped unmaps them.
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -79,9 +79,10 @@ impl<M: Deref<Target = Region>> PeerMemory<M> {
         Ok(self.current.insert(Arc::new(memory)).clone())
     }
 
-    /// Discards the memory of a peer that disconnected or was disconnected. The peer may still have it
-    /// mapped: without this, a peer that reconnects repeatedly could use up all memory. A port that is
-    /// being closed (`End::Stop`) discards nothing, since the peer may still read its rings.
+    /// Discards the memory of a peer that disconnected or was disconnected. The peer may still have
+    /// it mapped: without this, a peer that reconnects repeatedly could use up all memory. A port
+    /// that is being closed (`End::Stop`) discards nothing, since the peer may still read its
+    /// rings.
     pub(crate) fn release(&mut self, end: &End) {
         if let Some(memory) = self.current.take().filter(|_| !matches!(end, End::Stop)) {
             memory.discard();

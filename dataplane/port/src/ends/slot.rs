@@ -81,8 +81,8 @@ impl<Q> Slot<Q> {
         }
     }
 
-    /// For the data thread: runs `work` on the queue, if it is running and the control thread has not
-    /// locked it. For work that can be retried without loss.
+    /// For the data thread: runs `work` on the queue, if it is running and the control thread has
+    /// not locked it. For work that can be retried without loss.
     #[inline]
     pub(crate) fn try_with<T: Default>(
         &self,
@@ -99,9 +99,9 @@ impl<Q> Slot<Q> {
         self.work(&mut guard, work)
     }
 
-    /// For the data thread: runs `work` on the queue, if it is running; waits while the control thread has
-    /// locked it. For frames that would be dropped otherwise, and for a thread that is about to sleep,
-    /// which the control thread would not wake afterwards.
+    /// For the data thread: runs `work` on the queue, if it is running; waits while the control
+    /// thread has locked it. For frames that would be dropped otherwise, and for a thread that is
+    /// about to sleep, which the control thread would not wake afterwards.
     #[inline]
     pub(crate) fn with<T: Default>(&self, work: impl FnOnce(&mut Q) -> Result<T, Failure>) -> T {
         self.work(&mut self.lock(), work)

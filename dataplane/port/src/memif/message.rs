@@ -216,8 +216,8 @@ pub(super) fn receive(
     }
 }
 
-/// Returns the next message, which stays in the socket; `None` if the peer has disconnected, or the message
-/// is invalid.
+/// Returns the next message, which stays in the socket; `None` if the peer has disconnected, or the
+/// message is invalid.
 pub(super) fn peek(socket: BorrowedFd<'_>) -> Option<Message> {
     let mut bytes = [0; LEN + 1];
     let (_, len) = recv(socket, &mut bytes[..], RecvFlags::DONTWAIT | RecvFlags::PEEK).ok()?;

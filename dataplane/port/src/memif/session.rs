@@ -35,7 +35,8 @@ impl Session<'_> {
         })
     }
 
-    /// Waits for the next message, the reply to `what` or `what` itself, for at most [`REPLY_TIMEOUT`].
+    /// Waits for the next message, the reply to `what` or `what` itself, for at most
+    /// [`REPLY_TIMEOUT`].
     pub(super) fn next(&self, what: &str) -> Result<(Message, Vec<OwnedFd>), End> {
         self.await_message(what)?;
         self.take().map(|(message, _, fds)| (message, fds))

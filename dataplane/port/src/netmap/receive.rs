@@ -171,8 +171,8 @@ impl Receive for NetmapReceive {
 
 impl Drop for NetmapReceive {
     fn drop(&mut self) {
-        // Buffers whose frames were put on another ring: netmap frees the buffers in this ring's slots,
-        // so each slot must get the buffer that it was exchanged for.
+        // Buffers whose frames were put on another ring: netmap frees the buffers in this ring's
+        // slots, so each slot must get the buffer that it was exchanged for.
         for index in 0..self.ring.available().unwrap_or(0) {
             let buffer = self.ring.read(index).place.buffer;
             self.take_back(index, Some(buffer));

@@ -40,8 +40,8 @@ pub(crate) struct Control {
     wake: Arc<ControlWake>,
     stop: AtomicBool,
     status: Mutex<LinkStatus>,
-    /// The connection to the peer. The control thread holds the lock while it accepts a peer or handles a
-    /// message: while another thread holds it, nothing changes.
+    /// The connection to the peer. The control thread holds the lock while it accepts a peer or
+    /// handles a message: while another thread holds it, nothing changes.
     peer: Mutex<Option<OwnedFd>>,
     source: Option<PeerSource>,
     /// True if this process has bound the socket of the source itself.
@@ -267,14 +267,14 @@ impl Control {
         self.wait(None, Some(RETRY_PAUSE));
     }
 
-    /// Locks the gate, which keeps the control thread from accepting a peer or handling a message. The
-    /// control thread holds the gate while it does so, and never while it waits.
+    /// Locks the gate, which keeps the control thread from accepting a peer or handling a message.
+    /// The control thread holds the gate while it does so, and never while it waits.
     pub(crate) fn gate(&self) -> MutexGuard<'_, Option<OwnedFd>> {
         lock(&self.peer)
     }
 
-    /// Like [`gate`](Self::gate), with a time limit, for a caller that the peer must not block: the control
-    /// thread may be closing a file for as long as the peer likes.
+    /// Like [`gate`](Self::gate), with a time limit, for a caller that the peer must not block: the
+    /// control thread may be closing a file for as long as the peer likes.
     fn gate_within(&self, timeout: Duration) -> io::Result<MutexGuard<'_, Option<OwnedFd>>> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -299,8 +299,8 @@ impl Control {
         stream
     }
 
-    /// Counts a change that invalidates snapshots. If a message causes it, this is called before the
-    /// message takes effect, with the gate locked.
+    /// Counts a change that invalidates snapshots. If a message causes it, this is called before
+    /// the message takes effect, with the gate locked.
     pub(crate) fn changes(&self) {
         self.progress.get().into_iter().for_each(|progress| progress.change());
         self.on_change.get().into_iter().for_each(|notify| notify());
@@ -314,8 +314,8 @@ impl Control {
         change(&mut lock(&self.status));
     }
 
-    /// Waits until `fd` is readable, or the control thread is woken. Sends signals that data threads have
-    /// delegated to the control thread.
+    /// Waits until `fd` is readable, or the control thread is woken. Sends signals that data
+    /// threads have delegated to the control thread.
     pub(crate) fn wait(&self, fd: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> Woken {
         let rest = self.wake.deliver();
         let rests = rest.is_some_and(|rest| limit.is_none_or(|limit| rest < limit));

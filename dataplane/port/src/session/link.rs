@@ -18,9 +18,9 @@ pub trait Link: Send + Sync {
     /// permitted.
     fn move_control(&self, _cpus: &CpuSet) {}
 
-    /// Pauses the control thread and takes a snapshot, from which another process can continue the port;
-    /// `None` if that is not possible for this kind of port. Waits at most `timeout` while the control
-    /// thread handles a message.
+    /// Pauses the control thread and takes a snapshot, from which another process can continue the
+    /// port; `None` if that is not possible for this kind of port. Waits at most `timeout` while
+    /// the control thread handles a message.
     fn freeze(&self, _timeout: Duration) -> Option<io::Result<Frozen<'_>>> {
         None
     }
@@ -35,9 +35,9 @@ pub trait Link: Send + Sync {
         None
     }
 
-    /// Returns true if no frame can pass: no peer is connected, its queues are stopped, or the interface
-    /// is down; or if that was so since the last call, as far as the port knows. A port that does not
-    /// notice its peer's end returns false. Call it a few times a second at most.
+    /// Returns true if no frame can pass: no peer is connected, its queues are stopped, or the
+    /// interface is down; or if that was so since the last call, as far as the port knows. A port
+    /// that does not notice its peer's end returns false. Call it a few times a second at most.
     fn is_down(&self) -> bool {
         false
     }
@@ -47,7 +47,8 @@ pub trait Link: Send + Sync {
         drop(notify);
     }
 
-    /// Registers `notify`, which is called after each change that [`changes`](Self::changes) counts.
+    /// Registers `notify`, which is called after each change that [`changes`](Self::changes)
+    /// counts.
     fn on_change(&self, notify: Box<dyn Fn() + Send + Sync>) {
         drop(notify);
     }

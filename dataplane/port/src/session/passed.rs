@@ -1,5 +1,5 @@
-//! Descriptors that another program has opened and passed, for example in a network namespace that this
-//! process may not enter. They are checked before use.
+//! Descriptors that another program has opened and passed, for example in a network namespace that
+//! this process may not enter. They are checked before use.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,8 +13,8 @@ use crate::session::peers::{PeerSource, Peers};
 use crate::session::snapshot::Parts;
 use crate::uri::failed::{Failed, refused};
 
-/// Checks that there is one descriptor: of a socket of type `kind` that listens or is connected, or, with
-/// `in_directory`, of the directory in which the peer creates the socket of this name.
+/// Checks that there is one descriptor: of a socket of type `kind` that listens or is connected,
+/// or, with `in_directory`, of the directory in which the peer creates the socket of this name.
 pub(crate) fn check(
     descriptors: Vec<OwnedFd>,
     kind: SocketType,
@@ -49,9 +49,9 @@ pub(crate) fn check(
     Ok(Peers::connected(vec![descriptor.into()]))
 }
 
-/// Checks the descriptors that another process hands over for a port at the socket `name`: the source of
-/// peers, which is a listening socket of type `kind` or, if `in_directory`, a directory; and the connection
-/// to a peer.
+/// Checks the descriptors that another process hands over for a port at the socket `name`: the
+/// source of peers, which is a listening socket of type `kind` or, if `in_directory`, a directory;
+/// and the connection to a peer.
 pub(crate) fn resume(
     parts: Parts,
     name: &SocketName,
@@ -82,8 +82,9 @@ fn is_unix(socket: &OwnedFd, kind: SocketType) -> bool {
         && sockopt::socket_type(socket) == Ok(kind)
 }
 
-/// Takes over the file of the listening socket at `name`, which the old process has bound. If a peer has
-/// removed or replaced the file, the port continues with its present peers, as it did in the old process.
+/// Takes over the file of the listening socket at `name`, which the old process has bound. If a
+/// peer has removed or replaced the file, the port continues with its present peers, as it did in
+/// the old process.
 fn inherit(mut source: PeerSource, name: &SocketName) -> PeerSource {
     if let PeerSource::Listener(listener) = &mut source {
         match name {
@@ -97,8 +98,8 @@ fn inherit(mut source: PeerSource, name: &SocketName) -> PeerSource {
     source
 }
 
-/// Opens the descriptor that a port at the Unix socket `name` needs: the listening socket or, if the peer
-/// creates the socket, its directory.
+/// Opens the descriptor that a port at the Unix socket `name` needs: the listening socket or, if
+/// the peer creates the socket, its directory.
 pub(crate) fn prepare(
     name: &SocketName,
     kind: SocketType,
@@ -124,9 +125,9 @@ pub(crate) fn prepare(
     Ok(vec![descriptor])
 }
 
-/// Returns the directory as a mount of its own: by `..`, a process that gets it could otherwise reach all
-/// directories above it in this process's mount namespace. Without the right to copy a mount, returns the
-/// directory unchanged.
+/// Returns the directory as a mount of its own: by `..`, a process that gets it could otherwise
+/// reach all directories above it in this process's mount namespace. Without the right to copy a
+/// mount, returns the directory unchanged.
 fn without_parent(directory: OwnedFd) -> OwnedFd {
     let flags = OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::OPEN_TREE_CLONE

@@ -5,8 +5,8 @@
 //! word 8 * (1 + q)  progress of queue q (`dray_ring::Progress`); each on a cache line of its own
 //! ```
 //!
-//! A [snapshot](crate::PortSnapshot) of the port is valid until the number of changes increases, and for
-//! one process: the process that continues from it invalidates it.
+//! A [snapshot](crate::PortSnapshot) of the port is valid until the number of changes increases,
+//! and for one process: the process that continues from it invalidates it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,9 +1,9 @@
-//! A Unix socket at which several ports of this process listen. The first message of a client names its
-//! port, so one thread accepts the clients of all ports, reads the first message of each, and passes the
-//! client to its port.
+//! A Unix socket at which several ports of this process listen. The first message of a client names
+//! its port, so one thread accepts the clients of all ports, reads the first message of each, and
+//! passes the client to its port.
 //!
-//! A client that delays its first message delays no other. Otherwise, ports that share a socket are not
-//! protected from each other's clients: a process that can connect can keep the thread busy.
+//! A client that delays its first message delays no other. Otherwise, ports that share a socket are
+//! not protected from each other's clients: a process that can connect can keep the thread busy.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,8 +39,8 @@ pub(crate) struct Protocol {
     pub(crate) kind: SocketType,
     /// Greets a client.
     pub(crate) greet: fn(BorrowedFd<'_>, Terms) -> io::Result<()>,
-    /// Returns the id of the port that a client requests in its first message, which stays in the socket;
-    /// `None` if the message is invalid.
+    /// Returns the id of the port that a client requests in its first message, which stays in the
+    /// socket; `None` if the message is invalid.
     pub(crate) wanted: fn(BorrowedFd<'_>) -> Option<u32>,
     /// Sends a client the reason for its disconnection.
     pub(crate) refuse: fn(BorrowedFd<'_>, &str),
@@ -102,8 +102,8 @@ struct Shared {
 }
 
 impl Membership {
-    /// Registers port `id` at the socket `name`. If no port of this process listens there, the socket is
-    /// `passed` by another process, or created.
+    /// Registers port `id` at the socket `name`. If no port of this process listens there, the
+    /// socket is `passed` by another process, or created.
     pub(crate) fn join(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -135,8 +135,8 @@ impl Membership {
         Self::register(listener, id, terms)
     }
 
-    /// Registers port `id` at a listening socket that another program has created under `name`, and that
-    /// no other port of this process uses.
+    /// Registers port `id` at a listening socket that another program has created under `name`, and
+    /// that no other port of this process uses.
     pub(crate) fn join_passed(
         protocol: &'static Protocol,
         name: &SocketName,
@@ -175,9 +175,9 @@ impl Membership {
         self.listener.as_ref().expect("dropped last")
     }
 
-    /// Starts to accept clients; the port already serves one if it `is_busy`. `wake` is signalled when a
-    /// client has connected. The listener's thread starts with the first port, not with the socket: a
-    /// program drops privileges in between, which only affects threads that start later.
+    /// Starts to accept clients; the port already serves one if it `is_busy`. `wake` is signalled
+    /// when a client has connected. The listener's thread starts with the first port, not with the
+    /// socket: a program drops privileges in between, which only affects threads that start later.
     pub(crate) fn open(&self, wake: &Arc<ControlWake>, is_busy: bool) -> io::Result<()> {
         if is_busy {
             *self.member.state() = ClientState::Busy;

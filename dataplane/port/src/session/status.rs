@@ -32,8 +32,8 @@ pub struct LinkStatus {
     /// Time of the last end, in seconds of the Unix epoch.
     #[serde(default)]
     pub last_end_at: Option<u64>,
-    /// Reason for which the last attempt to reach a peer failed; `None` for a port that listens, and after
-    /// a peer was reached.
+    /// Reason for which the last attempt to reach a peer failed; `None` for a port that listens,
+    /// and after a peer was reached.
     pub unreachable: Option<String>,
 }
 

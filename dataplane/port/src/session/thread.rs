@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
-/// Time for which the end of a thread is awaited. It ends at once unless a peer blocks it: closing a file
-/// that a peer passed takes as long as the peer likes, if its file system is the peer's own.
+/// Time for which the end of a thread is awaited. It ends at once unless a peer blocks it: closing
+/// a file that a peer passed takes as long as the peer likes, if its file system is the peer's own.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A control thread, which owns all that it needs. Dropping this waits for its end, but not for a thread
-/// that a peer blocks. The owner tells it to end before.
+/// A control thread, which owns all that it needs. Dropping this waits for its end, but not for a
+/// thread that a peer blocks. The owner tells it to end before.
 pub(crate) struct ControlThread {
     id: Pid,
     handle: Option<JoinHandle<()>>,

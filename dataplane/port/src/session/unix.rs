@@ -24,8 +24,8 @@ pub(crate) fn parse_name(
     })
 }
 
-/// Connects to the socket `name` of a peer. Does not follow a symbolic link that the peer may have put
-/// there. A packet socket is used like a stream, with one packet per call. Fails with
+/// Connects to the socket `name` of a peer. Does not follow a symbolic link that the peer may have
+/// put there. A packet socket is used like a stream, with one packet per call. Fails with
 /// `WouldBlock` if the listener's backlog is full: it may never accept a connection.
 pub(crate) fn connect(name: &SocketName, kind: SocketType) -> io::Result<UnixStream> {
     match name {

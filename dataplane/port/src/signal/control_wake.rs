@@ -2,8 +2,9 @@
 //!
 //! A data thread signals a peer itself as long as that is fast. A peer can make it slow: a hundred
 //! thousand epoll watchers on its eventfd are all woken inside the system call that signals it.
-//! After slow signals the data thread delegates further signals to the port's control thread. Each port has its own control thread, so a slow peer delays only its own
-//! signals. Peers whose signals are very slow share one limit, and delay each other's.
+//! After slow signals the data thread delegates further signals to the port's control thread. Each
+//! port has its own control thread, so a slow peer delays only its own signals. Peers whose signals
+//! are very slow share one limit, and delay each other's.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -29,8 +30,8 @@ const TOO_SLOW: u64 = 5 * SLOW;
 const DELEGATED: u64 = 1000;
 /// Maximum time for which the control thread sends the signals, in nanoseconds.
 const DELEGATED_MAX: u64 = 60_000_000_000;
-/// Pause of the control thread after a slow signal, as a multiple of the time that the signal took: a slow
-/// peer costs at most a tenth of a CPU.
+/// Pause of the control thread after a slow signal, as a multiple of the time that the signal took:
+/// a slow peer costs at most a tenth of a CPU.
 const PAUSE: u64 = 9;
 /// A signal that takes longer than this, in nanoseconds, is very slow. No honest peer causes one.
 const VERY_SLOW: u64 = 1_000_000;
@@ -146,8 +147,8 @@ impl ControlWake {
         self.delegated_until.store(until, Ordering::Relaxed);
     }
 
-    /// For the control thread: sends the delegated signals. Returns the time after which this must be called
-    /// again, if the control thread has to pause.
+    /// For the control thread: sends the delegated signals. Returns the time after which this must
+    /// be called again, if the control thread has to pause.
     pub(crate) fn deliver(&self) -> Option<Duration> {
         let pending = || -> Vec<Arc<Shared>> {
             let events = lock(&self.events);

@@ -56,12 +56,14 @@ impl AsFd for Shared {
     }
 }
 
-/// The events that a data thread sleeps on: the port's own event and those of a peer. A peer's event is
-/// watched edge-triggered and never read: a read could block, since other processes may read it too.
+/// The events that a data thread sleeps on: the port's own event and those of a peer. A peer's
+/// event is watched edge-triggered and never read: a read could block, since other processes may
+/// read it too.
 ///
 /// Each event of a peer is in an epoll of its own, nested in the one that the data thread uses. To
 /// add or remove a watcher the kernel locks the epoll and then the event, and a peer can keep the
-/// event locked by signalling it with many watchers attached. This way only the control thread waits.
+/// event locked by signalling it with many watchers attached. This way only the control thread
+/// waits.
 #[derive(Debug)]
 pub(crate) struct Wakes {
     epoll: OwnedFd,

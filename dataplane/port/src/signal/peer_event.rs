@@ -10,8 +10,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::signal::control_wake::ControlWake;
 use crate::signal::event::Shared;
 
-/// An eventfd that is shared with a peer. The peer can make it blocking, fill or drain it, and attach any
-/// number of watchers.
+/// An eventfd that is shared with a peer. The peer can make it blocking, fill or drain it, and
+/// attach any number of watchers.
 ///
 /// The port's control thread closes it, because closing one with many watchers takes long.
 #[derive(Clone, Debug)]
@@ -42,8 +42,8 @@ impl PeerEvent {
         Self { shared, wake: wake.clone() }
     }
 
-    /// Adds one to the counter, unless it is full: then the peer has been signalled. Never waits, whatever a
-    /// peer has done to the event.
+    /// Adds one to the counter, unless it is full: then the peer has been signalled. Never waits,
+    /// whatever a peer has done to the event.
     #[inline]
     pub(crate) fn signal(&self) {
         self.wake.signal_peer(&self.shared);

@@ -7,15 +7,15 @@ use super::slots::{LINE, SLOT_LEN};
 use crate::FRAME_LIMIT;
 use crate::frame::received::{Filled, ReceivedFrames};
 
-/// Maximum length of the segments that are lent together, not counting the last one: they should stay in
-/// the second-level cache until they are read.
+/// Maximum length of the segments that are lent together, not counting the last one: they should
+/// stay in the second-level cache until they are read.
 const TOGETHER: usize = 128 << 10;
 
 /// Length of the room for segments, in bytes.
 pub(super) const ROOM_LEN: usize = TOGETHER + SLOT_LEN;
 
-/// Segments one packet at a time. If there is no room for all segments of a packet, the rest follows once
-/// the first ones have been taken.
+/// Segments one packet at a time. If there is no room for all segments of a packet, the rest
+/// follows once the first ones have been taken.
 pub(super) struct Cutter {
     /// True if the reader handles no offloads.
     pub(super) cuts_all: bool,

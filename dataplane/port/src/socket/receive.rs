@@ -114,8 +114,8 @@ impl SocketReceive {
         }
     }
 
-    /// For a packet socket that puts a virtio-net header in front of each frame. The port passes the
-    /// kernel's offloads on to the reader; with `finish`, it completes such frames instead.
+    /// For a packet socket that puts a virtio-net header in front of each frame. The port passes
+    /// the kernel's offloads on to the reader; with `finish`, it completes such frames instead.
     pub(crate) fn with_offloads(self, offloads: Offloads, finish: bool) -> Self {
         // Pages that no frame reaches take no memory.
         let slots = vec![0; self.batch * LONG_SLOT_LEN + ROOM_LEN].into_boxed_slice();

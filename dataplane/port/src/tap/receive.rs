@@ -18,8 +18,8 @@ use crate::{FRAME_LIMIT, Receive, Take, Wait, vnet};
 /// Maximum number of frames per call.
 const BATCH: usize = 64;
 
-/// Maximum length of the unsegmented frames of a call, not counting the last one: they should stay in the
-/// second-level cache until they are written.
+/// Maximum length of the unsegmented frames of a call, not counting the last one: they should stay
+/// in the second-level cache until they are written.
 const TOGETHER: usize = 128 << 10;
 
 /// Frames begin on a cache line.

@@ -153,8 +153,8 @@ impl Peer {
         Ok(rustix::net::connect(&self.socket, &address)?)
     }
 
-    /// Opens the file of the peer's socket. Its directory is cached, since this happens for each batch of
-    /// frames until the peer exists.
+    /// Opens the file of the peer's socket. Its directory is cached, since this happens for each
+    /// batch of frames until the peer exists.
     fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         let mut known = lock(&self.place);
         if known.as_ref().is_none_or(Place::is_removed) {
@@ -258,8 +258,8 @@ impl Transmit for UnixTransmit {
                 break;
             }
             match self.socket.transmit(frames) {
-                // The peer has left, and another may have taken its place; or the peer has connected its
-                // socket to a third one, and so accepts no frame from this one.
+                // The peer has left, and another may have taken its place; or the peer has
+                // connected its socket to a third one, and so accepts no frame from this one.
                 Err(error) if is_of_peer(&error) => {
                     self.peer.is_connected.store(false, Ordering::Relaxed);
                     self.peer.has_left.store(true, Ordering::Relaxed);

@@ -154,17 +154,17 @@ impl PortUri {
     }
 
     /// Like [`open_offloading`](Self::open_offloading), with descriptors that another program has
-    /// opened: the devices of a `tap:` interface, one for each queue; for `vhost:` and `memif:`, a socket
-    /// that listens or is connected to a peer; for `vhost:` with `client=1`, the directory of the peer's
-    /// socket.
+    /// opened: the devices of a `tap:` interface, one for each queue; for `vhost:` and `memif:`, a
+    /// socket that listens or is connected to a peer; for `vhost:` with `client=1`, the directory
+    /// of the peer's socket.
     pub fn open_with(&self, descriptors: Vec<OwnedFd>) -> Result<Port, OpenError> {
         self.scheme()
             .open_with(descriptors)
             .map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// Continues a port of another process from its `snapshot`, instead of [opening](Self::open) it. If it
-    /// has a peer, the queues start at [`Resumption::start`].
+    /// Continues a port of another process from its `snapshot`, instead of [opening](Self::open)
+    /// it. If it has a peer, the queues start at [`Resumption::start`].
     pub fn resume(&self, snapshot: PortSnapshot) -> Result<(Port, Option<Resumption>), OpenError> {
         self.resume_by(snapshot, false)
     }
@@ -187,8 +187,9 @@ impl PortUri {
         resumed.map_err(|(what, error)| OpenError::new(self, what, error))
     }
 
-    /// Opens the descriptors that another program needs to open the port ([`open_with`](Self::open_with)),
-    /// in the network namespace of the calling thread or in the one that the URI names.
+    /// Opens the descriptors that another program needs to open the port
+    /// ([`open_with`](Self::open_with)), in the network namespace of the calling thread or in the
+    /// one that the URI names.
     pub fn prepare(&self) -> Result<Vec<OwnedFd>, OpenError> {
         let scheme = self.scheme();
         scheme.prepare().map_err(|(what, error)| {
@@ -204,8 +205,8 @@ impl PortUri {
         Ok(Bound { uri: self, socket })
     }
 
-    /// Describes the port's peer, for example `a switch at /run/dray/a.sock`; `None` for a port that does
-    /// not wait for one.
+    /// Describes the port's peer, for example `a switch at /run/dray/a.sock`; `None` for a port
+    /// that does not wait for one.
     pub fn peer(&self) -> Option<String> {
         self.scheme().peer()
     }
@@ -236,8 +237,8 @@ impl PortUri {
         matches!(self, Self::Impair(_))
     }
 
-    /// Returns the interface or socket that both ports would use, if any: one port would receive the
-    /// other's frames, or none.
+    /// Returns the interface or socket that both ports would use, if any: one port would receive
+    /// the other's frames, or none.
     pub fn common_with(&self, other: &Self) -> Option<String> {
         self.scheme().claim()?.common(&other.scheme().claim()?)
     }

@@ -173,8 +173,8 @@ fn handle(handler: &mut Handler, backend: &Mutex<Backend>) -> Result<(), Error> 
     if is_handled { Ok(()) } else { handler.handle_request() }
 }
 
-/// Continues another process's session with the driver at `stream`; `None` if that process continues it
-/// itself.
+/// Continues another process's session with the driver at `stream`; `None` if that process
+/// continues it itself.
 fn resume(
     backend: &Arc<Mutex<Backend>>,
     stream: &UnixStream,

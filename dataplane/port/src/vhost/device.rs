@@ -21,8 +21,8 @@ pub(super) trait Session: Send {
     fn messages(&self) -> io::Result<SessionMessages>;
 }
 
-/// The queues of a port, and their counters. The driver receives on virtqueue `2 * q` and transmits on
-/// `2 * q + 1`.
+/// The queues of a port, and their counters. The driver receives on virtqueue `2 * q` and transmits
+/// on `2 * q + 1`.
 pub(super) struct Device {
     pairs: Vec<Pair<Running, Running>>,
     /// Number of malformed frames from the driver.
@@ -74,7 +74,8 @@ impl Device {
     }
 
     pub(super) fn watch_kick(&self, index: usize, kick: BorrowedFd<'_>) -> io::Result<()> {
-        // No data thread waits for room to transmit to the driver: if there is none, frames are dropped.
+        // No data thread waits for room to transmit to the driver: if there is none, frames are
+        // dropped.
         if comes_from_driver(index) { self.pair(index).wakes.watch(kick) } else { Ok(()) }
     }
 

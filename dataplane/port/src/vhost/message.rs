@@ -1,8 +1,8 @@
 //! Checks of a message before the `vhost` crate reads it.
 //!
-//! The `vhost` crate blocks until a message is complete and its reply is sent, and its errors only say
-//! that a message is invalid. Therefore this module passes a message on only when it is complete and there
-//! is room for a reply, and checks the header with more detailed errors.
+//! The `vhost` crate blocks until a message is complete and its reply is sent, and its errors only
+//! say that a message is invalid. Therefore this module passes a message on only when it is
+//! complete and there is room for a reply, and checks the header with more detailed errors.
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -108,8 +108,8 @@ pub(super) fn peek(socket: BorrowedFd<'_>) -> Result<Input, String> {
     Ok(Input::Message(header))
 }
 
-/// Returns the number of available bytes, up to a header's length, and of the file descriptors attached to
-/// them; `None` if there is no message yet.
+/// Returns the number of available bytes, up to a header's length, and of the file descriptors
+/// attached to them; `None` if there is no message yet.
 fn peek_header(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8; HEADER_LEN],

@@ -124,7 +124,8 @@ impl VxlanReceive {
         None
     }
 
-    /// Adds the frames of a message to the batch. Returns the rest of the message if the batch is full.
+    /// Adds the frames of a message to the batch. Returns the rest of the message if the batch is
+    /// full.
     fn unpack(&mut self, mut message: Message, from: u16, now: u32) -> Option<(Message, u16)> {
         let bytes = self.incoming.bytes();
         while !message.bytes.is_empty() {

@@ -51,8 +51,8 @@ pub(crate) trait TransmitQueue: Send + 'static {
         Offloads::NONE
     }
 
-    /// Returns the number of buffers that the peer has not returned yet: at least this many frames have
-    /// not reached it.
+    /// Returns the number of buffers that the peer has not returned yet: at least this many frames
+    /// have not reached it.
     fn pending(&mut self) -> Result<usize, Failure> {
         Ok(0)
     }
@@ -73,8 +73,8 @@ pub(crate) trait Pairs: Send + Sync + 'static {
         0
     }
 
-    /// Returns the messages of the peer's session, for another process that continues the port; `None` if
-    /// that is not possible. Call it while the control thread is paused.
+    /// Returns the messages of the peer's session, for another process that continues the port;
+    /// `None` if that is not possible. Call it while the control thread is paused.
     fn messages(&self) -> Option<io::Result<SessionMessages>> {
         None
     }
@@ -125,8 +125,8 @@ impl<R, T> Pair<R, T> {
     }
 }
 
-/// The queues of a port that are inserted and removed together. The first pair, which is always used, is
-/// inserted last.
+/// The queues of a port that are inserted and removed together. The first pair, which is always
+/// used, is inserted last.
 pub(crate) struct Device<R, T> {
     pub(crate) pairs: Vec<Pair<R, T>>,
     /// Number of malformed frames from the peer.

@@ -306,7 +306,8 @@ impl Setup<'_> {
 }
 
 impl Ring {
-    /// Finds the ring in the client's memory. `past` is the progress of another process that has used it.
+    /// Finds the ring in the client's memory. `past` is the progress of another process that has
+    /// used it.
     fn find(
         self,
         memory: &GuestMemory,

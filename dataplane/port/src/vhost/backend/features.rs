@@ -45,8 +45,8 @@ impl Backend {
         self.features.is_none_or(|features| features & PROTOCOL_FEATURES != 0)
     }
 
-    /// Returns the offloads negotiated for virtqueue `index`: those that the driver may leave to the device,
-    /// or accepts from it.
+    /// Returns the offloads negotiated for virtqueue `index`: those that the driver may leave to
+    /// the device, or accepts from it.
     pub(super) fn offloads(&self, index: usize) -> Offloads {
         let features = self.features.unwrap_or_default();
         if comes_from_driver(index) {

@@ -45,8 +45,8 @@ impl Backend {
         }
     }
 
-    /// Makes the regions the memory of the queues, all of which are stopped, and starts the queues whose
-    /// setup is complete.
+    /// Makes the regions the memory of the queues, all of which are stopped, and starts the queues
+    /// whose setup is complete.
     pub(super) fn use_regions(&mut self) -> Result<()> {
         let regions = self.regions.iter().map(|region| (region.guest, region.mapping.clone()));
         match GuestMemory::of_mapped(regions) {

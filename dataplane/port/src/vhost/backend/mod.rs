@@ -156,8 +156,9 @@ impl Backend {
         if self.device.slot(index).is_running() { Ok(()) } else { self.start(index) }
     }
 
-    /// Creates a queue from rings in the driver's memory. `position` is that at which another device has
-    /// stopped: its base, and its progress if it was interrupted. The driver `sends` on it or receives.
+    /// Creates a queue from rings in the driver's memory. `position` is that at which another
+    /// device has stopped: its base, and its progress if it was interrupted. The driver `sends` on
+    /// it or receives.
     fn queue(
         &self,
         size: QueueSize,
@@ -199,7 +200,8 @@ impl Backend {
                 let device = SplitDevice::resume(layout, at, sends, indirect, event_index);
                 return device.map(Queue::Split).map_err(|error| error.to_string());
             }
-            // Devices return all buffers in order, so the used index is the position of the last one.
+            // Devices return all buffers in order, so the used index is the position of the last
+            // one.
             let base = SplitDevice::used_in_ring(&layout);
             Ok(Queue::Split(SplitDevice::new(layout, base, indirect, event_index)))
         }

@@ -42,7 +42,7 @@ fn commit_all<L: HostilePeer>(violations: &[&Violation<L>]) -> Vec<Result<String
     });
     match ours.finish() {
         Ok(frames) => {
-            eprintln!("{} violations; the neighbours exchanged {frames} frames", violations.len())
+            eprintln!("{} violations; the neighbours exchanged {frames} frames", violations.len());
         }
         Err(what) => panic!("the neighbours were affected: {what}"),
     }

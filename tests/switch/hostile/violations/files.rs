@@ -101,7 +101,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
     }),
     violation("a pipe as kick", NO_EVENT, |driver| driver.fd(SET_VRING_KICK, 1, pipe().as_fd())),
     violation("a memory file as kick", NO_EVENT, |driver| {
-        driver.fd(SET_VRING_KICK, 1, driver.memory.as_fd())
+        driver.fd(SET_VRING_KICK, 1, driver.memory.as_fd());
     }),
     violation("a socket as call", NO_EVENT, |driver| {
         driver.fd(SET_VRING_CALL, 0, UnixStream::pair().expect("sockets").0.as_fd());

@@ -26,7 +26,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
     violation("a frame shorter than its header", Malformed, |driver| transmit(driver, HEADER - 1)),
     violation("a header without a frame", Malformed, |driver| transmit(driver, HEADER)),
     violation("a frame shorter than an Ethernet header", Malformed, |driver| {
-        transmit(driver, HEADER + 13)
+        transmit(driver, HEADER + 13);
     }),
     violation("a frame of 64 KiB", Malformed, |driver| transmit(driver, HEADER + 0x1_0000)),
     violation("a frame of 64 KiB in page-sized buffers", Malformed, |driver| {

@@ -87,7 +87,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
         driver.sync();
     }),
     violation("the size of an invalid virtqueue", TWO, |driver| {
-        driver.vring(SET_VRING_NUM, 2, 256)
+        driver.vring(SET_VRING_NUM, 2, 256);
     }),
     violation("the address of an invalid virtqueue", TWO, |driver| driver.addresses(2, [USER; 3])),
     violation("the base of an invalid virtqueue", TWO, |driver| driver.vring(SET_VRING_BASE, 2, 0)),

@@ -388,14 +388,14 @@ pub(super) const VIOLATIONS: &[MemifLie] = &[
         transmit(client, &[(NEXT, 0, FRAME, 0), (0, 0, FRAME, LEN as u32)]);
     }),
     violation("memif: a frame of 4 GiB", OUTSIDE, |client| {
-        transmit(client, &[(0, 0, u32::MAX, 0)])
+        transmit(client, &[(0, 0, u32::MAX, 0)]);
     }),
     violation("memif: a frame of no bytes", Malformed, |client| transmit(client, &[buffer(0, 0)])),
     violation("memif: a frame shorter than an Ethernet header", Malformed, |client| {
         transmit(client, &[buffer(0, 13)]);
     }),
     violation("memif: a frame of 64 KiB", Malformed, |client| {
-        transmit(client, &[buffer(0, 65_536)])
+        transmit(client, &[buffer(0, 65_536)]);
     }),
     violation("memif: a frame of 9 buffers of 2 KiB", Malformed, |client| {
         let mut parts = [(NEXT, 0, BUFFER, 0); 9];
@@ -406,7 +406,7 @@ pub(super) const VIOLATIONS: &[MemifLie] = &[
         transmit(client, &[(0, 0, 256, 0x2_0000)]);
     }),
     violation("memif: unknown flags", Harmless, |client| {
-        transmit(client, &[(0xfffe, 0, FRAME, 0)])
+        transmit(client, &[(0xfffe, 0, FRAME, 0)]);
     }),
     violation("memif: a frame without an end", Harmless, |client| {
         transmit(client, &[(NEXT, 0, FRAME, 0); 4]);
@@ -439,7 +439,7 @@ pub(super) const VIOLATIONS: &[MemifLie] = &[
         receive(client, (0, 0, BUFFER, LEN as u32 - 100));
     }),
     violation("memif: an empty buffer of 4 GiB", OUTSIDE, |client| {
-        receive(client, (0, 0, u32::MAX, 0))
+        receive(client, (0, 0, u32::MAX, 0));
     }),
     violation("memif: an empty buffer in an unknown region", OUTSIDE, |client| {
         receive(client, (0, 9, BUFFER, 0));

@@ -45,7 +45,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
         share(driver, &[Region { offset: u64::MAX - 100, ..Region::ALL }]);
     }),
     violation("a region of no bytes", INVALID, |driver| {
-        share(driver, &[Region { len: 0, ..Region::ALL }])
+        share(driver, &[Region { len: 0, ..Region::ALL }]);
     }),
     violation(
         "a region longer than its file",

@@ -32,7 +32,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
     violation("a ring of 3 entries", SIZE, |driver| driver.vring(SET_VRING_NUM, 0, 3)),
     violation("a ring of 65536 entries", SIZE, |driver| driver.vring(SET_VRING_NUM, 0, 65_536)),
     violation("a ring of 2^32 - 1 entries", SIZE, |driver| {
-        driver.vring(SET_VRING_NUM, 0, u32::MAX)
+        driver.vring(SET_VRING_NUM, 0, u32::MAX);
     }),
     violation(
         "a ring size that changes while the ring runs",
@@ -68,7 +68,7 @@ pub(super) const VIOLATIONS: &[Violation] = &[
         },
     ),
     violation("a ring outside memory", OUTSIDE, |driver| {
-        addresses(driver, [0x1000, 0x2000, 0x3000])
+        addresses(driver, [0x1000, 0x2000, 0x3000]);
     }),
     violation("a used ring across the end of memory", Refused("used ring, 2054 bytes"), |driver| {
         addresses(driver, [right()[0], right()[1], USER + LEN - 64]);

@@ -105,7 +105,7 @@ test: ## Run all tests that need no other programs: minutes
 	@scripts/test.sh
 
 test-all: GROUPS := all
-test-all: ## Run lints and all tests, also those with other people's programs (GROUPS="vm engines": only those groups)
+test-all: ## Run lints and all tests, also those that need other programs (GROUPS="vm engines": only those groups)
 	@scripts/setup.sh test $(GROUPS)
 	@scripts/oldest-compiler.sh check
 	@scripts/test.sh $(GROUPS)

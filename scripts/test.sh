@@ -107,7 +107,7 @@ if [ "$skips" -gt 0 ]; then
     sed 's/^/  /' "$DRAY_SKIPPED"
 fi
 if grep -q '^not run: ' "$log"; then
-    echo "Not run, as they need other people's programs:"
+    echo "Not run (make test-all runs them with the programs they need):"
     sed -n 's/^not run: /  /p' "$log"
 fi
 if [ "$status" != 0 ]; then

@@ -32,7 +32,7 @@ Examples:
   dray cni list                                       the containers that have ports
 
 Kinds: tap (plain sockets, the default), memif, virtio (dray's own port), vhost (DPDK, QEMU).
-  Keys: kind, port, vlan, trunk, native, group, mac, spoofCheck, mtu, queues, rate, control.
+  Keys: kind, port, vlan, trunk, native, group, mac, moveMac, spoofCheck, mtu, queues, rate, control.
   docs/containers.md explains them.";
 
 #[derive(Subcommand)]

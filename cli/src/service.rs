@@ -22,8 +22,8 @@ pub(crate) struct ServiceArguments {
     /// `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<ControlAddress>,
-    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464: to
-    /// whoever reaches it.
+    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464. Every
+    /// host that reaches the address can read them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<MetricsAddress>,
     #[command(flatten)]

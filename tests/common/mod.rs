@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,16 @@ pub const DRAY: &str = env!("CARGO_BIN_EXE_dray");
 /// whole machine, and share its CPUs.
 pub fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
-    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+    static CLEAN: Once = Once::new();
+    let guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    // A run that was killed may have left control groups. Their names have the number of its PID
+    // namespace, which this run's can have now: the next lab would remove them during a test.
+    CLEAN.call_once(|| {
+        if has_root().is_ok() {
+            success(&["lab", "clean"]);
+        }
+    });
+    guard
 }
 
 /// Returns from the calling test, counted as skipped, if the machine lacks something. Where nothing

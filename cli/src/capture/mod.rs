@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
     /// End after this number of frames; without it, on Ctrl-C.
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// Begin another file when one has this size, such as 100M: FILE gets a number before its
-    /// extension.
+    /// Begin another file when the current one has reached this size, such as 100M. The file name
+    /// gets a number before its extension.
     #[arg(long, value_name = "SIZE", value_parser = parse::size)]
     rotate: Option<u64>,
     /// Keep only this number of files.

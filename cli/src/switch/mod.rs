@@ -118,8 +118,8 @@ struct AddPort {
 
 #[derive(clap::Args)]
 struct Apply {
-    /// Configuration file, as for `dray switch --config`. Without --control, it also says where the
-    /// control socket is.
+    /// Configuration file, as for `dray switch --config`. Without --control, its control
+    /// socket is used.
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
     /// Only show what would change.

@@ -158,7 +158,7 @@ impl PortSnapshot {
         self.descriptors = descriptors.take(wanted).collect();
         match self.descriptors.len() {
             have if have == wanted => Ok(()),
-            have => Err(format!("{have} of its {wanted} file descriptors came along")),
+            have => Err(format!("only {have} of its {wanted} file descriptors were received")),
         }
     }
 

@@ -112,8 +112,8 @@ keys! {
     /// forward: relay frames to reserved addresses (01:80:c2:00:00:00 to 0f), as of LLDP and 802.1X,
     /// between ports that have this key.
     reserved: Reserved = "forward", Reserved::from_str;
-    /// Time by which the port may be ahead of these rates: what they let pass in it may come at once
-    /// [default: 10ms].
+    /// Burst size as a time: the port may send at once as many bytes and frames as these rates
+    /// allow in it [default: 10ms].
     burst: Burst = "TIME", Burst::from_str;
 }
 

@@ -8,7 +8,7 @@ use dray_port::{PortUri, Wait};
 
 use super::facts::Facts;
 
-/// TAP endpoints do not run in an engine's container.
+/// The device node is made in the container.
 pub(super) const FACTS: Facts =
     Facts { privileges: &[Mknod, NetAdmin], ..Facts::of(EndKind::Machine) };
 

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use dray_lab::peer::SwitchKind;
 use dray_results::Measured;
 use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
@@ -120,6 +121,12 @@ pub fn may_lack(link: &str) -> bool {
         || ["ipvlan/", "netkit/", "ovs/kernel", "sriov"]
             .iter()
             .any(|family| link.starts_with(family))
+}
+
+/// Returns true if a link needs Open vSwitch and it is not installed. Tests of the group `dpdk`, which
+/// installs it, cover such a link.
+pub fn lacks_ovs(link: &str) -> bool {
+    link.starts_with("ovs/") && SwitchKind::Ovs.find().is_err()
 }
 
 /// Waits until `done` returns true. Returns false after half a minute, which is far longer than

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::{self, DRAY, Traces, alone, eventually};
 use dray_lab::link::EndKind;
 use dray_lab::netlink::{Netlink, NewInterface};
+use dray_lab::peer::SwitchKind;
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
 use dray_measure::{Endpoint, Technique};
 use dray_port::{Frame, LinkState, Port, Wait, scratch};
@@ -128,6 +129,21 @@ fn receive(port: &mut Port) -> Vec<u16> {
 fn pairs_reach_only_their_own_segment() {
     let _alone = alone();
     require_root!();
+    check_pairs(|kind| !is_ovs(kind));
+}
+
+#[test]
+fn pairs_of_ovs_reach_only_their_own_segment_with_dpdk() {
+    let _alone = alone();
+    require!(SwitchKind::Ovs);
+    check_pairs(is_ovs);
+}
+
+fn is_ovs(kind: LinkKind) -> bool {
+    kind.name.starts_with("ovs/")
+}
+
+fn check_pairs(is_chosen: impl Fn(LinkKind) -> bool) {
     let before = Traces::now();
     // A macvtap's device is looked up in the container's `/sys`, but here this process opens the
     // ports.
@@ -138,7 +154,8 @@ fn pairs_reach_only_their_own_segment() {
         (kind, Technique::by_link(&[kind], &endpoints)[0].endpoint)
     };
     let machines = [LinkKind::VETH, LinkKind::BRIDGE].map(|kind| (kind, Endpoint::TAP));
-    for (kind, endpoint) in kinds.map(fitting).chain(machines) {
+    let all = kinds.map(fitting).chain(machines);
+    for (kind, endpoint) in all.filter(|(kind, _)| is_chosen(*kind)) {
         let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
             assert!(common::may_lack(kind.name), "{kind} is tested nowhere else");
             continue;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::common::{self, Traces, alone, dray, eventually, success};
 use crate::standing::{EXAMPLES, PAIR, Up, write};
 use dray_bpf::{Bypass, BypassIds};
+use dray_lab::peer::SwitchKind;
 use dray_lab::standing::ContainerState;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -195,7 +196,18 @@ fn svg_of_file_equals_svg_of_lab() {
 fn all_ends_of_link_reach_each_other() {
     let _alone = alone();
     require_root!();
-    for kind in ["bridge", "macvlan/bridge", "vxlan", "ovs/userspace", "switch-pod"] {
+    check_ends(&["bridge", "macvlan/bridge", "vxlan", "switch-pod"]);
+}
+
+#[test]
+fn all_ends_of_ovs_reach_each_other_with_dpdk() {
+    let _alone = alone();
+    require!(SwitchKind::Ovs);
+    check_ends(&["ovs/userspace"]);
+}
+
+fn check_ends(kinds: &[&str]) {
+    for kind in kinds {
         let text = format!(
             "[[containers]]\nname = 'a'\n[[containers]]\nname = 'b'\n\
              run = 'dray echo --port udp:10.0.0.2:9000-10.0.0.1:9000'\n\

@@ -163,7 +163,8 @@ fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> i
     static UMASK: Mutex<()> = Mutex::new(());
     let _one = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mode) = mode else { return Ok(bind(socket, address)?) };
-    // The file gets the mode of the socket, less the umask, which is the whole process's.
+    // The file gets the mode of the socket, less the umask, which is the whole process's: what other
+    // threads create at this moment must have a mode of its own.
     fchmod(socket, Mode::from_raw_mode(mode))?;
     let before = umask(Mode::empty());
     let bound = bind(socket, address);
@@ -297,6 +298,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
     use super::*;
+    use crate::new_folder;
 
     fn mode_of(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     fn socket_has_requested_mode_and_group() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let own = rustix::process::getegid();
         for kind in [SocketType::STREAM, SocketType::DGRAM] {
             let path = dir.path().join("a");
@@ -323,7 +325,7 @@ mod tests {
     #[test]
     fn mode_of_socket_reaches_no_other_file() {
         use std::os::unix::fs::symlink;
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let at = |name: &str| dir.path().join(name);
         let (socket, link, secret) = (at("a"), at("link"), at("secret"));
         fs::write(&secret, "").unwrap();
@@ -351,7 +353,7 @@ mod tests {
 
     #[test]
     fn failed_bind_leaves_no_file() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let path = dir.path().join("a");
         let access = Access { group: Some("nosuch".parse().unwrap()), ..Access::default() };
         assert!(BoundSocket::bind(&path.into(), SocketType::STREAM, &access).is_err());
@@ -372,7 +374,7 @@ mod tests {
         ] {
             assert_eq!(may_make_folder(Path::new(path)), expected, "{path}");
         }
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let path = dir.path().join("no/a.sock");
         let bound = BoundSocket::bind(&path.into(), SocketType::STREAM, &Access::default());
         let error = bound.unwrap_err().to_string();
@@ -381,7 +383,7 @@ mod tests {
 
     #[test]
     fn used_socket_and_plain_file_are_not_replaced() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let bind = |name: &str, kind| {
             BoundSocket::bind(&dir.path().join(name).into(), kind, &Access::default())
         };

@@ -25,3 +25,11 @@ pub use user::{User, share_folder};
 
 /// Default directory of dray's sockets.
 pub const FOLDER: &str = "/run/dray";
+
+/// Returns a new directory that no other user may change. By default it would have the mode of the
+/// umask, which another test that binds a socket changes for a moment.
+#[cfg(test)]
+fn new_folder() -> tempfile::TempDir {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    tempfile::Builder::new().permissions(mode).tempdir().expect("a directory")
+}

@@ -100,10 +100,11 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::new_folder;
 
     #[test]
     fn lock_has_one_holder_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let (path, inside) = (dir.path().join("lock"), AtomicU32::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn lock_rejects_file_that_others_can_open() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = new_folder();
         let path = dir.path().join("lock");
         File::create(&path).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();

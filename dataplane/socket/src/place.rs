@@ -248,6 +248,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     use super::*;
+    use crate::new_folder;
 
     /// A user who is neither root nor the one of this process.
     const STRANGER: u32 = 5555;
@@ -262,9 +263,10 @@ mod tests {
 
     #[test]
     fn links_are_followed_only_where_no_other_user_can_make_them() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("real")).unwrap();
+        set_mode(&at("real"), 0o755);
         symlink("real", at("link")).unwrap();
         symlink(at("link"), at("chain")).unwrap();
         let file = at("chain/file");
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn link_in_last_place_is_followed_only_if_asked() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("file"), "old").unwrap();
         symlink("file", at("link")).unwrap();
@@ -309,7 +311,7 @@ mod tests {
     #[test]
     fn existing_file_is_replaced_and_gets_the_mode() {
         use std::io::Read;
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let path = folder.path().join("file");
         fs::write(&path, "old").unwrap();
         set_mode(&path, 0o644);
@@ -325,7 +327,7 @@ mod tests {
     #[test]
     fn pipe_without_reader_is_an_error_at_once() {
         use rustix::fs::{CWD, mknodat};
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let pipe = folder.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let (done, is_done) = std::sync::mpsc::channel();
@@ -341,7 +343,7 @@ mod tests {
     #[test]
     fn content_goes_to_no_pipe_of_another_user() {
         use rustix::fs::{CWD, mknodat};
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let pipe = folder.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
@@ -355,7 +357,7 @@ mod tests {
 
     #[test]
     fn written_file_replaces_what_others_left() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("important"), "root's").unwrap();
         symlink("important", at("file.new")).unwrap();
@@ -371,7 +373,7 @@ mod tests {
 
     #[test]
     fn directory_that_another_user_can_change_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let at = |name: &str| folder.path().join(name);
         let (above, own) = (at("above"), at("above/own"));
         assert!(find_own_directory(&own).unwrap().is_none());
@@ -407,7 +409,7 @@ mod tests {
         for path in ["/", "..", "a/..", ""] {
             assert!(why(Place::of(path.as_ref())).contains("give the path of a file"), "{path}");
         }
-        let folder = tempfile::tempdir().unwrap();
+        let folder = new_folder();
         let path = folder.path().join("none/file");
         assert_eq!(Place::of(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         Place::making(&path).unwrap().create(0o600).unwrap();

@@ -62,7 +62,7 @@ fn check_books(results: &Results) {
 }
 
 #[test]
-fn every_technique_balances_and_matches_the_schema() {
+fn every_technique_balances_and_matches_the_schema_with_time() {
     let _alone = alone();
     require_root!();
     let (json, mut results) = run(&["--quick", "--size", "1500"]);
@@ -173,7 +173,7 @@ fn disturbed_trials_are_noticed_and_accounted_for_with_time() {
 }
 
 #[test]
-fn isolating_links_are_reported_as_isolated() {
+fn isolating_links_are_reported_as_isolated_with_time() {
     let _alone = alone();
     require_root!();
     let isolating = ["macvlan/private", "macvlan/vepa"];
@@ -589,7 +589,7 @@ fn af_xdp_forwarders_share_a_umem() {
 }
 
 #[test]
-fn papers_table_shows_published_figures() {
+fn papers_table_shows_published_figures_with_time() {
     let _alone = alone();
     require_root!();
     let text = success(&[&["bench", "ara2019-table1", "--quick"], &DURATION[..]].concat());
@@ -605,7 +605,7 @@ fn papers_table_shows_published_figures() {
 }
 
 #[test]
-fn one_second_samples_cover_only_measurement() {
+fn one_second_samples_cover_only_measurement_with_time() {
     let _alone = alone();
     require_root!();
     let text = success(

@@ -4,7 +4,7 @@ use crate::common::{alone, dray, success};
 use dray_measure::selfcheck::{Check, Outcome};
 
 #[test]
-fn selfcheck_reports_known_faults() {
+fn selfcheck_reports_known_faults_with_time() {
     let _alone = alone();
     require_root!();
     let checks: Vec<Check> =

@@ -41,7 +41,7 @@ fn check_bytes(row: &StreamRow) {
 }
 
 #[test]
-fn every_link_that_carries_ip_carries_tcp() {
+fn every_link_that_carries_ip_carries_tcp_with_time() {
     let _alone = alone();
     require_root!();
     let words = ["--technique", "tcp,tcp-sockmap", "--duration", "0.2", "--flows", "3"];

@@ -22,12 +22,14 @@ from pathlib import Path
 
 # scripts/setup.sh installs what each needs. The last one needs nothing but more than ten seconds of CPU time a test.
 GROUPS = ["dpdk", "vm", "engines", "browser", "packages", "kubernetes", "tools", "time"]
-# Modules of end-to-end programs run this many at a time, the longest first, since most wait most of the time. All
-# other programs run beside these, one at a time, with what is left of the CPUs.
-AT_A_TIME = 3
+# Modules of end-to-end programs run this many at a time, the longest first, since most wait most of the time; where
+# those of groups run, too, they use more of the CPUs. All other programs run beside these, one at a time, with what is
+# left of the CPUs.
+AT_A_TIME = 4
+AT_A_TIME_WITH_GROUPS = 3
 LONGEST = [
     "with_vm", "lab::with_engines", "bench::rows", "scripts", "lab::with_dpdk", "lab::with_tools", "coverage",
-    "switch::with_vm", "switch::violations", "bench", "upf", "switch", "lab",
+    "switch::with_vm", "switch::offload", "switch::violations", "bench", "upf", "switch", "lab",
 ]
 NICENESS = 10
 # Programs that measure the machine itself, after all others.
@@ -138,7 +140,7 @@ def main():
     urgent = sorted((p for p in found if p[0].startswith(("cli: ", "scripts: "))), key=rank)
     others = [p for p in found if p not in urgent + last]
     os.environ["DRAY_HUGEPAGES"] = Path("/proc/sys/vm/nr_hugepages").read_text()
-    with ThreadPoolExecutor(AT_A_TIME) as first, ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(AT_A_TIME_WITH_GROUPS if chosen else AT_A_TIME) as first, ThreadPoolExecutor(1) as beside:
         runs = [first.submit(run, program) for program in urgent]
         runs += [beside.submit(run, program, NICENESS) for program in others]
     passed = [future.result() for future in runs] + [run(program) for program in last]

@@ -33,13 +33,13 @@ pub(crate) struct Manager {
     /// Number of pages that the program keeps.
     pub(crate) pages: usize,
     notify: PathBuf,
-    pub(crate) told: Arc<Told>,
+    pub(crate) notifications: Arc<Notifications>,
     reads: Option<JoinHandle<()>>,
     pub(crate) process: Option<Started>,
 }
 
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Notifications {
     store: Store,
     /// True once the program has said that it is ready.
     ready: AtomicBool,
@@ -51,7 +51,7 @@ pub(crate) struct Told {
     pub(crate) is_busy: AtomicBool,
 }
 
-impl Told {
+impl Notifications {
     pub(crate) fn store(&self) -> MutexGuard<'_, Vec<(String, OwnedFd)>> {
         self.store.lock().unwrap()
     }
@@ -107,10 +107,12 @@ impl Manager {
         let given = arguments.iter().map(|text| text.replace("DIR", at));
         let arguments = given.chain(["--control".to_owned(), format!("{at}/control")]).collect();
         let notify = folder.path().join("notify");
-        let (told, socket) = (Arc::<Told>::default(), UnixDatagram::bind(&notify).unwrap());
-        let telling = told.clone();
-        let reads = Some(std::thread::spawn(move || telling.serve(&socket)));
-        let mut manager = Self { folder, arguments, pages, notify, told, reads, process: None };
+        let (notifications, socket) =
+            (Arc::<Notifications>::default(), UnixDatagram::bind(&notify).unwrap());
+        let received = notifications.clone();
+        let reads = Some(std::thread::spawn(move || received.serve(&socket)));
+        let mut manager =
+            Self { folder, arguments, pages, notify, notifications, reads, process: None };
         manager.start();
         manager.wait();
         manager
@@ -118,9 +120,9 @@ impl Manager {
 
     /// Starts the program with all that is in the store.
     pub(crate) fn start(&mut self) {
-        self.told.ready.store(false, Relaxed);
+        self.notifications.ready.store(false, Relaxed);
         let stored: Vec<(String, OwnedFd)> =
-            self.told.store().iter().map(|(name, fd)| (name.clone(), high(fd))).collect();
+            self.notifications.store().iter().map(|(name, fd)| (name.clone(), high(fd))).collect();
         let names: Vec<_> = stored.iter().map(|(name, _)| name.as_str()).collect();
         let mut command = Command::new("sh");
         command.args(["-c", r#"LISTEN_PID=$$ exec "$0" "$@""#, common::DRAY]);
@@ -148,18 +150,18 @@ impl Manager {
 
     /// Waits until the program serves, and has recorded its state.
     pub(crate) fn wait(&self) {
-        let is_ready = || self.told.ready.load(Relaxed) && listens(self.control());
+        let is_ready = || self.notifications.ready.load(Relaxed) && listens(self.control());
         assert!(soon(is_ready), "ready: {}", self.said());
-        let is_complete = || self.told.store().len() == self.pages;
-        assert!(soon(is_complete), "{:?}", self.told.store());
+        let is_complete = || self.notifications.store().len() == self.pages;
+        assert!(soon(is_complete), "{:?}", self.notifications.store());
     }
 
     /// Waits until the program has recorded what peers have changed.
     pub(crate) fn settle(&self) {
         let is_quiet = || {
-            let before = self.told.all.load(Relaxed);
+            let before = self.notifications.all.load(Relaxed);
             sleep(Duration::from_millis(300));
-            self.told.all.load(Relaxed) == before
+            self.notifications.all.load(Relaxed) == before
         };
         assert!(eventually(is_quiet));
     }
@@ -171,9 +173,9 @@ impl Manager {
         let has_ended = soon(|| process.try_wait().unwrap().is_some());
         assert!(has_ended, "it ends by signal {signal:?}: {}", self.said());
         // systemd handles messages before the end of a process.
-        let before = self.told.own.load(Relaxed);
+        let before = self.notifications.own.load(Relaxed);
         UnixDatagram::unbound().unwrap().send_to(b"OWN=1", &self.notify).unwrap();
-        assert!(soon(|| self.told.own.load(Relaxed) > before));
+        assert!(soon(|| self.notifications.own.load(Relaxed) > before));
         self.said()
     }
 
@@ -221,7 +223,7 @@ impl Manager {
     /// it has recorded its state.
     pub(crate) fn spoil(&mut self, spoil: impl FnOnce(&mut Vec<Page>)) -> String {
         self.end(Signal::KILL);
-        let stored = std::mem::take(&mut *self.told.store());
+        let stored = std::mem::take(&mut *self.notifications.store());
         let mut pages: Vec<_> = stored.into_iter().map(|(_, fd)| read_page(fd)).collect();
         spoil(&mut pages);
         let mut stored: Vec<_> = pages.iter().map(write_page).collect();
@@ -230,7 +232,7 @@ impl Manager {
         }
         drop(pages);
         let names = (0..).map(|number| format!("dray-{number}"));
-        *self.told.store() = names.zip(stored).collect();
+        *self.notifications.store() = names.zip(stored).collect();
         self.start();
         self.wait();
         self.said()
@@ -240,7 +242,7 @@ impl Manager {
 impl Drop for Manager {
     fn drop(&mut self) {
         self.process = None;
-        self.told.stop.store(true, Relaxed);
+        self.notifications.stop.store(true, Relaxed);
         let _ = UnixDatagram::unbound().unwrap().send_to(b"OWN=1", &self.notify);
         let _ = self.reads.take().unwrap().join();
     }

@@ -343,17 +343,20 @@ fn removed_interface_fails_receive() {
         let mut port = veths.open(uri);
         assert_eq!(port.rx[0].receive(&mut |lent| lent.len()).unwrap(), 0);
         veths.ip("link del dev b");
-        let mut told = String::new();
+        let mut refusal = String::new();
         let is_told = common::eventually(|| match port.rx[0].receive(&mut |lent| lent.len()) {
             Ok(_) => false,
             Err(error) => {
-                told = error.to_string();
+                refusal = error.to_string();
                 true
             }
         });
         assert!(is_told, "{uri}");
         let expected = ["the interface b was removed", "Network is down"];
-        assert!(told.starts_with(expected[usize::from(uri.starts_with("raw"))]), "{uri}: {told}");
+        assert!(
+            refusal.starts_with(expected[usize::from(uri.starts_with("raw"))]),
+            "{uri}: {refusal}"
+        );
     }
 }
 

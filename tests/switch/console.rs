@@ -51,7 +51,7 @@ impl Running {
         command.output().expect("dray starts")
     }
 
-    fn told(&self, words: &[&str]) -> String {
+    fn reply(&self, words: &[&str]) -> String {
         let output = self.ask(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
@@ -91,8 +91,8 @@ fn switch_reports_at_start_and_end() {
         let port = switch.folder.path().join("a");
         assert!(eventually(|| port.exists()));
         send_ten(&port);
-        assert!(eventually(|| switch.told(&["stats", "a"]).contains("receiver_not_ready")
-            || switch.told(&["stats"]).contains(" 10 ")));
+        assert!(eventually(|| switch.reply(&["stats", "a"]).contains("receiver_not_ready")
+            || switch.reply(&["stats"]).contains(" 10 ")));
         let (control, folder) =
             (switch.control.clone(), switch.folder.path().display().to_string());
         let [out, err] = switch.end(signal);
@@ -131,22 +131,22 @@ fn stats_show_one_port_rates_and_counters_since_reset() {
     assert!(eventually(|| port.exists()));
     send_ten(&port);
     let received = |words: &[&str]| {
-        let text = switch.told(words);
+        let text = switch.reply(words);
         let of_a = text.lines().find(|line| line.starts_with("a ")).expect("a line");
         of_a.split_whitespace().nth(1).expect("a number").parse::<u64>().expect("a number")
     };
     assert!(eventually(|| received(&["stats"]) == 10));
-    assert!(!switch.told(&["stats", "a"]).contains("b "));
+    assert!(!switch.reply(&["stats", "a"]).contains("b "));
     let unknown = switch.ask(&["stats", "x"]);
-    let told = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert_eq!(unknown.status.code(), Some(1), "{told}");
-    assert!(told.contains("no such port: \"x\"; the switch has a, b"), "{told}");
+    let printed = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert_eq!(unknown.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("no such port: \"x\"; the switch has a, b"), "{printed}");
 
-    switch.told(&["stats", "--reset"]);
+    switch.reply(&["stats", "--reset"]);
     send_ten(&port);
     send_ten(&port);
     assert!(eventually(|| received(&["stats"]) == 20));
-    assert!(switch.told(&["stats"]).starts_with("since the reset "));
+    assert!(switch.reply(&["stats"]).starts_with("since the reset "));
     assert_eq!(received(&["stats", "--total"]), 30);
 
     // In a pipe, each interval has a table of its own, with the rate in it.
@@ -192,12 +192,12 @@ fn sockets_get_the_rights_of_their_uris() {
         let file = fs::metadata(switch.folder.path().join(name)).expect("a socket");
         (file.mode() & 0o777, file.uid(), file.gid())
     };
-    assert!(eventually(|| switch.told(&["ports"]).contains("/c")));
+    assert!(eventually(|| switch.reply(&["ports"]).contains("/c")));
     assert_eq!(rights("a"), (0o620, 1, 1));
     assert_eq!(rights("b"), (0o660, 0, 12345));
     assert_eq!(rights("control"), (0o600, 0, 0));
     // In its sandbox, the switch can still set a mode, and says why it cannot set a group.
-    switch.told(&["add-port", "d", "vhost:@/d?mode=0606"]);
+    switch.reply(&["add-port", "d", "vhost:@/d?mode=0606"]);
     assert_eq!(rights("d").0, 0o606);
     for (query, part) in [
         ("group=12345", "group=12345: root may set any until it enters its sandbox"),
@@ -205,8 +205,8 @@ fn sockets_get_the_rights_of_their_uris() {
         ("group=nosuch", "group=nosuch: not in /etc/group"),
     ] {
         let output = switch.ask(&["add-port", "e", &format!("vhost:@/e?{query}")]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && told.contains(part), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && printed.contains(part), "{printed}");
         assert!(!switch.folder.path().join("e").exists(), "{query}");
     }
     let folder = switch.folder.path().to_owned();
@@ -221,8 +221,8 @@ fn user_may_set_only_groups_that_it_is_in() {
     require_root!();
     let _alone = alone();
     let switch = Running::start(&["a=vhost:@/a?group=65534"], "", Some(65534));
-    let told = switch.told(&["ports"]);
-    assert!(told.contains("group=65534"), "{told}");
+    let printed = switch.reply(&["ports"]);
+    assert!(printed.contains("group=65534"), "{printed}");
     drop(switch.end(Signal::TERM));
 
     let folder = tempfile::tempdir().expect("a directory");
@@ -231,9 +231,9 @@ fn user_may_set_only_groups_that_it_is_in() {
     let port = format!("a=vhost:{}?group=0", at(&folder, "a"));
     command.args(["switch", &port, "--control", &at(&folder, "control")]).uid(65534).gid(65534);
     let output = command.output().expect("dray starts");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("other users may set a group that they are in"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("other users may set a group that they are in"), "{printed}");
     assert_eq!(fs::read_dir(&folder).expect("our own directory").count(), 0);
 }
 
@@ -246,38 +246,38 @@ fn interface_or_socket_used_twice_is_refused() {
         (["a=vhost:/tmp/x", "b=virtio:/tmp/x"], "socket /tmp/x"),
     ] {
         let output = common::dray(&["switch", ports[0], ports[1]]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let expected = format!(
             "dray: port \"b\": {common} is already used by port \"a\"; give each port its own\n"
         );
-        assert_eq!(told, expected);
+        assert_eq!(printed, expected);
     }
     let switch = Running::start(&["a=vhost:@/a"], "", None);
     let output = switch.ask(&["add-port", "b", "vhost:@/a?queues=2"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("/a is already used by port \"a\""), "{told}");
-    switch.told(&["add-port", "b", "vhost:@/b"]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("/a is already used by port \"a\""), "{printed}");
+    switch.reply(&["add-port", "b", "vhost:@/b"]);
 }
 
 #[test]
 fn lists_of_vlans_have_one_form_in_all_places() {
     let _alone = alone();
     let switch = Running::start(&["a=null:,trunk=10+20"], "", None);
-    switch.told(&["add-port", "b", "null:", "--trunk", "10+20"]);
-    let told = switch.told(&["ports"]);
-    assert_eq!(told.matches("10+20").count(), 2, "{told}");
+    switch.reply(&["add-port", "b", "null:", "--trunk", "10+20"]);
+    let printed = switch.reply(&["ports"]);
+    assert_eq!(printed.matches("10+20").count(), 2, "{printed}");
     for (words, part) in [
         (&["add-port", "c", "null:", "--trunk", "10-20"][..], "several as 10+20"),
         (&["add-port", "c", "null:", "--tag", "5"], "unexpected argument '--tag' found"),
     ] {
         let output = switch.ask(words);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(part) && !told.contains("-- --"), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(part) && !printed.contains("-- --"), "{printed}");
     }
     let output = common::dray(&["switch", "a=null:,trunk=10,20"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(told.contains("lists are written as trunk=10+20"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("lists are written as trunk=10+20"), "{printed}");
 }

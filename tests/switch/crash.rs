@@ -104,7 +104,7 @@ fn stations_pins_counters_and_ports_stay() {
     pass_both_ways(&mut a, &mut b);
     manager.client().remove_port(&"d".parse().unwrap()).unwrap();
     manager.client().add_port(&"e=null:".parse().unwrap()).unwrap();
-    let told = |manager: &Manager| {
+    let figures = |manager: &Manager| {
         let client = manager.client();
         let table = client.table(None).unwrap();
         let stations = table.into_iter().map(|entry| (entry.mac, entry.port, entry.pinned));
@@ -113,11 +113,11 @@ fn stations_pins_counters_and_ports_stay() {
     };
     // New stations are recorded after a second.
     sleep(Duration::from_millis(1500));
-    let before = told(&manager);
+    let before = figures(&manager);
     assert_eq!((before.0.len(), before.1.len()), (3, 4), "{before:?}");
     manager.kill();
     manager.wait();
-    let after = told(&manager);
+    let after = figures(&manager);
     assert_eq!(after.0, before.0);
     assert_eq!(after.1, before.1);
     assert_eq!(after.2, before.2);
@@ -252,14 +252,14 @@ fn frames_through_afxdp_are_whole_after_kills() {
 fn busy_manager_keeps_the_state_later() {
     let _alone = alone();
     let mut manager = Manager::new(&[], &["a=vhost:DIR/a"]);
-    manager.told.is_busy.store(true, Relaxed);
+    manager.notifications.is_busy.store(true, Relaxed);
     // More messages than wait at a socket.
     let queue = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     let count = queue.trim().parse::<usize>().unwrap() + 10;
     let port = |number| format!("[[ports]]\nname = 'p{number}'\nuri = 'null:'\n");
     manager.client().apply(&(0..count).map(port).collect::<String>(), false).unwrap();
-    assert!(manager.told.store().len() < count);
-    manager.told.is_busy.store(false, Relaxed);
+    assert!(manager.notifications.store().len() < count);
+    manager.notifications.is_busy.store(false, Relaxed);
     manager.pages += count;
     manager.wait();
     manager.kill();

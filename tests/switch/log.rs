@@ -1,4 +1,4 @@
-//! Events that the switch logs, and what its supervisor is told.
+//! Events that the switch logs, and what its supervisor is informed of.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -93,10 +93,11 @@ fn journal_gets_fields_and_supervisor_signs_of_life() {
         ]
     });
     // Descriptors for the supervisor to keep may come at any time.
-    let told = || std::iter::repeat_with(|| next(&messages)).find(|it| !it.starts_with("FDSTORE"));
-    assert_eq!(told().unwrap(), "READY=1\nSTATUS=1 port");
-    assert_eq!(told().unwrap(), "WATCHDOG=1");
-    assert_eq!(told().unwrap(), "WATCHDOG=1");
+    let next_state =
+        || std::iter::repeat_with(|| next(&messages)).find(|it| !it.starts_with("FDSTORE"));
+    assert_eq!(next_state().unwrap(), "READY=1\nSTATUS=1 port");
+    assert_eq!(next_state().unwrap(), "WATCHDOG=1");
+    assert_eq!(next_state().unwrap(), "WATCHDOG=1");
     // The first may be about the user.
     let mut first = std::iter::repeat_with(|| next(&entries)).take(2);
     assert!(first.any(|entry| entry.starts_with("MESSAGE=switch started ")));

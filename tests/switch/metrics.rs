@@ -490,9 +490,9 @@ fn health_command_fails_with_the_reason() {
     let control = folder.path().join("none").display().to_string();
     for program in ["switch", "upf"] {
         let output = common::dray(&[program, "health", "--control", &control]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.starts_with("dray: no program listens at "), "{told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.starts_with("dray: no program listens at "), "{printed}");
     }
 }
 
@@ -502,21 +502,21 @@ fn metrics_on_control_socket_are_those_of_the_address() {
     let _alone = alone();
     let node = Node::new();
     let _switch = node.switch("a=null: b=null:");
-    let told = common::success(&["switch", "metrics", "--control", &node.at("switch.sock")]);
+    let printed = common::success(&["switch", "metrics", "--control", &node.at("switch.sock")]);
     let names = |text: &str| -> Vec<_> {
         text.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
     };
     let (_, served) = node.get(SWITCH, "/metrics", "*/*").unwrap();
-    assert_eq!(names(&told), names(&served));
+    assert_eq!(names(&printed), names(&served));
     assert!(
-        told.contains("dray_switch_port_info{port=\"a\",uri=\"null:\",pair=\"\"} 1\n"),
-        "{told}"
+        printed.contains("dray_switch_port_info{port=\"a\",uri=\"null:\",pair=\"\"} 1\n"),
+        "{printed}"
     );
     assert!(
-        told.contains("dray_switch_port_dropped_frames_total{port=\"b\",reason=\"storm\"} 0\n")
+        printed.contains("dray_switch_port_dropped_frames_total{port=\"b\",reason=\"storm\"} 0\n")
     );
     let resident =
-        told.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
+        printed.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes "));
     assert!(resident.unwrap().parse::<u64>().unwrap() > 1 << 20);
 }
 
@@ -533,15 +533,15 @@ fn metrics_address_in_use_is_one_line() {
     for words in [&["switch", &port][..], &upf] {
         let output =
             common::dray(&[words, &["--control", &control, "--metrics", &address]].concat());
-        let told = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         let expected = format!(
             "dray: metrics address {address}: another program listens there; give another one\n"
         );
-        assert_eq!((&*told, output.status.code()), (&*expected, Some(1)));
+        assert_eq!((&*printed, output.status.code()), (&*expected, Some(1)));
         assert!(!folder.path().join("a").exists() && !folder.path().join("control").exists());
     }
     let output = common::dray(&["switch", "a=null:", "--metrics", "localhost"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("give an address and a port, such as 127.0.0.1:9464"), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("give an address and a port, such as 127.0.0.1:9464"), "{printed}");
 }

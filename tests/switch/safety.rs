@@ -74,14 +74,14 @@ fn send_frames(path: &str, mut done: impl FnMut() -> bool) {
 /// Returns the reply to clients of the control socket, the exit status and the error output.
 fn death(command: &mut Command, port: &str, ask: &[&str]) -> (String, Option<i32>, String) {
     let child = start(command);
-    let mut told = String::new();
+    let mut printed = String::new();
     send_frames(port, || {
         let answer = common::command().args(ask).output().expect("dray starts");
-        told = String::from_utf8_lossy(&answer.stderr).into_owned();
-        told.contains("about to end") || has_ended(&child.0)
+        printed = String::from_utf8_lossy(&answer.stderr).into_owned();
+        printed.contains("about to end") || has_ended(&child.0)
     });
     let (status, stderr) = end(child);
-    (told, status, stderr)
+    (printed, status, stderr)
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn dead_worker_ends_the_switch_with_a_reason() {
     let mut command = common::command();
     command.args(["switch", "--control", &control]);
     command.args(["--port", &format!("a=impair:panic=1:unix:{port}"), "--port", "b=null:"]);
-    let (told, status, stderr) =
+    let (printed, status, stderr) =
         death(&mut command, &port, &["switch", "ports", "--control", &control]);
-    assert!(told.contains("about to end: thread dray-worker-"), "{told}");
+    assert!(printed.contains("about to end: thread dray-worker-"), "{printed}");
     assert_eq!(status, Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
     assert!(
@@ -113,9 +113,9 @@ fn dead_direction_ends_the_user_plane_function_with_a_reason() {
     let mut command = common::command();
     command.args(["upf", "--control", &control, "--config", &config]);
     command.args(["--n3", "null:", "--n6", &format!("impair:panic=1:unix:{port}")]);
-    let (told, status, stderr) =
+    let (printed, status, stderr) =
         death(&mut command, &port, &["upf", "status", "--control", &control]);
-    assert!(told.contains("about to end: thread upf"), "{told}");
+    assert!(printed.contains("about to end: thread upf"), "{printed}");
     assert_eq!(status, Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
     assert!(last.starts_with("dray: thread upf") && last.contains("panicked at"), "{last}");

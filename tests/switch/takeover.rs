@@ -148,18 +148,18 @@ fn stations_pins_and_counters_stay() {
         let stations = table.into_iter().map(|entry| (entry.mac, entry.port, entry.pinned));
         stations.collect::<Vec<_>>()
     };
-    let told = |running: &Running| {
+    let figures = |running: &Running| {
         let client = running.client();
         // Workers publish a moment after they have moved frames.
         (names(running), client.stats().unwrap(), client.stats_since_reset().unwrap())
     };
     sleep(Duration::from_millis(100));
-    let before = told(&running);
+    let before = figures(&running);
     assert_eq!(before.0.len(), 3, "{:?}", before.0);
     let added = "d=null:".parse().unwrap();
     running.client().add_port(&added).unwrap();
     running.take_over();
-    let after = told(&running);
+    let after = figures(&running);
     assert_eq!((&after.0, &after.1[..3]), (&before.0, &before.1[..]));
     assert_eq!(after.2[0].counters.rx_frames, before.2[0].counters.rx_frames);
     assert_eq!(after.1.len(), 4, "the port that was added later stays");

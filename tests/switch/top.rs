@@ -136,17 +136,20 @@ fn once_prints_rates_as_text_or_json() {
         let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
         (output.status.code(), out, err)
     };
-    let (status, _, told) = run(&["--once"]);
-    assert_eq!(status, Some(1), "{told}");
-    assert!(told.starts_with("dray: no program listens at control; start `dray switch`"), "{told}");
-    assert_eq!(told.lines().count(), 1);
+    let (status, _, printed) = run(&["--once"]);
+    assert_eq!(status, Some(1), "{printed}");
+    assert!(
+        printed.starts_with("dray: no program listens at control; start `dray switch`"),
+        "{printed}"
+    );
+    assert_eq!(printed.lines().count(), 1);
     let _switch = switch(&folder, &[]);
-    let (status, _, told) = run(&[]);
-    assert_eq!((status, told.lines().count()), (Some(2), 1), "{told}");
-    assert!(told.contains("must be a terminal; --once "), "{told}");
+    let (status, _, printed) = run(&[]);
+    assert_eq!((status, printed.lines().count()), (Some(2), 1), "{printed}");
+    assert!(printed.contains("must be a terminal; --once "), "{printed}");
     for wrong in [&["--json"][..], &["--once", "--interval", "0.1"], &["nosuch"]] {
-        let (status, _, told) = run(wrong);
-        assert_eq!((status, told.lines().count()), (Some(2), 1), "{told}");
+        let (status, _, printed) = run(wrong);
+        assert_eq!((status, printed.lines().count()), (Some(2), 1), "{printed}");
     }
 
     // Frames without a receiver, and the end of a peer.

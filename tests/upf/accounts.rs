@@ -47,7 +47,7 @@ fn frames_the_kernel_dropped_are_missed_at_their_interface() {
     require_root!();
     let schemes = ["raw", "afxdp", "tap"];
     for scheme in schemes {
-        let files = Upf::told(&format!("{CONFIG}{V4}"));
+        let files = Upf::with_config(&format!("{CONFIG}{V4}"));
         let pairs: &[_] = if scheme == "tap" { &[] } else { &[["gnb", "n3"], ["dn", "n6"]] };
         let veths = Veths::new(1, pairs);
         let uri = |name: &str| format!("{scheme}:{name}");
@@ -90,7 +90,7 @@ fn fresh_interface_raises_no_alarm() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))));
     for name in ["gnb", "dn"] {

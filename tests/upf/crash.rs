@@ -62,13 +62,13 @@ impl Manager {
     }
 
     /// Returns sessions and counters, once no packet is on its way.
-    fn told(&self) -> (Vec<SessionStatus>, Stats) {
+    fn sessions_and_stats(&self) -> (Vec<SessionStatus>, Stats) {
         let client = self.control_plane();
-        let told = || (client.sessions().unwrap(), client.stats().unwrap());
-        let mut last = told();
+        let sessions_and_stats = || (client.sessions().unwrap(), client.stats().unwrap());
+        let mut last = sessions_and_stats();
         let is_still = || {
             sleep(Duration::from_millis(20));
-            let before = std::mem::replace(&mut last, told());
+            let before = std::mem::replace(&mut last, sessions_and_stats());
             before == last
         };
         assert!(eventually(is_still));
@@ -99,7 +99,7 @@ impl Manager {
             let sent = passed(&load, "sent");
             passed(&load, "received") == sent && sent.iter().all(|sent| *sent > 100)
         };
-        assert!((0..5).any(|_| pass_all()), "{:?}", self.told().1);
+        assert!((0..5).any(|_| pass_all()), "{:?}", self.sessions_and_stats().1);
     }
 }
 
@@ -127,14 +127,14 @@ fn sessions_usage_and_counters_survive_kills_and_restarts() {
         end_marker: false,
     });
     for signal in [Signal::KILL, Signal::TERM, Signal::KILL] {
-        let before = manager.told();
+        let before = manager.sessions_and_stats();
         assert!(counted(&before.0)[0] > 100 && before.0.len() == 103);
         let said = manager.end(signal);
         let warns = |line: &str| line.contains("WARN") && !line.contains("peer disconnected");
         assert!(!said.lines().any(warns), "{said}");
         manager.start();
         manager.wait();
-        let after = manager.told();
+        let after = manager.sessions_and_stats();
         assert_eq!(after.0, before.0, "{signal:?}");
         let numbers = |stats: &Stats| (stats.uplink, stats.downlink);
         assert_eq!(numbers(&after.1).0.tx_packets, before.1.uplink.tx_packets);
@@ -148,7 +148,7 @@ fn sessions_usage_and_counters_survive_kills_and_restarts() {
     manager.end(Signal::TERM);
     manager.start();
     manager.wait();
-    let (sessions, _) = manager.told();
+    let (sessions, _) = manager.sessions_and_stats();
     let (_, others) = sessions.split_at(100);
     let others: Vec<_> = others.iter().map(|session| (session.seid, &*session.ue[0])).collect();
     assert_eq!(others, [(202, "10.99.1.1"), (204, "10.99.0.4"), (205, "10.99.0.5")]);
@@ -184,14 +184,14 @@ fn busy_manager_keeps_the_state_later() {
     let mut manager = Manager::upf();
     let text = configuration(&[]);
     let modify: Vec<_> = UpfConfig::from_toml(&text).unwrap().all_sessions().collect();
-    manager.told.is_busy.store(true, Relaxed);
+    manager.notifications.is_busy.store(true, Relaxed);
     // The journal is written anew more often than messages wait at a socket.
     let queue = std::fs::read_to_string("/proc/sys/net/unix/max_dgram_qlen").unwrap();
     for _ in 0..20 * queue.trim().parse::<usize>().unwrap() {
         manager.change(&Transaction { modify: modify.clone(), ..Transaction::default() });
     }
     manager.change(&Transaction { remove: vec![201], ..Transaction::default() });
-    manager.told.is_busy.store(false, Relaxed);
+    manager.notifications.is_busy.store(false, Relaxed);
     manager.wait();
     manager.kill();
     manager.wait();
@@ -216,7 +216,7 @@ fn connections_and_usage_survive_twenty_kills_with_time() {
             }
             manager.wait();
         });
-        let (sessions, stats) = manager.told();
+        let (sessions, stats) = manager.sessions_and_stats();
         let numbers = numbers(&report, &sessions);
         println!("{peers:?}: {numbers:?} sent, counted and received each way");
         for [sent, counted, received] in numbers {
@@ -236,7 +236,7 @@ fn restart_loses_no_packet_and_no_connection() {
         let report = load(&folder, peers.plug(&folder), |_| {
             manager.restart_ten_times();
         });
-        lost_nothing(&report, &manager.told());
+        lost_nothing(&report, &manager.sessions_and_stats());
     }
 }
 
@@ -286,14 +286,14 @@ fn quota_that_is_used_up_stays_so_and_is_reported_again() {
     assert_ne!(passed(&load, "sent")[0], passed(&load, "received")[0], "{load}");
     let event = "{\"event\":\"usage\",\"seid\":1,\"urr\":1,\"quota\":true,";
     assert!(eventually(|| manager.said().contains(event)), "{}", manager.said());
-    let (before, _) = manager.told();
+    let (before, _) = manager.sessions_and_stats();
     for signal in [Signal::KILL, Signal::TERM] {
         manager.end(signal);
         manager.start();
         manager.wait();
         assert!(eventually(|| manager.said().contains(event)), "{}", manager.said());
         report(manager.load("1k", "0.2", &["--allow-loss", "--only", "uplink"]));
-        let (after, stats) = manager.told();
+        let (after, stats) = manager.sessions_and_stats();
         assert_eq!(after[0].usage, before[0].usage);
         assert!(after[1].usage != before[1].usage && stats.uplink.drops.total() > 0);
     }

@@ -38,7 +38,7 @@ pub(crate) struct Upf {
 }
 
 impl Upf {
-    pub(crate) fn told(config: &str) -> Self {
+    pub(crate) fn with_config(config: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("upf.toml"), config).unwrap();
         Self { directory }

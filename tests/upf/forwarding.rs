@@ -21,7 +21,7 @@ fn upf_loses_no_packet_over_raw() {
     for (ends, size, workers) in
         [(V4, "512", "1"), (V4, "1400", "1"), (V6, "300", "1"), (V4, "512", "2"), (V6, "512", "2")]
     {
-        let files = Upf::told(&format!("{CONFIG}{ends}"));
+        let files = Upf::with_config(&format!("{CONFIG}{ends}"));
         let start = |host: ContainerId, name: &str, more: &[&str]| {
             let (n3, n6) = if more[0] == "--workers" { queues } else { ports };
             lab[host].namespace().enter(|| files.start(name, n3, n6, more)).unwrap()
@@ -46,7 +46,7 @@ fn upf_loses_no_packet_over_switch() {
             common::skip("the switch needs two CPUs for two workers");
             continue;
         }
-        let files = Upf::told(&format!("{CONFIG}{V4}"));
+        let files = Upf::with_config(&format!("{CONFIG}{V4}"));
         let port = |name: &str| format!("{name}=vhost:{}?queues={queues}", files.at(name));
         let mut switch = common::command();
         switch.args(["switch", "--mode", "patch", "--control", &files.at("control")]);
@@ -81,7 +81,7 @@ fn upf_loses_no_packet_over_afxdp_queues() {
     let veths = Veths::new(2, &[["gnb", "n3"], ["dn", "n6"]]);
     let port = |name: &str| format!("afxdp:{name}?queues=2");
     for ends in [V4, V6] {
-        let files = Upf::told(&format!("{CONFIG}{ends}"));
+        let files = Upf::with_config(&format!("{CONFIG}{ends}"));
         let start = |name: &str, ports: [&str; 2], more: &[&str]| {
             let [n3, n6] = ports.map(port);
             veths.0.enter(|| files.start(name, &n3, &n6, more)).unwrap()
@@ -104,7 +104,7 @@ fn session_rate_limits_hold() {
     let (lab, [upf_host, load_host]) = hosts();
     let config = CONFIG.replace("count = 100", "count = 2").replace("1000000", "10000");
     assert_ne!(config, CONFIG);
-    let files = Upf::told(&format!("{config}{V4}"));
+    let files = Upf::with_config(&format!("{config}{V4}"));
     let ports = ("raw:eth0?batch=64", "raw:eth1?batch=64");
     // Rates count bits of IP packets: a frame of 1014 bytes carries one of 1000. Over ten seconds
     // the burst that may be ahead is half a percent.

@@ -36,7 +36,7 @@ fn upf_counts_hostile_scapy_messages_with_time() {
             1,
         ),
     );
-    let files = Upf::told(&format!("{before}[n6]{after}{V4}"));
+    let files = Upf::with_config(&format!("{before}[n6]{after}{V4}"));
     let start = |name: &str, ports: [&str; 2], more: &[&str]| {
         let [n3, n6] = ports.map(|name| format!("raw:{name}?batch=64"));
         veths.0.enter(|| files.start(name, &n3, &n6, more)).unwrap()

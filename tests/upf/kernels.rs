@@ -148,7 +148,7 @@ fn kernel_in_the_data_network_exchanges_tcp_and_udp_with_user() {
     ] {
         run(&user, arguments);
     }
-    let files = Upf::told(CONFIG);
+    let files = Upf::with_config(CONFIG);
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3?batch=64", "raw:n6", &[])).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))), "{}", files.said());
     let mut n3 = veths.open("raw:gnb?batch=64");

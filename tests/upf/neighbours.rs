@@ -100,7 +100,7 @@ fn released_buffer_waits_for_an_unknown_gnb() {
         )
     };
     let interfaces = CONFIG.split("[generate]").next().unwrap();
-    let files = Upf::told(&format!("{interfaces}{}", session("action = \"buffer\"")));
+    let files = Upf::with_config(&format!("{interfaces}{}", session("action = \"buffer\"")));
     let [mut gnb, mut dn] = ["gnb", "dn"].map(|name| veths.open(&format!("raw:{name}")));
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))));
@@ -127,7 +127,7 @@ fn peers_that_boot_late_lose_no_packet() {
     let _alone = alone();
     require_root!();
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))));
     std::thread::sleep(Duration::from_secs(40));
@@ -170,7 +170,7 @@ fn lost_neighbour_requests_are_repeated_soon() {
     require_root!();
     let veths = Veths::new(1, &[["gnb", "n3"], ["dn", "n6"]]);
     let config = CONFIG.replace("count = 100", "count = 1");
-    let files = Upf::told(&format!("{config}gnbs = [\"{ABSENT}\"]\nue = \"10.45.0.1\"\n"));
+    let files = Upf::with_config(&format!("{config}gnbs = [\"{ABSENT}\"]\nue = \"10.45.0.1\"\n"));
     let [mut gnb, mut dn] = ["gnb", "dn"].map(|name| veths.open(&format!("raw:{name}")));
     let _upf = veths.0.enter(|| files.start("upf", "raw:n3", "raw:n6", &[])).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))));

@@ -13,7 +13,7 @@ use crate::fixture::{CONFIG, Upf, V4, finished, interrupted, number};
 
 #[test]
 fn load_without_replies_says_what_it_waits_for_and_fails() {
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let load = files.command("upf-load", "null:", "null:", &["--duration", "0.1"]).spawn();
     let load = Started(load.unwrap());
     let waiting = "waiting for the user plane function, at most 10 s: no reply on N3 from \
@@ -29,7 +29,7 @@ fn load_without_replies_says_what_it_waits_for_and_fails() {
 /// Sessions that are added, changed and removed by command.
 #[test]
 fn sessions_change_at_run_time() {
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let upf = files.start("upf", "null:", "null:", &[]).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock"))));
     let more = "[generate]\ncount = 3\nteid = 900\ngnb_teid = 900\ngnbs = [\"10.0.3.2\"]\nue = \"10.46.0.1\"";
@@ -91,7 +91,7 @@ fn sessions_change_at_run_time() {
 /// Frames of N3 with what becomes of them; an unknown interface is refused.
 #[test]
 fn capture_shows_frames_and_drops_of_n3() {
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let n3 = format!("unix:{}", files.at("n3"));
     let upf = files.start("upf", &n3, "null:", &[]).unwrap();
     assert!(eventually(|| serves(files.at("upf.sock")) && Path::new(&files.at("n3")).exists()));
@@ -125,7 +125,7 @@ fn capture_shows_frames_and_drops_of_n3() {
 
 #[test]
 fn upf_prints_ports_at_start_and_totals_at_end() {
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     let cpu = placement::allowed()[0].to_string();
     let upf = files.command("upf", "null:", "null:", &["--cpus", &cpu]).spawn().map(Started);
     let upf = upf.unwrap();
@@ -149,7 +149,7 @@ fn upf_prints_ports_at_start_and_totals_at_end() {
 
 #[test]
 fn one_interface_twice_is_refused() {
-    let files = Upf::told(&format!("{CONFIG}{V4}"));
+    let files = Upf::with_config(&format!("{CONFIG}{V4}"));
     for name in ["upf", "upf-load"] {
         let mut command = files.command(name, "raw:lo", "raw:lo?batch=64", &[]);
         let output = command.stderr(Stdio::piped()).output().unwrap();
@@ -178,7 +178,7 @@ fn invalid_upf_configuration_changes_nothing() {
         ),
         (session(7, 500, "10.99.0.1", ""), ["session 7", "seid", "already in use"]),
     ] {
-        let files = Upf::told(&format!("{base}{sessions}"));
+        let files = Upf::with_config(&format!("{base}{sessions}"));
         let start = Instant::now();
         let output = files.command("upf", "null:", "null:", &[]).stderr(Stdio::piped()).output();
         let output = output.unwrap();

@@ -65,7 +65,7 @@ impl Path {
             let (n3, n6) = (format!("raw:n3x{number}"), format!("raw:n6x{number}"));
             self.veths.0.enter(|| files.start("upf", &n3, &n6, &[])).unwrap()
         };
-        let files = [Upf::told(&config(1, 2, "")), Upf::told(&config(2, 1, qer))];
+        let files = [Upf::with_config(&config(1, 2, "")), Upf::with_config(&config(2, 1, qer))];
         let _upfs = (1..).zip(&files).map(start).collect::<Vec<_>>();
         assert!(files.iter().all(|files| eventually(|| serves(files.at("upf.sock")))));
         let [user, server] = &self.hosts;

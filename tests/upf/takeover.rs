@@ -88,7 +88,7 @@ impl Running {
     }
 
     /// Returns sessions and counters, once no packet is on its way.
-    fn told(&self) -> (Vec<SessionStatus>, Stats) {
+    fn sessions_and_stats(&self) -> (Vec<SessionStatus>, Stats) {
         let client = self.client();
         sleep(Duration::from_millis(100));
         check_adds_up(&self.control());
@@ -124,8 +124,8 @@ fn packets_usage_and_connections_survive_twenty_takeovers() {
                 running.client().change(&transaction).unwrap();
             }
         });
-        lost_nothing(&report, &running.told());
-        let (sessions, _) = running.told();
+        lost_nothing(&report, &running.sessions_and_stats());
+        let (sessions, _) = running.sessions_and_stats();
         let others = sessions.iter().map(|session| session.seid).filter(|seid| *seid > 100);
         assert_eq!(others.collect::<Vec<_>>(), seids);
         let mut monitor = TcpStream::connect("127.0.0.1:19464").unwrap();
@@ -175,7 +175,7 @@ fn packets_survive_takeovers_over_devices_and_sockets() {
                 running.take_over(&[]);
             }
         });
-        lost_nothing(&report, &running.told());
+        lost_nothing(&report, &running.sessions_and_stats());
     }
 }
 
@@ -197,7 +197,7 @@ fn processes_of_root_and_of_its_user_take_over_from_each_other() {
         running.take_over(&OPTIONS);
         assert_is_user(&running.process, 4242, 4243);
     });
-    lost_nothing(&report, &running.told());
+    lost_nothing(&report, &running.sessions_and_stats());
     let why = fails(PROGRAM.takes_over(&running.control()).args(["--user", "root"]));
     assert!(why.contains("user 4242's, and this is user 0"), "{why}");
     common::signal(&running.process.0, rustix::process::Signal::TERM);
@@ -225,7 +225,7 @@ fn quota_and_configuration_of_the_next_process_hold() {
         let after = running.client().session(1).unwrap().usage[0].counted.uplink_octets;
         assert_eq!(after, before);
     });
-    let (sessions, _) = running.told();
+    let (sessions, _) = running.sessions_and_stats();
     let others = sessions.iter().map(|session| session.seid).filter(|seid| *seid > 100);
     assert_eq!(others.collect::<Vec<_>>(), [201, 205]);
 }
@@ -272,7 +272,7 @@ fn failed_takeover_disturbs_nothing() {
         let why = fails(PROGRAM.takes_over(&control).args(["--metrics", "192.0.2.1:9464"]));
         assert!(why.contains("metrics address 192.0.2.1:9464"), "{why}");
     });
-    lost_nothing(&report, &running.told());
+    lost_nothing(&report, &running.sessions_and_stats());
     let Started(process) = &mut running.process;
     assert!(process.try_wait().unwrap().is_none(), "it still runs");
     // And can be taken over, files of sockets included.

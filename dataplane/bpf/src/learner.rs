@@ -55,10 +55,10 @@ impl Learner {
         let share = STATIONS_MAX / interfaces.len().max(1);
         let mut table =
             Table { stations, counts: HashMap::new(), share, known: Arc::clone(&known), age };
-        let (told, woken) = (stop.clone(), wake.clone());
+        let (is_stopped, woken) = (stop.clone(), wake.clone());
         let thread = thread::Builder::new()
             .name("dray-learner".to_owned())
-            .spawn(move || table.run(sightings, &told, &woken))
+            .spawn(move || table.run(sightings, &is_stopped, &woken))
             .map_err(XdpError::Map)?;
         Ok(Self { stop, wake, known, thread: Some(thread) })
     }

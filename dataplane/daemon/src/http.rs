@@ -369,13 +369,13 @@ mod tests {
     /// A peer that sends its bytes in pieces and then closes.
     struct Peer<'a> {
         pieces: std::vec::IntoIter<&'a [u8]>,
-        told: Vec<u8>,
+        replies: Vec<u8>,
     }
 
     impl<'a> Peer<'a> {
         fn new(bytes: &'a [u8], piece: usize) -> Self {
             let pieces = bytes.chunks(piece.max(1)).collect::<Vec<_>>().into_iter();
-            Self { pieces, told: Vec::new() }
+            Self { pieces, replies: Vec::new() }
         }
     }
 
@@ -393,7 +393,7 @@ mod tests {
 
     impl Write for Peer<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.told.extend_from_slice(bytes);
+            self.replies.extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -426,11 +426,11 @@ mod tests {
         let head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nab";
         let mut peer = Peer::new(head, head.len() - 2);
         assert_eq!(read_request(&mut peer, BODY_MAX).unwrap().body, b"ab");
-        assert_eq!(peer.told, b"HTTP/1.1 100 Continue\r\n\r\n");
+        assert_eq!(peer.replies, b"HTTP/1.1 100 Continue\r\n\r\n");
         // The peer gets no such response if the body has already arrived.
         let mut peer = Peer::new(head, head.len());
         read_request(&mut peer, BODY_MAX).unwrap();
-        assert!(peer.told.is_empty());
+        assert!(peer.replies.is_empty());
     }
 
     #[test]

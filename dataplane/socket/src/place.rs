@@ -278,9 +278,9 @@ mod tests {
         set_mode(folder.path(), 0o1777);
         Place::of(&file).unwrap();
         set_mode(folder.path(), 0o777);
-        let told = why(Place::of(&file));
-        assert!(told.contains("/chain: a symbolic link in a directory of owner"), "{told}");
-        assert!(told.contains("mode 0777, where another user can replace it"), "{told}");
+        let error = why(Place::of(&file));
+        assert!(error.contains("/chain: a symbolic link in a directory of owner"), "{error}");
+        assert!(error.contains("mode 0777, where another user can replace it"), "{error}");
         if geteuid().is_root() {
             set_mode(folder.path(), 0o1777);
             lchown(at("chain"), Some(STRANGER), None).unwrap();
@@ -333,8 +333,8 @@ mod tests {
         let (done, is_done) = std::sync::mpsc::channel();
         let place = Place::target(&pipe).unwrap();
         std::thread::spawn(move || done.send(why(place.create(0o600))));
-        let told = is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("no wait");
-        assert_eq!(told, "no process reads this pipe; start the reader first");
+        let error = is_done.recv_timeout(std::time::Duration::from_secs(10)).expect("no wait");
+        assert_eq!(error, "no process reads this pipe; start the reader first");
         let _reader = File::options().read(true).write(true).open(&pipe).unwrap();
         let file = Place::target(&pipe).unwrap().create(0o600).unwrap();
         assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK), "a write waits for room");

@@ -165,8 +165,8 @@ mod tests {
     fn event_kinds_have_separate_queues() {
         let (sender, events) = events();
         let gone = || Event::TunnelGone { gnb: [10, 0, 0, 1].into(), teid: 1 };
-        let told = (0..2 * WAITING_MAX).filter(|_| sender.send(gone())).count();
-        assert_eq!(told, WAITING_MAX);
+        let accepted = (0..2 * WAITING_MAX).filter(|_| sender.send(gone())).count();
+        assert_eq!(accepted, WAITING_MAX);
         assert!(sender.send(Event::DownlinkData { seid: 1, pdr: 2 }));
         let counted = Counted::default();
         assert!(sender.send(Event::Usage { seid: 1, urr: 2, quota: true, counted }));

@@ -145,10 +145,11 @@ fn workers_share_session_limits_and_counts() {
         assert_eq!(usage.counted.uplink_packets, passed, "{usage:?}");
     }
     assert!(pair.upf.uplink().drops.total() > 0);
-    let told = pair.upf.events().into_iter().filter(|event| matches!(event, Event::Usage { .. }));
-    let told = told.count() as u64;
+    let reports =
+        pair.upf.events().into_iter().filter(|event| matches!(event, Event::Usage { .. }));
+    let reports = reports.count() as u64;
     // A report is due every ten packets; the next threshold counts from where the report was made.
-    assert!(told <= octets / 10_000 && told > octets / 10_000 / 2, "{told} of {octets}");
+    assert!(reports <= octets / 10_000 && reports > octets / 10_000 / 2, "{reports} of {octets}");
 }
 
 #[test]

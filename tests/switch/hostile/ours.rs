@@ -96,8 +96,8 @@ impl Ours {
             let mut peer = HostileDriver::connect(&peers);
             std::thread::scope(|scope| {
                 let committing = scope.spawn(|| (violation.commit)(&mut peer));
-                let told = Instant::now();
-                while !committing.is_finished() || told.elapsed() < time / 4 {
+                let answered = Instant::now();
+                while !committing.is_finished() || answered.elapsed() < time / 4 {
                     partner.play();
                     std::thread::sleep(Duration::from_micros(100));
                 }

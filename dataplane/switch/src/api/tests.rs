@@ -440,9 +440,9 @@ fn malformed_or_oversized_request_is_refused() {
     let head = format!("POST /ports HTTP/1.1\r\nContent-Length: {BODY_MAX}\r\n");
     let mut stream = UnixStream::connect(&switch.path).unwrap();
     stream.write_all((head + "Expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
-    let mut told = [0; 25];
-    stream.read_exact(&mut told).unwrap();
-    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut answer = [0; 25];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream.write_all(&body.as_bytes()[..BODY_MAX]).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -14,8 +14,8 @@ fn config_file_is_toml_or_json() {
         std::fs::write(&path, text).unwrap();
         UpfConfig::load(&path)
     };
-    let told = |name, text| format!("{:?}", load(name, text).unwrap());
-    assert_eq!(told("upf.toml", toml), told("upf.json", json));
+    let loaded = |name, text| format!("{:?}", load(name, text).unwrap());
+    assert_eq!(loaded("upf.toml", toml), loaded("upf.json", json));
     let error = load("wrong.json", &json.replace("\"count\": 2", "\"count\": -2")).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("wrong.json") && error.contains("generate.count"), "{error}");

@@ -106,8 +106,8 @@ fn accounted(counters: &Counters) -> u64 {
 #[track_caller]
 fn give(ends: &mut Ends, n6: bool, frame: Vec<u8>) {
     let counted = |ends: &Ends| if n6 { ends.upf.downlink() } else { ends.upf.uplink() };
-    let told = |ends: &Ends| ends.upf.uplink().errors_sent;
-    let (before, told_before, said) = (counted(ends), told(ends), format!("{frame:x?}"));
+    let errors = |ends: &Ends| ends.upf.uplink().errors_sent;
+    let (before, errors_before, said) = (counted(ends), errors(ends), format!("{frame:x?}"));
     let peer = if n6 { &ends.n6 } else { &ends.n3 };
     peer.send([frame]);
     ends.run();
@@ -115,7 +115,7 @@ fn give(ends: &mut Ends, n6: bool, frame: Vec<u8>) {
     assert_eq!(after.rx_packets - before.rx_packets, 1);
     // The downlink counts packets that the uplink sends to a user, but not as received.
     assert_eq!(accounted(&after) - accounted(&before), 1, "{said}");
-    assert!(told(ends) - told_before <= 1);
+    assert!(errors(ends) - errors_before <= 1);
 }
 
 /// Checks that valid packets pass both ways.

@@ -1,6 +1,7 @@
 //! The data path between two ports in memory: packets in, packets out.
 
 mod changing;
+mod error_messages;
 mod fragments;
 mod hostile;
 mod indications;
@@ -11,7 +12,6 @@ mod packets;
 mod rates;
 mod router;
 mod rules;
-mod told;
 mod usage;
 mod waiting;
 

@@ -10,13 +10,13 @@ use crate::ends::{self, Ends, from_dn, from_gnb, plain_session, routed, to_gnb, 
 #[test]
 fn senders_get_error_messages() {
     let mut ends = Ends::new(&plain_session(1));
-    let told = |frames: Vec<Vec<u8>>| {
+    let message_in = |frames: Vec<Vec<u8>>| {
         let [frame] = &frames[..] else { panic!("{frames:?}") };
         let packet = Packet::parse(&frame[14..], frame.len() - 14).unwrap();
         (packet, frame[14 + packet.header_len..14 + packet.len].to_vec())
     };
     ends.up([from_gnb(77, None, &up_packet(b""))]);
-    let (packet, message) = told(ends.n3.received());
+    let (packet, message) = message_in(ends.n3.received());
     assert_eq!(packet.ports, Some((2152, 2152)));
     let message = &message[8..];
     let header = gtpu::Header::parse(message, message.len()).unwrap();
@@ -27,11 +27,11 @@ fn senders_get_error_messages() {
     let mut unknown = from_gnb(1, Some(9), &up_packet(b""));
     unknown[42 + 11] = 0xc1;
     ends.up([unknown]);
-    let (_, message) = told(ends.n3.received());
+    let (_, message) = message_in(ends.n3.received());
     assert_eq!(message[9], gtpu::message::SUPPORTED_EXTENSIONS);
 
     ends.down([from_dn(&udp(SERVER, "10.45.0.99", (1, 2), b""))]);
-    let (packet, message) = told(ends.n6.received());
+    let (packet, message) = message_in(ends.n6.received());
     assert_eq!(
         (ip::address(packet.dst).to_string().as_str(), &message[..2]),
         (SERVER, &[3, 1][..])
@@ -39,7 +39,7 @@ fn senders_get_error_messages() {
     // Not a port of ours.
     let stray = udp("10.0.3.2", "10.0.3.1", (5, 53), b"who is there?");
     ends.up([ends::frame(ends::GNB_MAC, ends::N3_MAC, &stray)]);
-    let (packet, message) = told(ends.n3.received());
+    let (packet, message) = message_in(ends.n3.received());
     assert_eq!(
         (ip::address(packet.dst).to_string().as_str(), &message[..2]),
         ("10.0.3.2", &[3, 3][..])
@@ -49,7 +49,7 @@ fn senders_get_error_messages() {
         let from = if own.contains(':') { "2001:db8:ff::1" } else { SERVER };
         let stray = udp(from, own, (5, 53), b"who is there?");
         ends.down([from_dn(&stray)]);
-        let (packet, message) = told(ends.n6.received());
+        let (packet, message) = message_in(ends.n6.received());
         assert_eq!(
             (ip::address(packet.src).to_string().as_str(), &message[..2]),
             (own, &expected[..])
@@ -67,7 +67,7 @@ fn senders_get_error_messages() {
         assert_eq!(ends.n6.received(), NOTHING);
     }
     ends.down([from_dn(&down_packet(&[0; 1450]))]);
-    let (_, message) = told(ends.n6.received());
+    let (_, message) = message_in(ends.n6.received());
     assert_eq!((&message[..2], &message[6..8]), (&[3, 4][..], &1456u16.to_be_bytes()[..]));
     // Messages are rate-limited.
     ends.up((0..1000).map(|_| from_gnb(77, None, &up_packet(b""))));
@@ -75,7 +75,7 @@ fn senders_get_error_messages() {
 }
 
 /// Returns a message to a user: type, code, and the word after the checksum.
-fn told_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
+fn message_to_user(frame: &[u8], about: &[u8]) -> (u8, u8, u32) {
     let (outer, header, inner) = to_gnb(frame);
     assert_eq!(ip::address(outer.dst).to_string(), "10.0.3.2");
     let container = header.container.unwrap();
@@ -122,20 +122,20 @@ fn users_get_icmp_errors() {
         (DropReason::TooBig, up_packet(&vec![7; too_long]), (3, 4, 1300)),
         (DropReason::TooBig, v6("2001:db8:ff::1", &vec![7; too_long]), (2, 0, 1300)),
     ];
-    let mut told = 0;
+    let mut sent = 0;
     for (reason, packet, expected) in &cases {
         for qfi in [None, Some(9)] {
             assert_eq!(ends.up([from_gnb(1, qfi, packet)]), NOTHING);
             let frames = ends.n3.received();
             let [frame] = &frames[..] else { panic!("{reason:?}: {frames:x?}") };
-            assert_eq!(told_to_user(frame, packet), *expected, "{reason:?}");
-            told += 1;
+            assert_eq!(message_to_user(frame, packet), *expected, "{reason:?}");
+            sent += 1;
         }
         assert_eq!(ends.upf.uplink().drops.get(*reason) % 2, 0);
     }
-    assert_eq!(ends.upf.uplink().drops.total(), told);
+    assert_eq!(ends.upf.uplink().drops.total(), sent);
     let down = ends.upf.downlink();
-    assert_eq!((ends.upf.uplink().errors_sent, down.generated), (told, told));
+    assert_eq!((ends.upf.uplink().errors_sent, down.generated), (sent, sent));
     assert_eq!((down.tx_packets, down.rx_packets), (0, 0), "they were not received");
     assert_eq!(up_packet(&vec![7; too_long - 1]).len(), 1300);
     assert_eq!(ends.up([from_gnb(1, None, &up_packet(&vec![7; too_long - 1]))]).len(), 1);
@@ -150,7 +150,7 @@ fn users_get_icmp_errors() {
     ends.run();
     let frames = ends.n3.received();
     for ((packet, frame), expected) in unheard.iter().zip(&frames).zip([(3, 1, 0), (1, 3, 0)]) {
-        assert_eq!(told_to_user(frame, &routed(packet)), expected);
+        assert_eq!(message_to_user(frame, &routed(packet)), expected);
     }
     assert_eq!((frames.len(), ends.upf.buffered()), (2, 0));
     assert_eq!(ends.upf.uplink().drops.get(DropReason::NoNeighbour), 2);
@@ -204,6 +204,6 @@ fn forbidden_icmp_errors_are_not_sent() {
     }
     let packet = expired(up_packet(b""));
     ends.up((0..2000).map(|_| from_gnb(1, None, &packet)));
-    let told = ends.n3.received().len();
-    assert!((1..200).contains(&told), "{told}");
+    let sent = ends.n3.received().len();
+    assert!((1..200).contains(&sent), "{sent}");
 }

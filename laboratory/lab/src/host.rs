@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dray_results::{Cache, HostFacts, HugepagePool};
 use rustix::system::uname;
@@ -62,6 +62,23 @@ pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// Returns the folder of the PCI function that a device belongs to: the device itself, or for a device of
+/// virtio or of a function's auxiliary bus, which is below its function, that function. A device on
+/// another bus is returned as it is.
+pub(crate) fn pci_function(device: PathBuf) -> PathBuf {
+    let bus = |path: &Path| {
+        let bus = fs::read_link(path.join("subsystem")).ok()?;
+        Some(bus.file_name()?.to_string_lossy().into_owned())
+    };
+    match bus(&device).as_deref() {
+        Some("virtio" | "auxiliary") => {
+            let function = device.ancestors().find(|path| bus(path).as_deref() == Some("pci"));
+            function.map(Path::to_owned).unwrap_or(device)
+        }
+        _ => device,
+    }
 }
 
 /// Reads `PRETTY_NAME` out of an os-release(5) file.
@@ -199,7 +216,38 @@ fn name_hypervisor(
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn device_on_another_bus_belongs_to_the_function_above() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        for (path, bus) in [
+            ("0000:01:00.0", "pci"),
+            ("0000:01:00.0/virtio0", "virtio"),
+            ("0000:01:00.0/mlx5_core.sf.2", "auxiliary"),
+            ("0000:01:00.0/usb1", "usb"),
+            ("vmbus_0", "vmbus"),
+            ("virtio9", "virtio"),
+        ] {
+            fs::create_dir(at(path)).unwrap();
+            symlink(format!("../../bus/{bus}"), at(path).join("subsystem")).unwrap();
+        }
+        for (device, function) in [
+            ("0000:01:00.0", "0000:01:00.0"),
+            ("0000:01:00.0/virtio0", "0000:01:00.0"),
+            ("0000:01:00.0/mlx5_core.sf.2", "0000:01:00.0"),
+            // A USB adapter is no function of its controller.
+            ("0000:01:00.0/usb1", "0000:01:00.0/usb1"),
+            ("vmbus_0", "vmbus_0"),
+            ("virtio9", "virtio9"),
+            ("absent", "absent"),
+        ] {
+            assert_eq!(pci_function(at(device)), at(function));
+        }
+    }
 
     const X86: &str = "\
 processor\t: 0

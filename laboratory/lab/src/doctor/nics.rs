@@ -8,7 +8,7 @@ use dray_netdev::{Netdev, XdpFeatures};
 use dray_results::HostFacts;
 
 use super::finding::{Finding, State};
-use crate::host::{list, read};
+use crate::host::{list, pci_function, read};
 use crate::modules::{Module, Modules};
 
 const GROUP: &str = "nics";
@@ -24,8 +24,11 @@ pub(super) fn examine(host: &HostFacts) -> Vec<Finding> {
         let interface = Path::new("/sys/class/net").join(&name);
         // Virtual interfaces have no device.
         if let Ok(device) = fs::canonicalize(interface.join("device")) {
-            findings.push(Finding::new(GROUP, &*name, State::Ok, describe(&interface, &device)));
-            findings.push(sr_iov(&name, &device));
+            // A virtio device has a driver of its own below its PCI function, and no NUMA node.
+            let function = pci_function(device.clone());
+            let detail = describe(&interface, &device, &function);
+            findings.push(Finding::new(GROUP, &*name, State::Ok, detail));
+            findings.push(sr_iov(&name, &function));
             let index = read(interface.join("ifindex")).and_then(|text| text.parse().ok());
             findings.push(xdp(&name, index, features.as_deref()));
         }
@@ -48,23 +51,23 @@ fn driver(device: &Path) -> Option<String> {
     Some(driver.file_name()?.to_string_lossy().into_owned())
 }
 
-fn describe(interface: &Path, device: &Path) -> String {
+fn describe(interface: &Path, device: &Path, function: &Path) -> String {
     let mut detail = format!("driver {}", driver(device).as_deref().unwrap_or("unknown"));
     // The kernel reports -1 or an error if there is no carrier or the device has no speed.
     let speed = read(interface.join("speed")).and_then(|text| text.parse::<u32>().ok());
     if let Some(megabits) = speed.filter(|&megabits| megabits != u32::MAX) {
         detail += &format!(", {megabits} Mbit/s");
     }
-    let node = read(device.join("numa_node")).and_then(|text| text.parse::<u32>().ok());
+    let node = read(function.join("numa_node")).and_then(|text| text.parse::<u32>().ok());
     if let Some(node) = node {
         detail += &format!(", NUMA node {node}");
     }
     detail
 }
 
-fn sr_iov(name: &str, device: &Path) -> Finding {
-    let count = |file: &str| -> Option<u32> { read(device.join(file))?.parse().ok() };
-    let is_function = device.join("physfn").exists();
+fn sr_iov(name: &str, function: &Path) -> Finding {
+    let count = |file: &str| -> Option<u32> { read(function.join(file))?.parse().ok() };
+    let is_function = function.join("physfn").exists();
     sr_iov_finding(name, is_function, count("sriov_totalvfs"), count("sriov_numvfs").unwrap_or(0))
 }
 

@@ -151,7 +151,18 @@ fn number_in(path: &str) -> io::Result<u64> {
 /// Takes the lock under which one process at a time changes the pool, which belongs to the whole
 /// machine. The folder can be mounted where processes have a /run of their own.
 fn lock() -> io::Result<Lock> {
+    lock_named("hugepages.lock")
+}
+
+fn lock_named(name: &str) -> io::Result<Lock> {
     let folder = Path::new(PARENT).join("locks");
     fs::create_dir_all(&folder)?;
-    Lock::take(&folder.join("hugepages.lock"))
+    Lock::take(&folder.join(name))
+}
+
+/// Takes the lock under which one program of the machine at a time starts again that lacked its pages. Two
+/// would count the same free pages, and lack them again.
+pub(super) fn lock_retry() -> Result<Lock, LabError> {
+    let doing = LabError::doing("waiting for another start that lacked huge pages".to_owned());
+    lock_named("hugepages-retry.lock").map_err(doing)
 }

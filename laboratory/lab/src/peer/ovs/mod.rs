@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::program::Program;
-use super::{Needs, PeerDir};
+use super::{Needs, PeerDir, hugepages};
 use crate::process::{Process, calls, command, query, run};
 use crate::{Cancel, LabError};
 
@@ -76,7 +76,7 @@ impl Ovs {
             calls::pin(&mut command, cpu);
         }
         let Start { name, forwarding_thread, needs, .. } = *start;
-        let mut attempt = 1;
+        let (mut attempt, mut retry) = (1, None);
         loop {
             let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
             match wait_until_ready(&mut switch, &home.control(), cancel) {
@@ -85,7 +85,12 @@ impl Ovs {
                 Err(_) if attempt < ATTEMPTS && switch.process.log().contains(NO_PAGES) => {}
                 Err(error) => return Err(error),
             }
+            // Gives back its pages.
+            drop(switch);
             attempt += 1;
+            if retry.is_none() {
+                retry = Some(hugepages::lock_retry()?);
+            }
         }
     }
 

@@ -27,6 +27,9 @@ macro_rules! require_ns3 {
     };
 }
 
+/// The device that ns-3 has without dray.
+const OWN: &str = "ns-3's own";
+
 /// A program that is killed at the end of its test.
 struct Running(Child);
 
@@ -86,7 +89,8 @@ impl Simulation {
     }
 }
 
-/// Sends packets from one port to another one: each of them arrives.
+/// Sends packets from one port to another one: each of them arrives. The socket of ns-3's own device holds
+/// 250 packets, so on a busy machine it may drop some, which it counts.
 fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     let [from, to] = ports.map(|port| port.replace("F/", &format!("{}/", folder.display())));
     let mut receiver = Simulation::start(veths, folder, "receiver", &to);
@@ -105,21 +109,24 @@ fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     let there = eventually(|| receiver.output().contains(&all));
     common::signal(&receiver.program.0, Signal::TERM);
     let got = receiver.counts();
-    assert!(there, "{kind}: {sent} {got}");
+    let dropped = if kind == OWN { got["port_dropped"].as_u64().unwrap() } else { 0 };
+    assert!(there || dropped > 0, "{kind}: {sent} {got}");
+    let received = PACKETS - dropped;
     for (counts, key, number) in [
         (&sent, "sent", PACKETS),
         (&sent, "dropped", 0),
         (&sent, "port_dropped", 0),
-        (&got, "received", PACKETS),
-        (&got, "bytes", 64 * PACKETS),
-        (&got, "port_dropped", 0),
+        (&got, "received", received),
+        (&got, "bytes", 64 * received),
+        (&got, "port_dropped", dropped),
     ] {
         assert_eq!(counts[key], number, "{kind}: {key}: {sent} {got}");
     }
+    assert!(received > 0, "{kind}: {got}");
     // The trace sources of both devices had each frame, with its Ethernet header.
-    for role in ["sender", "receiver"] {
+    for (role, frames) in [("sender", PACKETS), ("receiver", received)] {
         let length = fs::metadata(folder.join(role).with_extension("pcap")).unwrap().len();
-        assert_eq!(length, 24 + PACKETS * (16 + 64), "{kind}: {role}");
+        assert_eq!(length, 24 + frames * (16 + 64), "{kind}: {role}");
     }
 }
 
@@ -131,7 +138,7 @@ fn simulations_exchange_every_packet_over_each_kind_of_port() {
     let folder = folder.path();
     let veths = Veths::new(1, &[["v1", "v2"]]);
     for (kind, ports) in [
-        ("ns-3's own", ["fd:v1", "fd:v2"]),
+        (OWN, ["fd:v1", "fd:v2"]),
         ("raw", ["raw:v1", "raw:v2"]),
         ("afxdp", ["afxdp:v1", "afxdp:v2"]),
         ("unix", ["unix:F/u1?peer=F/u2", "unix:F/u2?peer=F/u1"]),

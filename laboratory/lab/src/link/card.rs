@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::LabError;
+use crate::host::pci_function;
 use crate::process::PeerDir;
 
 /// Prefix of the names of card records; the card's name follows.
@@ -70,6 +71,17 @@ impl Card {
     pub(super) fn function(&self, number: usize) -> PathBuf {
         device(&self.name).join(format!("virtfn{number}"))
     }
+
+    /// Folder of the interface of virtual function `number`, once its driver has made it.
+    pub(super) fn interface(&self, number: usize) -> Option<PathBuf> {
+        let function = self.function(number);
+        // A virtio driver makes the interface for a device of its own below the function.
+        let below = fs::read_dir(&function).into_iter().flatten().flatten();
+        let devices =
+            below.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"virtio"));
+        let mut devices = devices.map(|entry| entry.path()).chain([function]);
+        devices.find_map(|device| first(&device.join("net")))
+    }
 }
 
 impl Drop for Card {
@@ -112,8 +124,15 @@ fn restore(record: &Path) -> io::Result<()> {
     }
 }
 
+/// Returns the folder of the card's PCI function.
 fn device(card: &str) -> PathBuf {
-    Path::new("/sys/class/net").join(card).join("device")
+    let device = Path::new("/sys/class/net").join(card).join("device");
+    fs::canonicalize(&device).map_or(device, pci_function)
+}
+
+/// Returns an entry of a directory.
+fn first(directory: &Path) -> Option<PathBuf> {
+    Some(fs::read_dir(directory).ok()?.next()?.ok()?.path())
 }
 
 fn number(card: &str, file: &str) -> Option<usize> {

@@ -9,63 +9,75 @@ use rustix::io::Errno;
 
 use crate::netlink::Netlink;
 
-/// Settings for the virtual functions at a link's ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings for the virtual functions at a link's ends. One that is not given has a default, which a
+/// driver that does not support it need not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Functions {
     /// MAC addresses, in the order of the ends. Ends beyond the list get addresses of the lab.
     pub macs: Vec<MacAddr>,
-    /// VLAN that the card puts the functions in, 0 for none; `None` for a VLAN of the link's own.
+    /// VLAN that the card puts the functions in, 0 for none; by default a VLAN of the link's own.
     pub vlan: Option<u16>,
-    /// True if the card drops frames sent from other addresses.
-    pub spoof_check: bool,
-    /// True if the user of a function may change its address and receive all frames.
-    pub trust: bool,
+    /// True if the card drops frames sent from other addresses; by default it does.
+    pub spoof_check: Option<bool>,
+    /// True if the user of a function may change its address and receive all frames; by default not.
+    pub trust: Option<bool>,
 }
 
-impl Default for Functions {
-    fn default() -> Self {
-        Self { macs: Vec::new(), vlan: None, spoof_check: true, trust: false }
-    }
-}
-
-/// Settings of one virtual function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Settings of one virtual function, each with whether the link cannot do without it.
+#[derive(Debug)]
 pub(super) struct VirtualFunction {
     /// Number of the function on the card.
-    pub(super) number: u32,
-    pub(super) mac: MacAddr,
-    /// VLAN; 0 for none.
-    pub(super) vlan: u16,
-    pub(super) spoof_check: bool,
-    pub(super) trust: bool,
+    number: u32,
+    settings: [(VfInfo, bool); 4],
 }
 
 impl VirtualFunction {
-    /// Applies the settings by the driver of the card `index`. An error names the setting that the
-    /// driver rejected, or accepted without applying it.
-    pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<()> {
-        for wanted in self.settings() {
-            // A driver that does not know trust grants none.
-            if matches!(&wanted, VfInfo::Trust(trust) if !trust.enabled) {
-                continue;
+    /// Returns the settings of the function `number` of a link: those of `functions`, or else the address
+    /// `mac`, the VLAN `vlan`, which the link needs or does not need, and the defaults.
+    pub(super) fn new(
+        functions: &Functions,
+        number: usize,
+        mac: MacAddr,
+        (vlan, needs_vlan): (u16, bool),
+    ) -> Self {
+        let (number, given) = (number as u32, functions.macs.get(number));
+        let vlan_id = functions.vlan.unwrap_or(vlan).into();
+        let (check, trust) = (functions.spoof_check, functions.trust);
+        let settings = [
+            (VfInfo::Mac(VfInfoMac::new(number, &given.unwrap_or(&mac).0)), given.is_some()),
+            (
+                VfInfo::Vlan(VfInfoVlan::new(number, vlan_id, 0)),
+                needs_vlan || functions.vlan.is_some(),
+            ),
+            (
+                VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, check.unwrap_or(true))),
+                check.is_some(),
+            ),
+            (VfInfo::Trust(VfInfoTrust::new(number, trust.unwrap_or(false))), trust.is_some()),
+        ];
+        Self { number, settings }
+    }
+
+    /// Applies the settings by the driver of the card `index`. Returns true if the card gives the function
+    /// its address. An error names the setting that the driver rejected, or accepted without applying it.
+    pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<bool> {
+        let mut applied = Vec::new();
+        for (wanted, is_needed) in &self.settings {
+            match netlink.set_virtual_function(index, wanted.clone()) {
+                Ok(()) => applied.push(wanted),
+                Err(error) if !is_needed && is_unsupported(&error) => {}
+                Err(error) => return Err(refused(wanted, &error)),
             }
-            let set = netlink.set_virtual_function(index, wanted.clone());
-            set.map_err(|error| refused(&wanted, &error))?;
         }
         let functions = netlink.virtual_functions(index)?;
         let reported = functions.get(self.number as usize).map_or(&[][..], Vec::as_slice);
-        self.settings().iter().try_for_each(|wanted| is_taken(wanted, reported))
+        applied.iter().try_for_each(|wanted| is_taken(wanted, reported))?;
+        Ok(applied.iter().any(|setting| matches!(setting, VfInfo::Mac(_))))
     }
+}
 
-    fn settings(&self) -> [VfInfo; 4] {
-        let number = self.number;
-        [
-            VfInfo::Mac(VfInfoMac::new(number, &self.mac.0)),
-            VfInfo::Vlan(VfInfoVlan::new(number, self.vlan.into(), 0)),
-            VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, self.spoof_check)),
-            VfInfo::Trust(VfInfoTrust::new(number, self.trust)),
-        ]
-    }
+fn is_unsupported(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::OPNOTSUPP)
 }
 
 /// Describes a setting in the words of topology files and of ip-link(8).
@@ -84,9 +96,9 @@ fn describe(setting: &VfInfo) -> String {
 
 fn refused(wanted: &VfInfo, error: &io::Error) -> io::Error {
     let wanted = describe(wanted);
-    let what = match Errno::from_io_error(error) {
-        Some(Errno::OPNOTSUPP) => format!("{wanted}: not supported by the card's driver"),
-        _ => format!("{wanted}: rejected by the card's driver: {error}"),
+    let what = match is_unsupported(error) {
+        true => format!("{wanted}: not supported by the card's driver"),
+        false => format!("{wanted}: rejected by the card's driver: {error}"),
     };
     io::Error::new(error.kind(), what)
 }
@@ -107,15 +119,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejected_function_setting_is_named() {
-        let function = VirtualFunction {
-            number: 3,
-            mac: MacAddr::local(7),
-            vlan: 5,
-            spoof_check: true,
-            trust: true,
+    fn link_needs_the_settings_that_were_given() {
+        let needed = |functions: &Functions, needs_vlan| {
+            let function = VirtualFunction::new(functions, 1, MacAddr::local(7), (5, needs_vlan));
+            function.settings.map(|(_, is_needed)| is_needed)
         };
-        let wanted = function.settings();
+        let macs = vec![MacAddr::local(1)];
+        let all = Functions { macs, vlan: Some(0), spoof_check: Some(true), trust: Some(false) };
+        assert_eq!(needed(&Functions::default(), false), [false; 4]);
+        assert_eq!(needed(&Functions::default(), true), [false, true, false, false]);
+        // The list has no address for the second function.
+        assert_eq!(needed(&all, false), [false, true, true, true]);
+    }
+
+    #[test]
+    fn rejected_function_setting_is_named() {
+        let settings = |functions: &Functions| {
+            let function = VirtualFunction::new(functions, 0, MacAddr::local(7), (5, true));
+            function.settings.map(|(setting, _)| setting)
+        };
+        let wanted = settings(&Functions { trust: Some(true), ..Functions::default() });
         let words: Vec<_> = wanted.iter().map(describe).collect();
         let expected = ["MAC address 02:00:00:00:00:07", "VLAN 5", "spoof check on", "trust on"];
         assert_eq!(words, expected);
@@ -126,7 +149,7 @@ mod tests {
         assert!(will_not.starts_with("trust on: rejected by the card's driver: "), "{will_not}");
 
         is_taken(trust, &wanted).unwrap();
-        let not_trusted = VirtualFunction { trust: false, ..function }.settings();
+        let not_trusted = settings(&Functions::default());
         let error = is_taken(trust, &not_trusted).unwrap_err().to_string();
         assert_eq!(error, "trust on: the card still reports trust off");
         assert!(

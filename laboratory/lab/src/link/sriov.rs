@@ -5,6 +5,8 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dray_wire::MacAddr;
+
 use super::card::{Card, no_card, write};
 use super::end::{End, Link, LinkOptions};
 use super::function::{Functions, VirtualFunction};
@@ -47,16 +49,13 @@ impl Card {
         let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
         // Links may outnumber VLANs, but no card has functions for that many links.
         let own_vlan = 1 + (segment.number - 1) % 4094;
+        let mut has_mac = Vec::new();
         for (number, end) in segment.ends().enumerate() {
-            let function = VirtualFunction {
-                number: number as u32,
-                mac: functions.macs.get(number).copied().unwrap_or(end.mac),
-                vlan: functions.vlan.unwrap_or(own_vlan as u16),
-                spoof_check: functions.spoof_check,
-                trust: functions.trust,
-            };
+            // The frames of the first link alone need no VLAN.
+            let vlan = (own_vlan as u16, segment.number > 1);
+            let function = VirtualFunction::new(functions, number, end.mac, vlan);
             let set = function.set(&netlink, index);
-            set.map_err(doing(&format!("virtual function {number}")))?;
+            has_mac.push(set.map_err(doing(&format!("virtual function {number}")))?);
         }
         write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
         // Drivers read the address when they start, so they are started only now.
@@ -67,26 +66,28 @@ impl Card {
             begun.map_err(doing("driver of a virtual function"))?;
         }
         for (number, end) in segment.ends().enumerate() {
-            self.move_into(segment, &netlink, number, end)?;
+            let mac = (!has_mac[number]).then_some(end.mac);
+            self.move_into(segment, &netlink, (number, mac), end)?;
         }
         Ok(())
     }
+
+    /// Moves the interface of a function into a container, where it gets an address that the card does not
+    /// give it.
 
     fn move_into(
         &self,
         segment: &Segment<'_>,
         netlink: &Netlink,
-        number: usize,
+        (number, mac): (usize, Option<MacAddr>),
         end: &End,
     ) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} {number} of card {}", self.name));
-        let folder = self.function(number).join("net");
         let deadline = Instant::now() + TIMEOUT;
         let index = loop {
             // Identified by its index: another program may be about to rename it.
-            let entry = fs::read_dir(&folder).ok().and_then(|mut entries| entries.next()?.ok());
-            let text =
-                entry.and_then(|entry| fs::read_to_string(entry.path().join("ifindex")).ok());
+            let interface = self.interface(number);
+            let text = interface.and_then(|path| fs::read_to_string(path.join("ifindex")).ok());
             if let Some(index) = text.and_then(|text| text.trim().parse().ok()) {
                 break index;
             }
@@ -102,6 +103,10 @@ impl Card {
         moved.map_err(doing("moving virtual function"))?;
         let index = container.netlink().interface(end.name());
         let index = index.map_err(doing("virtual function"))?.index;
+        if let Some(mac) = mac {
+            let set = container.netlink().set_mac(index, mac);
+            set.map_err(doing("address of virtual function"))?;
+        }
         container.netlink().set_mtu(index, segment.mtu).map_err(doing("MTU of virtual function"))
     }
 }

@@ -44,8 +44,7 @@ pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wron
         }
         _ => {}
     }
-    let usual = Functions::default();
-    let Some(written) = &link.functions else { return Ok(usual) };
+    let Some(written) = &link.functions else { return Ok(Functions::default()) };
     if !kind.needs_card() {
         let what = format!("functions: a {kind} link has no virtual functions; leave it out");
         return Err(at(written, what));
@@ -58,8 +57,8 @@ pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wron
     Ok(Functions {
         macs: check_macs(link, functions.macs.as_ref())?,
         vlan: functions.vlan.as_ref().map(|vlan| *vlan.get_ref()),
-        spoof_check: functions.spoof_check.unwrap_or(usual.spoof_check),
-        trust: functions.trust.unwrap_or(usual.trust),
+        spoof_check: functions.spoof_check,
+        trust: functions.trust,
     })
 }
 

@@ -57,13 +57,14 @@ fn parses_file_with_every_key() {
 fn virtual_functions_follow_file_or_defaults() {
     let card = format!("{TWO}[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n");
     let functions = |rest: &str| read(&format!("{card}{rest}")).unwrap().links[0].functions.clone();
-    let usual = Functions { macs: Vec::new(), vlan: None, spoof_check: true, trust: false };
+    let usual = Functions::default();
     assert_eq!(functions(""), usual);
     assert_eq!(functions("functions = { vlan = 0 }"), Functions { vlan: Some(0), ..usual });
     let macs = [1, 2].map(dray_wire::MacAddr::local);
     let text = "functions = { macs = ['02:00:00:00:00:01', '02:00:00:00:00:02'], vlan = 7, \
                 spoof_check = false, trust = true }";
-    let all = Functions { macs: macs.into(), vlan: Some(7), spoof_check: false, trust: true };
+    let (spoof_check, trust) = (Some(false), Some(true));
+    let all = Functions { macs: macs.into(), vlan: Some(7), spoof_check, trust };
     assert_eq!(functions(text), all);
 }
 

@@ -2,6 +2,7 @@
 //! and linked by itself.
 
 mod bench;
+mod documentation;
 mod ends;
 mod forwarding;
 mod inline;

@@ -76,7 +76,8 @@ fn main() {
     print_distances(apart);
 }
 
-/// Returns the time that a cache line takes from the first CPU to the second and back, in nanoseconds.
+/// Returns the time that a cache line takes from the first CPU to the second and back, in
+/// nanoseconds.
 fn distance() -> Option<f64> {
     line::round_trip_ns(0, 1).expect("two CPUs")
 }

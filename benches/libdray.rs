@@ -1,5 +1,6 @@
-//! Rate of a forwarder in C over libdray (dataplane/capi/examples/forward.c), beside that of `dray forward`: both
-//! between two polled `vhost:` ports on CPU 1, in turns. Sender and receiver are drivers in one thread on CPU 0.
+//! Rate of a forwarder in C over libdray (dataplane/capi/examples/forward.c), beside that of `dray
+//! forward`: both between two polled `vhost:` ports on CPU 1, in turns. Sender and receiver are
+//! drivers in one thread on CPU 0.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -64,7 +65,8 @@ fn main() {
     }
 }
 
-/// Returns the time that a cache line takes between the two CPUs, in nanoseconds; `None` if one of them is busy.
+/// Returns the time that a cache line takes between the two CPUs, in nanoseconds; `None` if one of
+/// them is busy.
 fn distance() -> Option<f64> {
     line::round_trip_ns(0, 1).expect("two CPUs")
 }
@@ -91,8 +93,8 @@ fn compile(folder: &Path) -> PathBuf {
     forward
 }
 
-/// Returns the rate of frames of `size` bytes through `forwarder`, in Mpps. It gets two ports at `socket`, each
-/// after one of the `options`.
+/// Returns the rate of frames of `size` bytes through `forwarder`, in Mpps. It gets two ports at
+/// `socket`, each after one of the `options`.
 fn trial(socket: &Path, size: usize, forwarder: &mut Command, options: &[&str; 2]) -> f64 {
     let sockets = ["in", "out"].map(|end| format!("{}-{end}", socket.display()));
     for (option, socket) in options.iter().zip(&sockets) {

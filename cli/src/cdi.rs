@@ -15,8 +15,8 @@ use crate::control::{Control, refused};
 
 /// Make ports of a running switch devices that container runtimes mount (CDI).
 ///
-/// Writes one file, which then has these devices and no others. A device is the directory of a port's
-/// socket, at the same path in the container: read-only if the switch creates the socket.
+/// Writes one file, which then has these devices and no others. A device is the directory of a
+/// port's socket, at the same path in the container: read-only if the switch creates the socket.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {

@@ -46,8 +46,8 @@ Examples:
   dray cni restore
   dray cni restore --control /run/dray/tenant.sock")]
     Restore(Control),
-    /// Copy this program into a directory as the plugin `dray-cni`, in place of the one there, which
-    /// may be running: for an image without a shell.
+    /// Copy this program into a directory as the plugin `dray-cni`, in place of the one there,
+    /// which may be running: for an image without a shell.
     #[command(after_help = "Examples:\n  dray cni install /opt/cni/bin")]
     Install {
         /// Directory of the runtime's plugins.
@@ -67,8 +67,9 @@ const PLUGIN: &str = "dray-cni";
 /// Name of the program as a netavark plugin.
 pub(crate) const NETAVARK: &str = "dray-netavark";
 
-/// Returns the command line, with `dray-cni` as `dray cni`, and so on; `None` if a container runtime
-/// calls the plugin: under that name, or, if the program has another name, without arguments.
+/// Returns the command line, with `dray-cni` as `dray cni`, and so on; `None` if a container
+/// runtime calls the plugin: under that name, or, if the program has another name, without
+/// arguments.
 pub(crate) fn command_line() -> Option<Vec<std::ffi::OsString>> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name = words.first().map(std::path::Path::new).and_then(std::path::Path::file_name);

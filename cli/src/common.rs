@@ -154,7 +154,8 @@ pub(crate) fn scaled(rate: f64) -> String {
     number + prefix
 }
 
-/// Formats a number with a number of digits, in units of the returned prefix: none, `k`, `M` or `G`.
+/// Formats a number with a number of digits, in units of the returned prefix: none, `k`, `M` or
+/// `G`.
 pub(crate) fn with_prefix(number: f64, digits: usize) -> (String, &'static str) {
     // Half a unit of the last digit: numbers from there on round to the next power of ten.
     let rounds_to = |power: f64| power - 0.5 * power / 10_f64.powi(digits as i32);

@@ -90,7 +90,8 @@ pub(crate) fn docker(arguments: DockerArguments) -> Result<(), Failure> {
     Place::making(&socket.path)
         .map_err(|error| anyhow::anyhow!("{}: {error}", socket.path.display()))?;
     let bound = ControlSocket::bind(&socket)?;
-    // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to root.
+    // For interfaces, the namespaces of containers, and the bypass. Everything else belongs to
+    // root.
     let kept = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN | CapabilitySet::BPF;
     dray_sandbox::keep_capabilities(kept)?;
     let docker = Docker::new(Records::default(), state);

@@ -54,8 +54,8 @@ fn offered(command: Command) -> Command {
     command
 }
 
-/// Returns the command without hidden subcommands, at any depth. Subcommands cannot be removed from a
-/// `clap::Command`, so a command with hidden ones is built again without them.
+/// Returns the command without hidden subcommands, at any depth. Subcommands cannot be removed from
+/// a `clap::Command`, so a command with hidden ones is built again without them.
 fn visible(command: Command) -> Command {
     let command = command.mut_subcommands(visible);
     let (hidden, shown): (Vec<_>, Vec<_>) =
@@ -99,8 +99,8 @@ fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Formats the text below a command's options: each paragraph that begins with a title (`Examples:`)
-/// becomes a section.
+/// Formats the text below a command's options: each paragraph that begins with a title
+/// (`Examples:`) becomes a section.
 fn sections(text: &str) -> String {
     let mut page = String::new();
     for paragraph in text.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {

@@ -1,5 +1,5 @@
-//! The `dray` command. A library, so that the program can be linked in another way without compiling it again
-//! (`scripts/test-static.sh`).
+//! The `dray` command. A library, so that the program can be linked in another way without
+//! compiling it again (`scripts/test-static.sh`).
 #![forbid(unsafe_code)]
 
 mod capture;

@@ -25,8 +25,9 @@ pub(crate) struct Confinement {
     /// Give up capabilities, files and system calls once interfaces are open (`off`: to debug).
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true)]
     sandbox: Sandbox,
-    /// User to run as, if root starts this: names or numbers [default: dray, if the system has this
-    /// user; in a sandbox only]. `root` stays root: for peers whose sockets only root may write to.
+    /// User to run as, if root starts this: names or numbers [default: dray, if the system has
+    /// this user; in a sandbox only]. `root` stays root: for peers whose sockets only root may
+    /// write to.
     #[arg(long, value_name = "USER[:GROUP]")]
     user: Option<String>,
 }
@@ -41,8 +42,8 @@ pub(crate) struct Confined {
 }
 
 impl Confinement {
-    /// Makes a process of root act as its user, so that what it creates belongs to that user. It keeps
-    /// its capabilities until it is confined.
+    /// Makes a process of root act as its user, so that what it creates belongs to that user. It
+    /// keeps its capabilities until it is confined.
     pub(crate) fn begin(self) -> Result<Confined, Failure> {
         let Self { sandbox, user: given } = self;
         let wrong =
@@ -95,8 +96,8 @@ impl Confined {
 
     /// Confines the process. It can create sockets only in the directories of the `control` socket
     /// and of `ports`, and in dray's default socket directory; connect only to sockets there and in
-    /// the directories of the peers of `ports`; and read files only in that of the configuration file
-    /// `config`, unless that is `/` or one of devices.
+    /// the directories of the peers of `ports`; and read files only in that of the configuration
+    /// file `config`, unless that is `/` or one of devices.
     pub(crate) fn enter<'p>(
         &self,
         control: &'p Path,
@@ -116,7 +117,8 @@ impl Confined {
         let names = || ports.iter().filter_map(|port| port.peer_socket());
         let usual = Some(Path::new(FOLDER));
         let sockets = ports.iter().filter_map(|port| port.socket_directory()).chain(usual);
-        // The port itself reports a directory that is missing, or behind a link that a peer may have made.
+        // The port itself reports a directory that is missing, or behind a link that a peer may
+        // have made.
         let existing = |directory: &&Path| Place::shared(&directory.join("socket")).is_ok();
         let needs = Needs {
             sockets: [folder_of(control)].into_iter().chain(sockets.filter(existing)).collect(),

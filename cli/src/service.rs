@@ -15,22 +15,24 @@ use crate::sandbox::{Confined, Confinement};
 /// Options of a daemon that forwards frames or packets.
 #[derive(clap::Args)]
 pub(crate) struct ServiceArguments {
-    /// Time without traffic after which a data thread sleeps, such as 50us (the default), or `never`.
+    /// Time without traffic after which a data thread sleeps, such as 50us (the default), or
+    /// `never`.
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<Idle>,
-    /// Control socket [default: the usual one in /run/dray; in a lab, the container's own]; may end in
-    /// `?mode=0660&group=NAME`.
+    /// Control socket [default: the usual one in /run/dray; in a lab, the container's own]; may
+    /// end in `?mode=0660&group=NAME`.
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<ControlAddress>,
-    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464. Every
-    /// host that reaches the address can read them.
+    /// Serve metrics for Prometheus, and health, at this TCP address, such as 127.0.0.1:9464.
+    /// Every host that reaches the address can read them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<MetricsAddress>,
     #[command(flatten)]
     pub(crate) confinement: Confinement,
-    /// Take over from the process that runs at the control socket: peers stay connected, and all state
-    /// and counters stay. Options that are not given, and without --config the configuration, are as they
-    /// are there; ports that it does not have are added to a switch.
+    /// Take over from the process that runs at the control socket: peers stay connected, and all
+    /// state and counters stay. Options that are not given, and without --config the
+    /// configuration, are as they are there; ports that it does not have are added to a
+    /// switch.
     #[arg(long)]
     pub(crate) take_over: bool,
     #[command(flatten)]
@@ -63,7 +65,8 @@ pub(crate) trait Daemon {
     /// Returns the text at the end.
     fn ended(&self) -> Result<String, Failure>;
 
-    /// Reports that the data plane has ended: in the journal in short, otherwise on standard output.
+    /// Reports that the data plane has ended: in the journal in short, otherwise on standard
+    /// output.
     fn report_end(&self) -> Result<(), Failure> {
         if dray_daemon::log::is_journal() {
             info!("{} ended", Self::NAME);
@@ -126,7 +129,8 @@ impl Process {
     }
 }
 
-/// Reports that a data plane has started: in the journal by `log`, otherwise by a text on standard error.
+/// Reports that a data plane has started: in the journal by `log`, otherwise by a text on standard
+/// error.
 pub(crate) fn report_start(log: impl FnOnce(), text: impl FnOnce() -> String) {
     if dray_daemon::log::is_journal() {
         return log();
@@ -149,8 +153,8 @@ pub(crate) fn listed<C: ToString>(cpus: &[C]) -> String {
     }
 }
 
-/// Returns the last lines of a daemon's start: its addresses, and the command that `next` returns for
-/// the option that selects its control socket. `usual` is that socket's default path.
+/// Returns the last lines of a daemon's start: its addresses, and the command that `next` returns
+/// for the option that selects its control socket. `usual` is that socket's default path.
 pub(crate) fn addresses(
     control: &Path,
     usual: &str,

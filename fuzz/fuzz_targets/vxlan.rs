@@ -26,7 +26,8 @@ fn ends() -> (Port, UdpSocket) {
     drop(free);
     let uri = format!("vxlan:{local}?vni={VNI}&learn=any&wait=poll");
     let port = uri.parse::<PortUri>().expect("valid").open().expect("a free address");
-    // Replies go to the same UDP port of the sender's address: with the port's own address, to itself.
+    // Replies go to the same UDP port of the sender's address: with the port's own address, to
+    // itself.
     let socket = UdpSocket::bind(("127.0.0.2", local.port())).expect("a socket");
     socket.connect(local).expect("our own address");
     (port, socket)

@@ -7,12 +7,13 @@ use k8s_openapi::api::resource::v1::{
 };
 use serde_json::{Map, Value};
 
-/// Keys that a claim may set besides those that its class allows: they concern the claim's own port.
+/// Keys that a claim may set besides those that its class allows: they concern the claim's own
+/// port.
 const OWN_KEYS: [&str; 3] = ["kind", "mtu", "queues"];
 /// Key with which a class lists further keys that its claims may set.
 const CLAIM_KEYS: &str = "claimKeys";
-/// Key that a class cannot leave to claims: a claim could take the address of a station that is not its
-/// tenant's.
+/// Key that a class cannot leave to claims: a claim could take the address of a station that is not
+/// its tenant's.
 const CLASS_KEY: &str = "moveMac";
 /// Annotation of a claim that was made from a template: its name in the pod.
 const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
@@ -52,8 +53,8 @@ impl Allocated {
     }
 }
 
-/// Returns true if `text` can be part of a path: lowercase letters, digits, hyphens and dots, with a letter
-/// or digit at both ends. Users write annotations.
+/// Returns true if `text` can be part of a path: lowercase letters, digits, hyphens and dots, with
+/// a letter or digit at both ends. Users write annotations.
 pub fn is_name(text: &str) -> bool {
     let is_end = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     let known = |b: u8| is_end(Some(b)) || b == b'-' || b == b'.';
@@ -130,8 +131,8 @@ fn allocated(
     })
 }
 
-/// Merges the parameters of the class and of the claim, which come in this order. What protects other
-/// tenants, such as the VLAN, is the class's alone, unless it allows claims to set it.
+/// Merges the parameters of the class and of the claim, which come in this order. What protects
+/// other tenants, such as the VLAN, is the class's alone, unless it allows claims to set it.
 fn parameters(
     result: &DeviceRequestAllocationResult,
     config: &[DeviceAllocationConfiguration],

@@ -1,4 +1,5 @@
-//! Prepares claims: for each allocated device a port of the switch, and what their containers see of it.
+//! Prepares claims: for each allocated device a port of the switch, and what their containers see
+//! of it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +24,8 @@ use crate::metadata::{self, Port};
 use crate::proto;
 use crate::settings::Settings;
 
-/// Time that the driver waits for the API server's reply. The kubelet waits longer, and then tries again.
+/// Time that the driver waits for the API server's reply. The kubelet waits longer, and then tries
+/// again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Directory of the descriptions of claims' ports on the host.
 const DESCRIPTIONS: &str = "/run/dray/claims";
@@ -32,8 +34,8 @@ const SOCKETS: &str = "/run/dray";
 /// Longest path of a socket, without the zero behind it (unix(7)).
 const SOCKET_MAX: usize = 107;
 
-/// The driver of a node. A claim is prepared by the records of its ports, its description and its CDI
-/// specification, all of which are files: it has no other state.
+/// The driver of a node. A claim is prepared by the records of its ports, its description and its
+/// CDI specification, all of which are files: it has no other state.
 #[derive(Clone)]
 pub struct Driver(Arc<Inner>);
 

@@ -1,5 +1,5 @@
-//! Services that the kubelet calls, at two Unix sockets: one in the kubelet's registration directory, where
-//! it finds the driver, and the driver's own.
+//! Services that the kubelet calls, at two Unix sockets: one in the kubelet's registration
+//! directory, where it finds the driver, and the driver's own.
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixListener;

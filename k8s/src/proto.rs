@@ -1,5 +1,5 @@
-//! Messages and services of the kubelet's plugins, in the form of the Protocol Buffers of Kubernetes:
-//! `pluginregistration/v1/api.proto` and `dra/v1/api.proto`.
+//! Messages and services of the kubelet's plugins, in the form of the Protocol Buffers of
+//! Kubernetes: `pluginregistration/v1/api.proto` and `dra/v1/api.proto`.
 
 use std::collections::HashMap;
 

@@ -7,7 +7,8 @@ use dray_daemon::LogLevel;
 /// Maximum number of devices in a ResourceSlice.
 const PORTS_MAX: u16 = 128;
 
-/// Driver for Kubernetes' dynamic resource allocation: ports of this node's `dray switch` as devices.
+/// Driver for Kubernetes' dynamic resource allocation: ports of this node's `dray switch` as
+/// devices.
 ///
 /// Runs on each node (deploy/kubernetes/dra.yaml). It reaches the API server as a pod does, or by
 /// $KUBECONFIG.

@@ -14,8 +14,8 @@ use crate::settings::Settings;
 /// Largest MTU of a port.
 const MTU_MAX: i64 = 9000;
 
-/// Creates or updates the API server's slice to match the settings. The node owns the slice, so Kubernetes
-/// removes it with the node.
+/// Creates or updates the API server's slice to match the settings. The node owns the slice, so
+/// Kubernetes removes it with the node.
 pub async fn publish(client: &kube::Client, settings: &Settings) -> kube::Result<()> {
     let slices: Api<ResourceSlice> = Api::all(client.clone());
     let wanted = spec(settings);

@@ -163,8 +163,8 @@ fn disturbed_trials_are_noticed_and_accounted_for_with_time() {
     let measured = results.results[0].measured().unwrap();
     let noise = measured.noise.unwrap();
     let elsewhere = measured.setting.lines.map_or(0, |lines| lines.left_out);
-    // The first trial is left out as disturbed, or because the CPUs were elsewhere, unless most others were
-    // disturbed as well.
+    // The first trial is left out as disturbed, or because the CPUs were elsewhere, unless most
+    // others were disturbed as well.
     assert!(noise.left_out + elsewhere + noise.disturbed_trials > 0, "{measured:?}");
     // Three are asked for, and four may be repeated.
     assert!(measured.trials <= 3 && (3..=7).contains(&trials(measured)), "{measured:?}");
@@ -344,7 +344,8 @@ fn latency_is_measured_at_shares_of_the_loss_free_rate_with_time() {
         }
         assert!(measured.sent as f64 <= offered * 0.801, "{name}: 0.3 s of warm-up and 0.5 s");
     }
-    // At 10 kpps, two polling roles find nothing most of the time, if nothing else needs their CPUs.
+    // At 10 kpps, two polling roles find nothing most of the time, if nothing else needs their
+    // CPUs.
     let idle = results.results[0].measured().unwrap();
     let total = idle.cpu.total;
     let share = if idle.noise.is_some_and(|noise| noise.disturbed_trials == 0) { 0.5 } else { 0.0 };

@@ -53,8 +53,8 @@ fn install_writes_completions_and_a_page_for_each_command() {
         ("fish", "share/fish/vendor_completions.d/dray.fish"),
     ] {
         let text = fs::read_to_string(at(path)).unwrap();
-        // clap_complete writes values of options for all shells, but names of experiments, which are
-        // no option's, not for fish.
+        // clap_complete writes values of options for all shells, but names of experiments, which
+        // are no option's, not for fish.
         let experiments = ["ara2019-table1", "selfcheck"].into_iter().filter(|_| shell != "fish");
         for word in ["bench", "technique", "podman", "bridge"].into_iter().chain(experiments) {
             assert!(text.contains(word), "{path} does not offer {word}");

@@ -65,8 +65,8 @@ fn matches(expected: &[&str], actual: &[&str]) -> bool {
     }
 }
 
-/// Returns the first line of `expected` that does not follow in `output`, where other lines may come
-/// between.
+/// Returns the first line of `expected` that does not follow in `output`, where other lines may
+/// come between.
 pub(crate) fn missing<'a>(expected: &[&'a str], output: &str) -> Option<&'a str> {
     let mut lines = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut comes = |line: &str| {
@@ -117,8 +117,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Runs a script in namespaces of its own, and returns its output. It fails at the first command that
-/// fails.
+/// Runs a script in namespaces of its own, and returns its output. It fails at the first command
+/// that fails.
 pub(crate) fn execute(script: &str, limit: Duration) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -156,8 +156,8 @@ pub(crate) fn execute(script: &str, limit: Duration) -> Result<String, String> {
     }
 }
 
-/// First commands of every script: nothing of it reaches the machine's network, mounts or /run. Jobs
-/// are as in an interactive shell. `as USER` runs its input as another user.
+/// First commands of every script: nothing of it reaches the machine's network, mounts or /run.
+/// Jobs are as in an interactive shell. `as USER` runs its input as another user.
 const PRELUDE: &str = r#"
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /run

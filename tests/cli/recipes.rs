@@ -1,5 +1,6 @@
-//! Runs the commands of docs/recipes.md as they are printed there, and compares their output with what
-//! the page says. Each recipe runs in namespaces of its own, with an empty /run, and ends with them.
+//! Runs the commands of docs/recipes.md as they are printed there, and compares their output with
+//! what the page says. Each recipe runs in namespaces of its own, with an empty /run, and ends with
+//! them.
 
 use std::fs;
 use std::time::Duration;
@@ -16,7 +17,8 @@ struct Recipe {
     heading: &'static str,
     /// Programs or files, each with the package that has it.
     needs: &'static [(&'static str, &'static str)],
-    /// Name of a script in tests/cli/recipes, without `.sh`: it prepares what the user already has.
+    /// Name of a script in tests/cli/recipes, without `.sh`: it prepares what the user already
+    /// has.
     setup: Option<&'static str>,
 }
 

@@ -10,7 +10,8 @@ use dray_lab::NetworkNamespace;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Sends `len` bytes by TCP from one namespace to the address `to` of another, and checks each of them.
+/// Sends `len` bytes by TCP from one namespace to the address `to` of another, and checks each of
+/// them.
 pub fn transfer([from, at]: [&NetworkNamespace; 2], to: IpAddr, len: usize) {
     let listener = at.enter(|| TcpListener::bind(SocketAddr::new(to, 9000))).unwrap();
     let mut sender =
@@ -30,8 +31,8 @@ pub fn transfer([from, at]: [&NetworkNamespace; 2], to: IpAddr, len: usize) {
     assert_eq!(at.enter(|| Ok(checksum_errors())).unwrap(), 0);
 }
 
-/// Sends packets of `count` datagrams of 1000 bytes each, which the first namespace's kernel does not
-/// cut, to the address `to` of the other, and checks that it gets each of them.
+/// Sends packets of `count` datagrams of 1000 bytes each, which the first namespace's kernel does
+/// not cut, to the address `to` of the other, and checks that it gets each of them.
 pub fn datagrams([from, at]: [&NetworkNamespace; 2], to: IpAddr, count: usize) {
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let receiver = at.enter(|| UdpSocket::bind(SocketAddr::new(to, 9000))).unwrap();

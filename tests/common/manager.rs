@@ -56,8 +56,8 @@ impl Notifications {
         self.store.lock().unwrap()
     }
 
-    /// Handles messages as systemd does: descriptors of the same name are replaced by none, and those
-    /// that signal a hang-up are dropped, unless the service asks for them to stay.
+    /// Handles messages as systemd does: descriptors of the same name are replaced by none, and
+    /// those that signal a hang-up are dropped, unless the service asks for them to stay.
     fn serve(&self, socket: &UnixDatagram) {
         while !self.stop.load(Relaxed) {
             if self.is_busy.load(Relaxed) {
@@ -219,8 +219,8 @@ impl Manager {
         *self.arguments.last_mut().expect("--control PATH") = path;
     }
 
-    /// Kills the program, changes what is kept of it, and starts it again. Returns what it says until
-    /// it has recorded its state.
+    /// Kills the program, changes what is kept of it, and starts it again. Returns what it says
+    /// until it has recorded its state.
     pub(crate) fn spoil(&mut self, spoil: impl FnOnce(&mut Vec<Page>)) -> String {
         self.end(Signal::KILL);
         let stored = std::mem::take(&mut *self.notifications.store());

@@ -123,8 +123,8 @@ pub fn may_lack(link: &str) -> bool {
             .any(|family| link.starts_with(family))
 }
 
-/// Returns true if a link needs Open vSwitch and it is not installed. Tests of the group `dpdk`, which
-/// installs it, cover such a link.
+/// Returns true if a link needs Open vSwitch and it is not installed. Tests of the group `dpdk`,
+/// which installs it, cover such a link.
 pub fn lacks_ovs(link: &str) -> bool {
     link.starts_with("ovs/") && SwitchKind::Ovs.find().is_err()
 }
@@ -147,8 +147,9 @@ pub fn listens(socket: impl AsRef<Path>) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// Returns true if a switch or a user plane function answers at its control socket: its ports are open, and
-/// its data threads run. It listens earlier, and what is sent to a `raw:` port meanwhile is lost.
+/// Returns true if a switch or a user plane function answers at its control socket: its ports are
+/// open, and its data threads run. It listens earlier, and what is sent to a `raw:` port meanwhile
+/// is lost.
 pub fn serves(control: impl AsRef<Path>) -> bool {
     dray_daemon::Client::new(control.as_ref(), "dray").health(false).is_ok()
 }
@@ -297,8 +298,9 @@ impl Traces {
     }
 }
 
-/// Collects the control groups of labs in any hierarchy whose owner has this process's PID namespace: other
-/// programs' tests may run at the same time in theirs. A lab's name begins with the namespace's number.
+/// Collects the control groups of labs in any hierarchy whose owner has this process's PID
+/// namespace: other programs' tests may run at the same time in theirs. A lab's name begins with
+/// the namespace's number.
 fn groups_of_labs(folder: &Path, depth: usize, found: &mut BTreeSet<String>) {
     let namespace = fs::read_link("/proc/self/ns/pid").expect("/proc/self/ns/pid");
     let own = namespace.to_string_lossy().replace("pid:[", "").replace(']', "-");

@@ -83,9 +83,10 @@ fn received() -> std::io::Result<u64> {
     Ok(numbers[0] - 14 * numbers[1])
 }
 
-/// Asserts that connections get at least 0.9 of a rate, or of what the machine `can` carry, and at most
-/// 1.05 of the rate in any second. A busy machine may hold up a sender, or a worker, whose packets then
-/// leave late: what it has disturbed is measured again, and what it can carry just after it.
+/// Asserts that connections get at least 0.9 of a rate, or of what the machine `can` carry, and at
+/// most 1.05 of the rate in any second. A busy machine may hold up a sender, or a worker, whose
+/// packets then leave late: what it has disturbed is measured again, and what it can carry just
+/// after it.
 #[track_caller]
 pub fn assert_rate(
     what: &str,

@@ -69,7 +69,8 @@ impl Program {
         begun.expect("it has begun")
     }
 
-    /// Tries take-overs by a process of another format, by some that die or lie, and by another user.
+    /// Tries take-overs by a process of another format, by some that die or lie, and by another
+    /// user.
     pub(crate) fn refuses_others(&self, control: &Path) {
         let (_, theirs) = Channel::pair().unwrap();
         let why = self.ask(control, 99, &theirs).unwrap_err();
@@ -123,7 +124,8 @@ pub(crate) fn rights(process: &Started) -> Vec<[String; 3]> {
     tasks.flatten().filter_map(of).collect()
 }
 
-/// Checks that every thread of a process has the user's and the group's number, and no capabilities.
+/// Checks that every thread of a process has the user's and the group's number, and no
+/// capabilities.
 #[track_caller]
 pub(crate) fn assert_is_user(process: &Started, user: u32, group: u32) {
     let four = |number: u32| vec![number.to_string(); 4].join(" ");

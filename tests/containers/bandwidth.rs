@@ -14,7 +14,8 @@ fn address(result: &Value) -> SocketAddr {
     format!("{}:9000", address.split('/').next().unwrap()).parse().unwrap()
 }
 
-/// Connections to and from a pod with a bandwidth get it, and in no second more than its burst allows.
+/// Connections to and from a pod with a bandwidth get it, and in no second more than its burst
+/// allows.
 #[test]
 fn pods_get_their_bandwidth_and_burst() {
     let _alone = alone();

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use crate::common::{DRAY, alone, eventually};
 use crate::node::{Node, Pod};
 
-/// Sends five frames from one address to another, with tags of VLAN 10 by IEEE 802.1Q, 802.1ad and of before.
+/// Sends five frames from one address to another, with tags of VLAN 10 by IEEE 802.1Q, 802.1ad and
+/// of before.
 const TAGGED: &str = r#"
 import socket, sys
 address = lambda text: bytes.fromhex(text.replace(":", ""))
@@ -126,7 +127,8 @@ fn failed_add_leaves_the_bypass_of_running_containers() {
     add(&node, &pods[..2], &own);
     ping(&pods[0], "10.1.0.3");
     let mac = port(&node, "c0").config.macs[0].to_string();
-    // The switch refuses the address after the interface was made; the second request fails before that.
+    // The switch refuses the address after the interface was made; the second request fails before
+    // that.
     for (pod, part) in [(&pods[2], "is pinned to port"), (&pods[1], "already has this interface")] {
         let keys = keys(&node, &json!({"mac": mac}));
         let error = node.call("ADD", "twin", &pod.path(), &keys).unwrap_err();
@@ -217,7 +219,8 @@ fn bypass_leads_past_no_rule_of_the_switch() {
     assert!(!reaches(0, &b, ""));
     assert!(reaches(0, &c, ""));
     assert!(!reaches(0, &d, "") && reaches(3, &e, ""));
-    // Known addresses, so that no request for them is needed, nor made later where frames are counted.
+    // Known addresses, so that no request for them is needed, nor made later where frames are
+    // counted.
     let mac = |at: usize| port(&node, &format!("c{at}")).config.macs[0].to_string();
     let know = |from: usize, to: usize, address: &str| {
         let mac = mac(to);

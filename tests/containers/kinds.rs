@@ -16,8 +16,8 @@ fn mac(result: &Value) -> &str {
     result["interfaces"][0]["mac"].as_str().unwrap()
 }
 
-/// Returns a command that runs a role as an ordinary user. In its mount namespace, the directory of a
-/// `vhost` attachment is at `/mnt`, as a container runtime mounts it.
+/// Returns a command that runs a role as an ordinary user. In its mount namespace, the directory of
+/// a `vhost` attachment is at `/mnt`, as a container runtime mounts it.
 fn role(directory: Option<&Path>, words: &str) -> Command {
     let mount = directory.map_or(String::new(), |directory| {
         format!("mount --bind {} /mnt && ", directory.display())
@@ -52,8 +52,8 @@ fn frames_pass_between_shared_memory_containers() {
     }
 }
 
-/// The switch has neither root's number nor capabilities, so it reaches a container's socket only by the
-/// access control list of its directory.
+/// The switch has neither root's number nor capabilities, so it reaches a container's socket only
+/// by the access control list of its directory.
 #[test]
 fn switch_of_another_user_serves_containers_before_and_after_a_restart() {
     let _alone = alone();

@@ -180,8 +180,8 @@ impl Machine {
     }
 }
 
-/// Sends 10,000 frames between two containers without privileges, which get the sockets of their ports as
-/// devices. `engine` runs a command of Docker or Podman.
+/// Sends 10,000 frames between two containers without privileges, which get the sockets of their
+/// ports as devices. `engine` runs a command of Docker or Podman.
 pub(crate) fn check_devices(
     machine: &Machine,
     engine: impl Fn(&[&str]) -> Result<String, String>,

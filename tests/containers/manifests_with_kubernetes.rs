@@ -22,8 +22,8 @@ fn has_validator() -> bool {
     exists
 }
 
-/// Validates files against the Kubernetes 1.34 schemas. Returns the networks' configurations, or the
-/// first error.
+/// Validates files against the Kubernetes 1.34 schemas. Returns the networks' configurations, or
+/// the first error.
 fn validate(files: &[String]) -> Result<Vec<Value>, String> {
     let output = Command::new(PYTHON).args([SCRIPT, "1.34"]).args(files).output().unwrap();
     if !output.status.success() {

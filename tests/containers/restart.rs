@@ -96,8 +96,8 @@ impl Chance {
     }
 }
 
-/// ADD and DEL in random order, some of them killed at a random time, and so is the switch. A number
-/// of rounds in `DRAY_CNI_ROUNDS` replaces the usual one.
+/// ADD and DEL in random order, some of them killed at a random time, and so is the switch. A
+/// number of rounds in `DRAY_CNI_ROUNDS` replaces the usual one.
 #[test]
 fn random_adds_and_dels_with_kills_leave_nothing() {
     let _alone = alone();
@@ -126,8 +126,9 @@ fn random_adds_and_dels_with_kills_leave_nothing() {
         }
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        // A killed process may have written its result; a switch that is killed is an error of ADD, and
-        // so is an address that the IPAM plugin of a killed ADD, which goes on, reserves meanwhile.
+        // A killed process may have written its result; a switch that is killed is an error of ADD,
+        // and so is an address that the IPAM plugin of a killed ADD, which goes on,
+        // reserves meanwhile.
         let is_killed = output.status.code().is_none();
         let is_transient =
             said.contains("\"code\": 11") || said.contains("duplicate allocation is not allowed");
@@ -171,8 +172,8 @@ impl Named {
         std::fs::metadata(self.path()).unwrap().ino()
     }
 
-    /// Replaces the namespace; the next one of this name gets the same inode number, unless another process
-    /// takes that each time.
+    /// Replaces the namespace; the next one of this name gets the same inode number, unless another
+    /// process takes that each time.
     fn replace(&self) {
         let before = self.inode();
         for _ in 0..50 {

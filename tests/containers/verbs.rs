@@ -268,7 +268,8 @@ fn errors_have_codes_and_leave_nothing() {
     node.assert_clean();
 }
 
-/// A station that has moved to this node, as a virtual machine that was migrated, is still learned elsewhere.
+/// A station that has moved to this node, as a virtual machine that was migrated, is still learned
+/// elsewhere.
 #[test]
 fn address_moves_only_if_the_network_allows_it() {
     let _alone = alone();

@@ -46,7 +46,8 @@ const LOAD: Load = Load {
     timed: false,
 };
 
-/// Least number of frames of a trial: half of what the load offers, since a slow machine sends late.
+/// Least number of frames of a trial: half of what the load offers, since a slow machine sends
+/// late.
 const FRAMES: u64 = 100;
 
 /// Maximum number of trials until all frames of one arrive.

@@ -30,8 +30,9 @@ fn reserved() -> String {
     fs::read_to_string("/proc/sys/vm/nr_hugepages").unwrap()
 }
 
-/// Returns the number of huge pages in this machine's pool without those of tests. Other programs' tests reserve
-/// some for a few seconds, so `scripts/test-programs.py` reads it before it starts any.
+/// Returns the number of huge pages in this machine's pool without those of tests. Other programs'
+/// tests reserve some for a few seconds, so `scripts/test-programs.py` reads it before it starts
+/// any.
 fn reserved_by_user() -> String {
     std::env::var("DRAY_HUGEPAGES").unwrap_or_else(|_| reserved())
 }

@@ -89,8 +89,8 @@ impl Simulation {
     }
 }
 
-/// Sends packets from one port to another one: each of them arrives. The socket of ns-3's own device holds
-/// 250 packets, so on a busy machine it may drop some, which it counts.
+/// Sends packets from one port to another one: each of them arrives. The socket of ns-3's own
+/// device holds 250 packets, so on a busy machine it may drop some, which it counts.
 fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     let [from, to] = ports.map(|port| port.replace("F/", &format!("{}/", folder.display())));
     let mut receiver = Simulation::start(veths, folder, "receiver", &to);
@@ -99,7 +99,8 @@ fn pass(veths: &Veths, folder: &Path, kind: &str, ports: [&str; 2]) {
     sender.wait_for_output("ready\n");
     receiver.wait_for_output("ready\n");
     if kind == "memif" {
-        // testpmd serves a client some 50 ms after both have connected, and drops frames until then.
+        // testpmd serves a client some 50 ms after both have connected, and drops frames until
+        // then.
         sleep(Duration::from_secs(1));
     }
     common::signal(&sender.program.0, Signal::USR1);

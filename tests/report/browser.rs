@@ -74,7 +74,8 @@ impl Browser {
         }}});
         let session = browser.request("POST", "/session", &options)?;
         session["sessionId"].as_str().expect("a session").clone_into(&mut browser.session);
-        // Leave the page of a new window, which makes many requests, and complains if there is no network.
+        // Leave the page of a new window, which makes many requests, and complains if there is no
+        // network.
         browser.post("url", &json!({"url": "about:blank"}));
         browser.requests();
         browser.console();

@@ -607,8 +607,8 @@ fn xdp_learning_follows_moved_station() {
         let frame = test_frame::build(&Flow { src_mac, dst_mac, ..Flow::default() }, 100);
         assert_eq!(ports[from].tx[0].transmit(&[Frame::from(&frame[..])]).unwrap(), 1);
     };
-    // Counts the frames that each port receives, from the first one that arrives until soon after: a
-    // veth delivers before the sender continues, or later on a busy machine.
+    // Counts the frames that each port receives, from the first one that arrives until soon after:
+    // a veth delivers before the sender continues, or later on a busy machine.
     let arrive = |ports: &mut [Port; 3], from: usize, src: u64, dst: u64| {
         send(ports, from, src, dst);
         let mut received = [0; 3];

@@ -223,8 +223,8 @@ fn file_that_cannot_be_applied_changes_nothing() {
     }
 }
 
-/// A port that needs the socket of one that it replaces: the one is closed before the other is opened,
-/// and opened again if that fails.
+/// A port that needs the socket of one that it replaces: the one is closed before the other is
+/// opened, and opened again if that fails.
 #[test]
 fn port_with_another_uri_is_opened_in_its_place() {
     let _alone = alone();

@@ -168,8 +168,8 @@ fn stats_show_one_port_rates_and_counters_since_reset() {
     let began = Instant::now();
     send_ten(&port);
     let seen = (0..100).map(|_| rate()).find(|rate| *rate > 0).expect("frames in some interval");
-    // On a busy machine, intervals are longer or shorter than half a second, and frames arrive in two of
-    // them.
+    // On a busy machine, intervals are longer or shorter than half a second, and frames arrive in
+    // two of them.
     let seen = seen + rate();
     let least = (10.0 / (began.elapsed().as_secs_f64() + 0.5)) as u32;
     assert!((least.saturating_sub(1)..=40).contains(&seen), "{seen}, at least {least}");

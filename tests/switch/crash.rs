@@ -1,5 +1,6 @@
 //! A switch that is killed, or restarted, continues from what its service manager keeps: peers stay
-//! connected, no frame arrives twice, and a state that cannot be used is replaced by an ordinary start.
+//! connected, no frame arrives twice, and a state that cannot be used is replaced by an ordinary
+//! start.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;

@@ -337,8 +337,8 @@ fn hijack(user: &str, number: u32) {
     assert!(common::success(&health).contains("ok"));
 }
 
-/// Adds a port with the open directory `container`, in which a container is to create its socket, as
-/// `dray cni` does for kind `vhost`.
+/// Adds a port with the open directory `container`, in which a container is to create its socket,
+/// as `dray cni` does for kind `vhost`.
 fn hand_over(container: &Path, control: &Path) {
     fs::create_dir(container).unwrap();
     let uri = format!("vhost:{}/vhost.sock?client=1", container.display());
@@ -392,7 +392,8 @@ fn directories(process: u32) -> Vec<String> {
     names.map(|name| name.into_string().unwrap()).collect()
 }
 
-/// Returns true if the kernel's Landlock keeps processes from others' abstract sockets (Linux 6.12).
+/// Returns true if the kernel's Landlock keeps processes from others' abstract sockets (Linux
+/// 6.12).
 fn landlock_has_scopes() -> bool {
     dray_sandbox::landlock_version().is_ok_and(|version| version >= 6)
 }

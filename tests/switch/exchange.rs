@@ -30,9 +30,9 @@ pub(crate) fn cpus(workers: usize) -> String {
     cpus.join(",")
 }
 
-/// Sends numbered frames from one port to another, over all its queues in turn, while `disturb` runs,
-/// which gets the longest pause in microseconds. None may arrive twice, changed, or after a later one
-/// of its queue.
+/// Sends numbered frames from one port to another, over all its queues in turn, while `disturb`
+/// runs, which gets the longest pause in microseconds. None may arrive twice, changed, or after a
+/// later one of its queue.
 pub(crate) fn exchange(
     (from, to): (&mut Port, &mut Port),
     disturb: impl FnOnce(&AtomicU64),

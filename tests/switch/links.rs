@@ -21,7 +21,8 @@ struct Node {
 }
 
 impl Node {
-    /// Starts a switch with ports in which `DIR` stands for the folder with the containers' directories.
+    /// Starts a switch with ports in which `DIR` stands for the folder with the containers'
+    /// directories.
     fn new(ports: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a", "b", "a/deep"] {
@@ -187,8 +188,8 @@ fn datagrams_of_a_vlan_follow_no_link_to_another_container() {
     }));
 }
 
-/// A container may write in the directory of its port's socket, and puts a link in the socket's place as soon as
-/// there is one.
+/// A container may write in the directory of its port's socket, and puts a link in the socket's
+/// place as soon as there is one.
 #[test]
 fn mode_of_socket_is_given_to_no_other_file() {
     let _alone = alone();

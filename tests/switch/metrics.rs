@@ -303,7 +303,8 @@ fn hostile_scrapers_neither_see_more_nor_block_others() {
         }
         held.push(stream);
     }
-    // One more of the same address is refused while the threads of those that were closed are ending.
+    // One more of the same address is refused while the threads of those that were closed are
+    // ending.
     let began = Instant::now();
     let is_served = || matches!(node.get(SWITCH, "/metrics", "*/*"), Some((200, _)));
     assert!(eventually(is_served), "a reply in spite of them");
@@ -313,8 +314,8 @@ fn hostile_scrapers_neither_see_more_nor_block_others() {
     );
 }
 
-/// Opens silent connections to `address` from the address `source`, up to 500 a second, until `done`, and
-/// holds the last thousand. Returns how many there were.
+/// Opens silent connections to `address` from the address `source`, up to 500 a second, until
+/// `done`, and holds the last thousand. Returns how many there were.
 fn flood(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
     let [source, address]: [SocketAddr; 2] =
         [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
@@ -384,8 +385,8 @@ fn health_and_scraper_are_served_during_a_flood() {
     }
 }
 
-/// Connects from `source` to `address` and resets the connection, some thousand times a second until `done`.
-/// Returns how often.
+/// Connects from `source` to `address` and resets the connection, some thousand times a second
+/// until `done`. Returns how often.
 fn reset(node: &Node, source: &str, address: &str, done: &AtomicBool) -> usize {
     let [source, address]: [SocketAddr; 2] =
         [&format!("{source}:0"), address].map(|address| address.parse().unwrap());
@@ -441,8 +442,8 @@ impl Node {
     }
 }
 
-/// An address floods with silent connections, and with others that it resets, and two other ones are
-/// served: one that scrapes often, and connects early, and ones that never came before.
+/// An address floods with silent connections, and with others that it resets, and two other ones
+/// are served: one that scrapes often, and connects early, and ones that never came before.
 #[test]
 fn thousands_of_resets_delay_no_other_address_with_time() {
     require_root!();

@@ -141,8 +141,8 @@ fn kernel_accepts_packets_with_and_without_offloads_with_time() {
     }
 }
 
-/// A packet socket gets packets as the kernel at the other end of the veth pair sends them: of up to
-/// 64 KiB, with partial checksums.
+/// A packet socket gets packets as the kernel at the other end of the veth pair sends them: of up
+/// to 64 KiB, with partial checksums.
 #[test]
 fn readers_of_packet_sockets_get_finished_frames() {
     let _alone = alone();
@@ -266,8 +266,8 @@ fn segments_in_tunnels_reach_the_other_kernel() {
     }
 }
 
-/// Bits per second of one stream of TCP in 4 s to a host behind a queue of 200 Mbit/s that drops what
-/// exceeds 100 ms.
+/// Bits per second of one stream of TCP in 4 s to a host behind a queue of 200 Mbit/s that drops
+/// what exceeds 100 ms.
 fn congested_rate(ports: [&str; 2], ecn: bool) -> (f64, u64) {
     let hosts = Hosts::new(ports);
     for number in [1, 2] {
@@ -293,8 +293,8 @@ fn congested_rate(ports: [&str; 2], ecn: bool) -> (f64, u64) {
     (rate, counters(&hosts.switches[0], "p1").drops.get(DropReason::Malformed))
 }
 
-/// After each loss, a sender with ECN sets the flag CWR. A packet with it that is lost in turn costs
-/// the flow most of its rate.
+/// After each loss, a sender with ECN sets the flag CWR. A packet with it that is lost in turn
+/// costs the flow most of its rate.
 #[test]
 fn ecn_costs_no_throughput_behind_a_full_queue() {
     let _alone = alone();

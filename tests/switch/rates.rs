@@ -6,8 +6,8 @@ use crate::common::alone;
 use crate::common::stream::{assert_rate, measure};
 use crate::offload::Hosts;
 
-/// Connections get nine tenths of the rate of a port, in either direction, and never more than 1.05 of
-/// it in a second.
+/// Connections get nine tenths of the rate of a port, in either direction, and never more than 1.05
+/// of it in a second.
 #[test]
 fn tcp_gets_the_rate_of_a_port() {
     let _alone = alone();

@@ -358,8 +358,8 @@ fn start_without(call: libc::c_long, errno: u32, arguments: &[&str]) -> (Option<
     without(call, errno, || end(start(common::command().args(arguments))))
 }
 
-/// As in a container with the capability SYS_ADMIN and the usual filter of its runtime, in a chroot, and
-/// in an initramfs.
+/// As in a container with the capability SYS_ADMIN and the usual filter of its runtime, in a
+/// chroot, and in an initramfs.
 #[test]
 fn refused_root_directory_hides_no_sockets() {
     require_root!();

@@ -1,6 +1,6 @@
-//! Ports, peers, captures, mirrors, scrapes and kills of the switch that come and go, while two ports
-//! exchange frames: not one of these is lost but those that a killed switch was about to pass, and
-//! memory and descriptors of the switch stay what they are.
+//! Ports, peers, captures, mirrors, scrapes and kills of the switch that come and go, while two
+//! ports exchange frames: not one of these is lost but those that a killed switch was about to
+//! pass, and memory and descriptors of the switch stay what they are.
 
 use std::fs;
 use std::path::Path;
@@ -60,8 +60,8 @@ impl Usage {
         }
     }
 
-    /// Returns true if there are no more descriptors and threads than at another time; of memory, the
-    /// allocator keeps more at one time than at another.
+    /// Returns true if there are no more descriptors and threads than at another time; of memory,
+    /// the allocator keeps more at one time than at another.
     fn is_within(&self, other: &Self) -> bool {
         self.descriptors <= other.descriptors && self.threads <= other.threads
     }
@@ -73,8 +73,8 @@ fn start(words: &[&str]) -> Started {
     Started(command.spawn().unwrap())
 }
 
-/// Adds ports, lets peers, captures and scrapes use them, and removes all of it. Kills the switch in
-/// every third round, when it has all the ports. Returns the number of kills.
+/// Adds ports, lets peers, captures and scrapes use them, and removes all of it. Kills the switch
+/// in every third round, when it has all the ports. Returns the number of kills.
 fn round(manager: &mut Manager, number: usize) -> u64 {
     let client = manager.client();
     let folder = manager.folder.path().to_owned();

@@ -290,7 +290,8 @@ fn hosts_and_stations_of_vxlan_stay() {
     }
 }
 
-/// Transmits slowly enough that a socket has room for all frames of a pause, also on a busy machine.
+/// Transmits slowly enough that a socket has room for all frames of a pause, also on a busy
+/// machine.
 struct Slow(Box<dyn Transmit>);
 
 impl Transmit for Slow {
@@ -341,7 +342,8 @@ fn survive_takeovers(
     );
 }
 
-/// Returns the number of frames that interfaces have dropped, as one that a busy machine polls late.
+/// Returns the number of frames that interfaces have dropped, as one that a busy machine polls
+/// late.
 fn dropped_at(namespace: &NetworkNamespace) -> u64 {
     let mut ip = Command::new("ip");
     let output = namespace.enter(|| ip.args(["-j", "-s", "link"]).output()).unwrap();
@@ -487,8 +489,8 @@ fn failed_takeover_disturbs_nothing() {
     exchange_all((&mut a, &mut b), |_| ());
 }
 
-/// Containers change what is theirs: the files of their ports' sockets, and memory that they share. Each
-/// harms its own port alone.
+/// Containers change what is theirs: the files of their ports' sockets, and memory that they share.
+/// Each harms its own port alone.
 #[test]
 fn hostile_peers_do_not_prevent_a_takeover() {
     use std::fs::{create_dir, remove_dir_all, remove_file};
@@ -607,8 +609,8 @@ fn takeover_of_no_switch_or_of_garbage_fails_in_one_line() {
         let _server = Server::start(listener, Limits::default(), move |mut request| {
             let channel = Channel::of(request.descriptors.pop().expect("one")).unwrap();
             if let Some(message) = &message {
-                // In place of the control socket; then the connection to a driver, the progress of its
-                // queues, and the counters.
+                // In place of the control socket; then the connection to a driver, the progress of
+                // its queues, and the counters.
                 let (driver, other) = UnixStream::pair().unwrap();
                 let memory = memory_of_fixed_size();
                 let descriptors = [other.as_fd(), driver.as_fd(), memory.as_fd(), memory.as_fd()];

@@ -336,7 +336,8 @@ fn users_that_the_switch_cannot_become_are_refused() {
     let parts = ["SETUID and SETGID", "--user root stays root"];
     assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     assert!(!Path::new(&control).exists());
-    // The user itself may name itself, and needs no call that a supervisor forbids, as systemd's units do.
+    // The user itself may name itself, and needs no call that a supervisor forbids, as systemd's
+    // units do.
     for call in [libc::SYS_setresuid, libc::SYS_setresgid, libc::SYS_setgroups] {
         let mut command = common::command();
         command.args(["switch", "--control", &control, "--user", "nobody", "a=null:"]);

@@ -162,7 +162,8 @@ fn peer_memory_limit_leaves_address_space() {
     ours.finish().expect("nothing is lost");
 }
 
-/// Measures what the worst violations cost neighbours on another worker. On an otherwise idle machine:
+/// Measures what the worst violations cost neighbours on another worker. On an otherwise idle
+/// machine:
 ///
 /// ```sh
 /// cargo test --release -p dray --test switch -- \
@@ -190,8 +191,8 @@ fn cost_of_violations_to_neighbours() {
     cost_to_neighbours(full, "asynchronous I/O exhausted, and ");
 }
 
-/// Prints the neighbours' p50 and p99 with the violation `name` and without one: the medians of turns
-/// that alternate, because the state of the machine changes.
+/// Prints the neighbours' p50 and p99 with the violation `name` and without one: the medians of
+/// turns that alternate, because the state of the machine changes.
 fn cost_to_neighbours(name: &str, circumstances: &str) {
     const TURNS: usize = 5;
     const TIME: Duration = Duration::from_secs(4);

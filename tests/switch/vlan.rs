@@ -437,7 +437,8 @@ fn stations_of_an_interface_that_goes_down_are_forgotten() {
     add_port("raw=raw:s0");
     add_port("stays=raw:s1");
     add_port("tap=tap:t0");
-    // The interface whose frames the port receives, and the one that goes down: of a veth pair, the peer's.
+    // The interface whose frames the port receives, and the one that goes down: of a veth pair, the
+    // peer's.
     let mut other = veths.open("raw:p1?wait=poll");
     transmit(&mut other, &[frame(&[], 60, 0)]);
     assert!(common::eventually(|| stations("stays") == 1));

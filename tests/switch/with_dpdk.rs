@@ -1,5 +1,5 @@
-//! Our switch and our ports with third-party programs: DPDK's testpmd at either end, and Open vSwitch.
-//! Every frame of ours has a number, and every byte of it is checked.
+//! Our switch and our ports with third-party programs: DPDK's testpmd at either end, and Open
+//! vSwitch. Every frame of ours has a number, and every byte of it is checked.
 
 use std::path::{Path, PathBuf};
 
@@ -328,7 +328,8 @@ fn memif_port_interoperates_with_dpdk() {
         let back = there.clone().swapped();
         reach((&mut port.tx, &mut port.rx), &there);
         pass((&mut port.tx, &mut port.rx), &there, &back, 3000);
-        // When a client leaves, the server unmaps its memory, even while its own data thread reads it.
+        // When a client leaves, the server unmaps its memory, even while its own data thread reads
+        // it.
         echo.stop_traffic().unwrap();
         eventually("the data thread stands still", || {
             let before = echo.cpu_time().unwrap();

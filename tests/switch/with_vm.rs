@@ -1,5 +1,5 @@
-//! QEMU guests at the switch: they notice nothing when it is replaced or killed, and connect again to
-//! one that does not continue.
+//! QEMU guests at the switch: they notice nothing when it is replaced or killed, and connect again
+//! to one that does not continue.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -74,7 +74,8 @@ fn guests_stay_connected_or_reconnect() {
         assert!(port.disconnects.is_empty() && port.counters.rx_frames > before, "{port:?}");
     }
 
-    // Another guest with the same card. QEMU loses its place in packed rings when it loses a switch.
+    // Another guest with the same card. QEMU loses its place in packed rings when it loses a
+    // switch.
     drop(first);
     let _second = quiet(false);
     lost(&pings);

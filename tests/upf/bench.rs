@@ -37,7 +37,8 @@ fn counters_balance(runtime: Runtime, techniques: &str) {
         return common::skip(&error.to_string());
     }
     let words = ["bench", "shyamkumar2022-fig6", "--quick", "--runtime", runtime.name()];
-    // No more packets than each buffer on the way holds, so that a receiver that waits for a CPU loses none.
+    // No more packets than each buffer on the way holds, so that a receiver that waits for a CPU
+    // loses none.
     let trial = ["--rate", "100", "--duration", "0.5", "--trials", "1", "--json", "-"];
     let text = success(&[&words[..], &["--technique", techniques], &trial].concat());
     let results: Results = serde_json::from_str(&text).unwrap();

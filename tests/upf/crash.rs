@@ -1,5 +1,6 @@
-//! A user plane function that is killed, or restarted, continues with what its service manager keeps:
-//! sessions, usage, counters and connections stay, and a state that cannot be used is replaced by an ordinary start.
+//! A user plane function that is killed, or restarted, continues with what its service manager
+//! keeps: sessions, usage, counters and connections stay, and a state that cannot be used is
+//! replaced by an ordinary start.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -91,8 +92,8 @@ impl Manager {
         command.spawn().map(Started).unwrap()
     }
 
-    /// Sends packets, all of which must pass: at the first try, unless a busy machine delays what the
-    /// neighbours reply.
+    /// Sends packets, all of which must pass: at the first try, unless a busy machine delays what
+    /// the neighbours reply.
     fn pass(&self) {
         let pass_all = || {
             let load = report(self.load("1k", "0.3", &["--allow-loss"]));
@@ -198,7 +199,8 @@ fn busy_manager_keeps_the_state_later() {
     assert_eq!(manager.control_plane().status().unwrap().sessions, 102);
 }
 
-/// Peers never reconnect, and a packet that was forwarded was counted, whenever the process is killed.
+/// Peers never reconnect, and a packet that was forwarded was counted, whenever the process is
+/// killed.
 #[test]
 fn connections_and_usage_survive_twenty_kills_with_time() {
     let _alone = alone();

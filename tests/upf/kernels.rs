@@ -108,8 +108,8 @@ fn untunnelled(bytes: &[u8]) -> Option<&[u8]> {
     is_packet.then(|| &message[header.len..header.len + header.payload_len])
 }
 
-/// The data network's kernel hands over packets of up to 64 KiB with partial checksums. The user gets
-/// every byte, in packets that fit its link, with right checksums.
+/// The data network's kernel hands over packets of up to 64 KiB with partial checksums. The user
+/// gets every byte, in packets that fit its link, with right checksums.
 #[test]
 fn kernel_in_the_data_network_exchanges_tcp_and_udp_with_user() {
     let _alone = alone();

@@ -64,8 +64,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Sends packets both ways while `disturb` runs, which gets the longest latency in microseconds, to the
-/// user plane function with `control` and `upf.toml` in `folder`. The connections must stay.
+/// Sends packets both ways while `disturb` runs, which gets the longest latency in microseconds, to
+/// the user plane function with `control` and `upf.toml` in `folder`. The connections must stay.
 pub(crate) fn load(
     folder: &Path,
     [n3, n6]: [Port; 2],
@@ -109,7 +109,8 @@ pub(crate) fn load(
     report
 }
 
-/// Returns the numbers of packets that were sent, counted by sessions and received, in each direction.
+/// Returns the numbers of packets that were sent, counted by sessions and received, in each
+/// direction.
 pub(crate) fn numbers(report: &LoadReport, sessions: &[SessionStatus]) -> [[u64; 3]; 2] {
     let sum = |number: fn(&Counted) -> u64| {
         let usage = sessions.iter().flat_map(|session| &session.usage);
@@ -125,9 +126,9 @@ pub(crate) fn numbers(report: &LoadReport, sessions: &[SessionStatus]) -> [[u64;
     ]
 }
 
-/// Checks that every packet was counted once and arrived. Packets wait for a peer for 10 ms only, and on
-/// a busy machine a peer may get no CPU for longer: some may have been dropped, and counted, for that,
-/// far fewer than if each disturbance dropped what was in a ring.
+/// Checks that every packet was counted once and arrived. Packets wait for a peer for 10 ms only,
+/// and on a busy machine a peer may get no CPU for longer: some may have been dropped, and counted,
+/// for that, far fewer than if each disturbance dropped what was in a ring.
 pub(crate) fn lost_nothing(report: &LoadReport, (sessions, stats): &(Vec<SessionStatus>, Stats)) {
     let ways = [stats.uplink, stats.downlink];
     for ([sent, counted, received], way) in numbers(report, sessions).into_iter().zip(ways) {

@@ -12,8 +12,8 @@ use crate::common::veths::Veths;
 use crate::common::{alone, eventually, serves};
 use crate::fixture::Upf;
 
-/// Returns the configuration of one of two user plane functions whose N3 interfaces face each other,
-/// so that each is the other's gNB: `own` and `other` number them.
+/// Returns the configuration of one of two user plane functions whose N3 interfaces face each
+/// other, so that each is the other's gNB: `own` and `other` number them.
 fn config(own: u8, other: u8, qer: &str) -> String {
     format!(
         "[n3]\nmac = '02:00:00:00:03:0{own}'\naddresses = ['10.3.0.{own}']\nmtu = 1500\n\
@@ -59,7 +59,8 @@ impl Path {
         Self { veths, hosts }
     }
 
-    /// Calls `measured` while packets pass, of which the second user plane function limits the rate.
+    /// Calls `measured` while packets pass, of which the second user plane function limits the
+    /// rate.
     fn with<T>(&self, qer: &str, measured: impl FnOnce([&NetworkNamespace; 2]) -> T) -> T {
         let start = |(number, files): (u8, &Upf)| {
             let (n3, n6) = (format!("raw:n3x{number}"), format!("raw:n6x{number}"));

@@ -1,5 +1,5 @@
-//! Taking over a running user plane function: no packet is lost or counted twice, no peer reconnects,
-//! and a take-over that fails disturbs nothing.
+//! Taking over a running user plane function: no packet is lost or counted twice, no peer
+//! reconnects, and a take-over that fails disturbs nothing.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -179,8 +179,8 @@ fn packets_survive_takeovers_over_devices_and_sockets() {
     }
 }
 
-/// Root starts the first process, which becomes another user; that user starts the next one, and root the
-/// last.
+/// Root starts the first process, which becomes another user; that user starts the next one, and
+/// root the last.
 #[test]
 fn processes_of_root_and_of_its_user_take_over_from_each_other() {
     require_root!();
@@ -230,8 +230,8 @@ fn quota_and_configuration_of_the_next_process_hold() {
     assert_eq!(others.collect::<Vec<_>>(), [201, 205]);
 }
 
-/// A request may end without a reply when the process that has accepted it ends, but a client always
-/// finds a program that listens.
+/// A request may end without a reply when the process that has accepted it ends, but a client
+/// always finds a program that listens.
 #[test]
 fn clients_find_the_control_socket_at_any_time() {
     let _alone = alone();

@@ -286,8 +286,8 @@ fn afxdp_zero_copy_and_virtual_functions() {
         assert!(number("lost") <= lost_max, "{title}: {said}");
     }
     assert!(said.contains("afxdp:eth4?mode=zerocopy: XDP program: the driver cannot"), "{said}");
-    // Only generic programs see frames of the kernel that lack checksums. This card can leave VLAN tags
-    // in frames; its virtual functions cannot.
+    // Only generic programs see frames of the kernel that lack checksums. This card can leave VLAN
+    // tags in frames; its virtual functions cannot.
     let completes = "xdp generic, copy, need wakeup, checksums of local kernels completed";
     assert!(said.contains(&format!("afxdp:eth2?xdp=generic: {completes}\n")), "{said}");
     assert!(said.contains(&format!("afxdp:eth4?xdp=generic: {completes}, VLAN")), "{said}");

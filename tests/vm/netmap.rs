@@ -25,8 +25,8 @@ run = 'dray echo --port \"$PORT0\"'
 kind = 'vale'
 ends = ['a', 'b']";
 
-/// Shell commands. `pass NAME TO FROM ARGUMENTS...` sends frames from one port to another, and prints
-/// what both ends said. The background processes that forward between them end with it.
+/// Shell commands. `pass NAME TO FROM ARGUMENTS...` sends frames from one port to another, and
+/// prints what both ends said. The background processes that forward between them end with it.
 const FUNCTIONS: &str = r#"
     mkdir /run/netmap && cd /run/netmap
     ip() { /sbin/ip "$@"; }

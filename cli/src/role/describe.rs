@@ -175,8 +175,8 @@ pub(super) fn describe(report: &Report) -> String {
     }
 }
 
-/// Returns why a role did nothing useful, if so: nothing came through, or the peers did not take the
-/// `left` last frames, which were all.
+/// Returns why a role did nothing useful, if so: nothing came through, or the peers did not take
+/// the `left` last frames, which were all.
 pub(super) fn nothing_came(report: &Report, left: usize) -> Option<String> {
     let (count, what) = match report {
         Report::Send(report) => (report.sent, "no frame was sent"),

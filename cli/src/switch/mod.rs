@@ -103,8 +103,8 @@ struct AddPort {
     name: Name,
     /// URI of the port.
     uri: PortUri,
-    /// Open the port's TAP interface or abstract socket in the network namespace with this file, and
-    /// pass it to the switch, which need not have access to it.
+    /// Open the port's TAP interface or abstract socket in the network namespace with this file,
+    /// and pass it to the switch, which need not have access to it.
     #[arg(long, value_name = "PATH")]
     netns: Option<PathBuf>,
     /// Pin the addresses of --mac even if they are stations behind another port.

@@ -21,8 +21,8 @@ pub(super) struct Stats {
     /// Show only this port.
     #[arg(value_name = "PORT")]
     port: Option<Name>,
-    /// Show rates for each SECONDS [default: 1], until Ctrl-C: in place on a terminal, otherwise one
-    /// table after the other.
+    /// Show rates for each SECONDS [default: 1], until Ctrl-C: in place on a terminal, otherwise
+    /// one table after the other.
     #[arg(
         long,
         value_name = "SECONDS",

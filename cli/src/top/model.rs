@@ -221,8 +221,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A switch with two ports, of which `a` has received `frames` frames, each dropped at `b` every
-    /// tenth time; read `seconds` after `start`.
+    /// A switch with two ports, of which `a` has received `frames` frames, each dropped at `b`
+    /// every tenth time; read `seconds` after `start`.
     pub(crate) fn reading(start: Instant, seconds: u64, frames: u64) -> Reading {
         let port = |name: &str, rx: u64, tx: u64| Port {
             about: About {

@@ -23,7 +23,8 @@ use crate::service::{Daemon, Process, ServiceArguments, report_start};
 /// Options of the daemon.
 #[derive(clap::Args)]
 pub(super) struct DaemonArguments {
-    /// Workers per direction [default: 1]; both ports need as many queues (`queues=` in their URIs).
+    /// Workers per direction [default: 1]; both ports need as many queues (`queues=` in their
+    /// URIs).
     #[arg(long, value_name = "NUMBER")]
     workers: Option<u16>,
     /// CPUs, assigned to workers in turn, those of the uplink first [default: one for each].
@@ -124,8 +125,8 @@ struct Started {
 }
 
 impl Plan {
-    /// Checks the options. For a take-over, requests it from the process that runs, whose options replace
-    /// those that are not given.
+    /// Checks the options. For a take-over, requests it from the process that runs, whose options
+    /// replace those that are not given.
     fn new(
         given: Given,
         arguments: &DaemonArguments,

@@ -8,7 +8,8 @@ use dray_upf::{RestoredState, UpfConfig};
 
 use crate::common::{Failure, usage};
 
-/// The two ports and the configuration of a user plane function, which may be those of a running one.
+/// The two ports and the configuration of a user plane function, which may be those of a running
+/// one.
 #[derive(clap::Args)]
 pub(super) struct Given {
     /// Port to the gNBs' side.
@@ -45,9 +46,9 @@ impl Ports {
         UpfConfig::load(&self.config).map_err(Failure::usage)
     }
 
-    /// Opens N3 and N6, or continues those of `restored`. Interfaces and the rights of sockets, which
-    /// require privileges, come before `confine` drops these; ports with their own threads are opened
-    /// afterwards.
+    /// Opens N3 and N6, or continues those of `restored`. Interfaces and the rights of sockets,
+    /// which require privileges, come before `confine` drops these; ports with their own
+    /// threads are opened afterwards.
     pub(super) fn open(
         &self,
         mut restored: Option<&mut RestoredState>,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct Agreement {
     /// The port's URI.
     pub port: String,
-    /// Negotiated features in words; for AF_XDP first where the XDP program runs (`xdp native`, `xdp
-    /// generic`), then how frames are passed (`copy`, `zero copy`).
+    /// Negotiated features in words; for AF_XDP first where the XDP program runs (`xdp native`,
+    /// `xdp generic`), then how frames are passed (`copy`, `zero copy`).
     pub features: Vec<String>,
 }
 

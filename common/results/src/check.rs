@@ -12,9 +12,9 @@ pub enum Check {
     /// Check every byte.
     #[default]
     Whole,
-    /// Check the headers and the test header of every frame, and every byte of one frame in 64, like
-    /// a program that works on headers. Fetching all of a long frame from another CPU's cache takes
-    /// longer than everything else.
+    /// Check the headers and the test header of every frame, and every byte of one frame in 64,
+    /// like a program that works on headers. Fetching all of a long frame from another CPU's
+    /// cache takes longer than everything else.
     Sampled,
     /// Check nothing, but fetch the first bytes of every frame, as any program does that uses
     /// received frames. The difference to stricter checks is their own cost.

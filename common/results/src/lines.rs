@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 /// A cache line that takes longer than this from one CPU to another and back is far away, in
-/// nanoseconds. On the machines measured, CPUs that share a cache take 40 to 120 where it serves eight
-/// cores (AMD), 130 to 240 where it is spread over a whole processor (Intel), and others 300 to 500.
+/// nanoseconds. On the machines measured, CPUs that share a cache take 40 to 120 where it serves
+/// eight cores (AMD), 130 to 240 where it is spread over a whole processor (Intel), and others 300
+/// to 500.
 const FAR_NS: f64 = 260.0;
 
 /// Distance between the CPUs of trials, by the time that a cache line takes.
@@ -52,8 +53,8 @@ pub struct Lines {
     /// Time that a cache line took between the CPUs that are farthest apart, there and back, in
     /// nanoseconds: the mean over the trials.
     pub round_trip_ns: f64,
-    /// Number of trials left out because the distance was another one, or enough had been repeated;
-    /// not those that `left_out` of the noise counts.
+    /// Number of trials left out because the distance was another one, or enough had been
+    /// repeated; not those that `left_out` of the noise counts.
     pub left_out: usize,
 }
 

@@ -43,8 +43,8 @@ pub struct Measured {
     pub reordered: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
-    /// True if dray's counters and those of the kernel or the switch agree exactly; null if nothing
-    /// other than dray's own ends counts the frames.
+    /// True if dray's counters and those of the kernel or the switch agree exactly; null if
+    /// nothing other than dray's own ends counts the frames.
     #[serde(default)]
     pub counters_agree: Option<bool>,
     /// `lost / sent`.
@@ -80,8 +80,8 @@ pub struct Measured {
     /// CPU cycles of the switch alone per frame received, if a user-space switch was used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch_cycles_per_frame: Option<f64>,
-    /// Frames that the port with the fewest received, as a share of the mean of all receiving ports,
-    /// if there were several.
+    /// Frames that the port with the fewest received, as a share of the mean of all receiving
+    /// ports, if there were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lowest_share: Option<f64>,
     /// Frames received per second as a share of the machine's limit, for links with shared memory.
@@ -98,12 +98,12 @@ pub struct Measured {
     /// Bytes per second that the neighbour wrote, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbour_bytes_per_s: Option<f64>,
-    /// Round-trip time of frames in nanoseconds, if it was measured. At a given rate it counts from
-    /// the time at which a frame was due.
+    /// Round-trip time of frames in nanoseconds, if it was measured. At a given rate it counts
+    /// from the time at which a frame was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_ns: Option<Percentiles>,
-    /// One-way latency of frames in nanoseconds, if it was measured: from the time at which a frame
-    /// was due until the receiver had it.
+    /// One-way latency of frames in nanoseconds, if it was measured: from the time at which a
+    /// frame was due until the receiver had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_way_ns: Option<Percentiles>,
     /// Part of that latency before the sender handed the frame to its port.

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct PortLoad {
     /// Number of ports, each with a peer.
     pub ports: u16,
-    /// Number of ports with traffic: half of them send, half receive; the peers of the others are silent.
+    /// Number of ports with traffic: half of them send, half receive; the peers of the others are
+    /// silent.
     pub active: u16,
     /// Ports that exchange frames.
     pub traffic: Traffic,

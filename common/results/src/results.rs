@@ -16,8 +16,8 @@ use crate::table::Table;
 /// Version of the format. It changes when a reader of the old one would misunderstand.
 pub const SCHEMA: u32 = 1;
 
-/// All results of one run of an experiment. Rates are in frames per second, or bits per second if the
-/// name says so; times are in seconds and sizes in bytes, unless the name has another unit.
+/// All results of one run of an experiment. Rates are in frames per second, or bits per second if
+/// the name says so; times are in seconds and sizes in bytes, unless the name has another unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(title = "Results of dray bench"))]
 pub struct Results {
@@ -51,8 +51,8 @@ pub struct Results {
     /// Limit of the machine by frame size, if techniques are compared with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitRow>,
-    /// State needed to resume (`--resume`), if the run was interrupted: the results are then those of
-    /// the trials done.
+    /// State needed to resume (`--resume`), if the run was interrupted: the results are then those
+    /// of the trials done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<Box<Incomplete>>,
 }

@@ -17,7 +17,8 @@ pub struct SettingOfRun {
     pub role_cores: BTreeMap<String, usize>,
     /// True if roles shared a core.
     pub shared_cores: bool,
-    /// True if each container had its own control group; otherwise only its CPU affinity pinned it.
+    /// True if each container had its own control group; otherwise only its CPU affinity pinned
+    /// it.
     pub control_groups: bool,
     /// Time that it took to create containers and links, in seconds.
     #[serde(default)]
@@ -76,8 +77,9 @@ pub struct SwitchFacts {
     pub others: Vec<String>,
     /// Time from the start of the switch's first process until it forwarded, in seconds.
     pub ready_s: f64,
-    /// Share of the frames from the containers, from the start of the switch to the end of the last
-    /// trial, that the kernel forwarded instead of the switch; absent if the ports have no bypass.
+    /// Share of the frames from the containers, from the start of the switch to the end of the
+    /// last trial, that the kernel forwarded instead of the switch; absent if the ports have
+    /// no bypass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bypassed_ratio: Option<f64>,
 }
@@ -88,7 +90,7 @@ pub struct SwitchFacts {
 pub struct Programs {
     /// Names and versions of the programs, as they print them.
     pub versions: Vec<String>,
-    /// Command lines of the programs, for a shell, in the order of their start. Each program ran in a
-    /// directory and a network namespace that belong to the run.
+    /// Command lines of the programs, for a shell, in the order of their start. Each program ran
+    /// in a directory and a network namespace that belong to the run.
     pub commands: Vec<String>,
 }

@@ -142,8 +142,8 @@ impl MeasuredStreams {
         self.counters_agree == Some(false)
     }
 
-    /// Returns the mark of a figure that is less reliable than it looks: `!` if bytes are missing or
-    /// wrong, `~` if it was disturbed.
+    /// Returns the mark of a figure that is less reliable than it looks: `!` if bytes are missing
+    /// or wrong, `~` if it was disturbed.
     pub fn mark(&self) -> &'static str {
         match (self.counters_disagree(), self.disturbed()) {
             (true, _) => "!",

@@ -1,7 +1,7 @@
 //! Types that are written in files and messages as their text.
 
-/// Implements serde's traits for types whose serialised form is their text: what `Display` writes and
-/// `FromStr` reads.
+/// Implements serde's traits for types whose serialised form is their text: what `Display` writes
+/// and `FromStr` reads.
 #[macro_export]
 macro_rules! serde_as_text {
     ($($kind:ty),+ $(,)?) => {$(

@@ -18,8 +18,8 @@ use rustix::termios::tcgetwinsize;
 #[doc(hidden)]
 pub use serde;
 
-/// Returns the width of text in columns: that of the terminal on standard output, from 80 to 100, or
-/// 100 if standard output is not a terminal.
+/// Returns the width of text in columns: that of the terminal on standard output, from 80 to 100,
+/// or 100 if standard output is not a terminal.
 pub fn width() -> usize {
     static WIDTH: OnceLock<usize> = OnceLock::new();
     *WIDTH.get_or_init(|| columns(io::stdout()).map_or(MOST, |columns| columns.clamp(LEAST, MOST)))
@@ -104,7 +104,8 @@ pub fn list_of(cells: &[Vec<String>], left: usize, front: usize) -> String {
     if cells.len() > 2 { fit(cells, left, front, &[1]) } else { String::new() }
 }
 
-/// Formats a table with one line of names above its rows; the first `left` columns are left-aligned.
+/// Formats a table with one line of names above its rows; the first `left` columns are
+/// left-aligned.
 pub fn table(names: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> String {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let cells: Vec<Vec<String>> = std::iter::once(names).chain(rows).collect();

@@ -9,8 +9,8 @@ pub fn advice<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> Stri
     }
 }
 
-/// Returns what joins an unknown name to a list of those there are: the nearest of `names`, if one is
-/// near, between a colon and a question mark; otherwise a semicolon.
+/// Returns what joins an unknown name to a list of those there are: the nearest of `names`, if one
+/// is near, between a colon and a question mark; otherwise a semicolon.
 pub fn hint<'n>(given: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(given, names).map_or(";".to_owned(), |name| format!(": did you mean {name}?"))
 }

@@ -1,4 +1,5 @@
-//! The bypass: the kernel forwards frames between containers of one switch. `bpf/bypass.c` says how.
+//! The bypass: the kernel forwards frames between containers of one switch. `bpf/bypass.c` says
+//! how.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -29,8 +30,8 @@ const GROUP: usize = 6;
 const COUNTERS: usize = 7;
 const BEFORE: usize = 11;
 
-/// `BPF_NOEXIST` of linux/bpf.h: the address of another container stays that one's. The switch refuses it to
-/// a second one.
+/// `BPF_NOEXIST` of linux/bpf.h: the address of another container stays that one's. The switch
+/// refuses it to a second one.
 const ONLY_NEW: u64 = 1;
 
 /// Maximum length of an interface's name.
@@ -39,8 +40,8 @@ const NAME_MAX: usize = 15;
 /// A station: the switch, and the address. `struct station` of the program.
 type Station = [u64; 2];
 
-/// The kernel's numbers of program and tables, by which another process finds them as long as the program
-/// is attached to an interface.
+/// The kernel's numbers of program and tables, by which another process finds them as long as the
+/// program is attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BypassIds {
     program: u32,
@@ -73,8 +74,8 @@ impl Bypass {
         Self::new(id, program, entries, stations)
     }
 
-    /// Finds the program that another process has loaded; `None` if it no longer exists, or its tables have
-    /// another form.
+    /// Finds the program that another process has loaded; `None` if it no longer exists, or its
+    /// tables have another form.
     ///
     /// # Errors
     /// It may exist, but cannot be opened.
@@ -114,7 +115,8 @@ impl Bypass {
         self.ids
     }
 
-    /// Returns the program, for the control of traffic (tc-bpf(8)) of frames that an interface receives.
+    /// Returns the program, for the control of traffic (tc-bpf(8)) of frames that an interface
+    /// receives.
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
@@ -132,8 +134,8 @@ impl Bypass {
         above.find(|(_, entry)| is_free(entry)).map(|(number, _)| number)
     }
 
-    /// Adds the container with interfaces 2 `number` and 2 `number` + 1, `tap`, which carry packets of `mtu`
-    /// bytes. Its frames go through the switch until that opens the bypass.
+    /// Adds the container with interfaces 2 `number` and 2 `number` + 1, `tap`, which carry packets
+    /// of `mtu` bytes. Its frames go through the switch until that opens the bypass.
     pub fn add(
         &mut self,
         number: u32,
@@ -228,7 +230,8 @@ impl BypassEntry {
         Ok(Self { first: WORDS * number as usize, name, table })
     }
 
-    /// Returns true if the entry is still that of this container, which the plugin may have removed.
+    /// Returns true if the entry is still that of this container, which the plugin may have
+    /// removed.
     fn is_its(&self) -> bool {
         (0..2).all(|at| self.word(at).load(Relaxed) == self.name[at])
     }
@@ -280,7 +283,8 @@ impl BypassEntry {
         }
     }
 
-    /// Returns what has bypassed the switch since the last [`reset`](Self::reset), also by an earlier process.
+    /// Returns what has bypassed the switch since the last [`reset`](Self::reset), also by an
+    /// earlier process.
     pub fn bypassed(&self) -> Bypassed {
         if !self.is_its() {
             return Bypassed::default();

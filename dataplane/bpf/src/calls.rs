@@ -1,5 +1,5 @@
-//! `bpf(2)` where `aya` does not reach: for links, whose descriptors another process may continue with
-//! (that of a link of `aya` stays its own), and for programs by their number.
+//! `bpf(2)` where `aya` does not reach: for links, whose descriptors another process may continue
+//! with (that of a link of `aya` stays its own), and for programs by their number.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -40,7 +40,8 @@ struct LinkInfo {
     rest: u32,
 }
 
-/// Attaches a loaded XDP program to an interface of this network namespace, until the link is closed.
+/// Attaches a loaded XDP program to an interface of this network namespace, until the link is
+/// closed.
 pub(crate) fn create_link(
     program: BorrowedFd<'_>,
     interface: u32,

@@ -24,8 +24,8 @@ pub use sockmap::{Shortcut, SockmapError};
 
 /// Loads the programs of an object.
 ///
-/// There is one loader, because aya 0.14 reads the descriptions of all types of the kernel for each,
-/// which these programs do not need (0.15 leaves it out, and needs Rust 1.98).
+/// There is one loader, because aya 0.14 reads the descriptions of all types of the kernel for
+/// each, which these programs do not need (0.15 leaves it out, and needs Rust 1.98).
 fn load(object: &[u8]) -> Result<Ebpf, EbpfError> {
     static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
         let mut loader = EbpfLoader::new();

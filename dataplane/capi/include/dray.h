@@ -164,8 +164,8 @@ int dray_transmit(dray_port port, const struct dray_frame *frames, size_t count)
 
 /*
  Waits until one of `count` ports may have a frame, for at most `timeout` milliseconds. Returns 1
- if one may, 0 if the time is over or a signal arrived, or an error. Returns 1 at once if a port is
- polled: its URI has `wait=poll`, or it is `null:` or `impair:`.
+ if one may, 0 if the time is over or a signal arrived, or an error. Returns 1 at once if a port
+ is polled: its URI has `wait=poll`, or it is `null:` or `impair:`.
 
  # Safety
  `ports` is NULL or has `count` handles.

@@ -261,7 +261,8 @@ pub unsafe extern "C" fn dray_receive(
                     place.write(dray_frame { data, len: frame.len() as u32 });
                     count += 1;
                 }
-                // SAFETY: by the contract; the first `count` are written, and valid until it returns.
+                // SAFETY: by the contract; the first `count` are written, and valid until it
+                // returns.
                 let taken = unsafe { take(context, lent.as_ptr().cast(), count) }.min(count);
                 open.received.set(open.received.get() + taken as u64);
                 taken
@@ -345,8 +346,8 @@ pub unsafe extern "C" fn dray_transmit(
 }
 
 /// Waits until one of `count` ports may have a frame, for at most `timeout` milliseconds. Returns 1
-/// if one may, 0 if the time is over or a signal arrived, or an error. Returns 1 at once if a port is
-/// polled: its URI has `wait=poll`, or it is `null:` or `impair:`.
+/// if one may, 0 if the time is over or a signal arrived, or an error. Returns 1 at once if a port
+/// is polled: its URI has `wait=poll`, or it is `null:` or `impair:`.
 ///
 /// # Safety
 /// `ports` is NULL or has `count` handles.

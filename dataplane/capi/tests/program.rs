@@ -11,7 +11,8 @@ use dray_port::{Frame, Port, PortUri};
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Returns the library's file. If the variable LIBDRAY does not name it, it is built: cargo builds it for no test.
+/// Returns the library's file. If the variable LIBDRAY does not name it, it is built: cargo builds
+/// it for no test.
 fn library() -> PathBuf {
     if let Some(built) = std::env::var_os("LIBDRAY") {
         return built.into();
@@ -37,7 +38,8 @@ fn run(program: &str, arguments: &[&dyn AsRef<OsStr>]) -> String {
     text(&output.stdout)
 }
 
-/// Compiles `source` with all warnings as errors. Loads the library at the place where it was built.
+/// Compiles `source` with all warnings as errors. Loads the library at the place where it was
+/// built.
 fn compile(compiler: &str, flags: &[&str], source: &Path, program: &Path) {
     let library = library();
     let soname = program.with_file_name("libdray.so.0");

@@ -112,8 +112,8 @@ impl Captures {
         Self { watch: Box::new(watch), ..self }
     }
 
-    /// Returns the number of a new port. A port of the same name that was removed had the same. Ports
-    /// beyond the 4095th share the last number.
+    /// Returns the number of a new port. A port of the same name that was removed had the same.
+    /// Ports beyond the 4095th share the last number.
     pub fn add_port(&self, name: &str) -> u16 {
         let mut ports = lock(&self.ports);
         let known = ports.iter().position(|port| port.name == name);

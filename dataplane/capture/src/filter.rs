@@ -1,6 +1,6 @@
 //! Filters: classic BPF programs (McCanne and Jacobson, 1993), as libpcap's compiler makes them for
-//! Ethernet, checked and then interpreted. A jump only goes forward, so a program ends after at most
-//! as many steps as it has instructions.
+//! Ethernet, checked and then interpreted. A jump only goes forward, so a program ends after at
+//! most as many steps as it has instructions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -132,8 +132,8 @@ impl Filter {
         Ok(Self { steps })
     }
 
-    /// Returns true if the filter keeps a frame of `len` bytes that begins with `bytes`. It does not
-    /// if it reads beyond `bytes`.
+    /// Returns true if the filter keeps a frame of `len` bytes that begins with `bytes`. It does
+    /// not if it reads beyond `bytes`.
     pub fn keeps(&self, bytes: &[u8], len: usize) -> bool {
         self.run(bytes, len as u32).unwrap_or(0) != 0
     }

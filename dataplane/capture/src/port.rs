@@ -17,8 +17,9 @@ struct Tapped<H> {
     number: u16,
 }
 
-/// Returns `port` with its frames shown by `tap`, under the `number` that [`Captures`](crate::Captures) has
-/// assigned. Only one thread may use the halves of ports with the same tap.
+/// Returns `port` with its frames shown by `tap`, under the `number` that
+/// [`Captures`](crate::Captures) has assigned. Only one thread may use the halves of ports with the
+/// same tap.
 pub fn tapped(port: Port, tap: &Arc<Tap>, number: u16) -> Port {
     let Port { rx, tx, link } = port;
     let rx =

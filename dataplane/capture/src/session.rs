@@ -11,8 +11,8 @@ use dray_shm::{Mapping, MemoryFile};
 use crate::captures::{CaptureRequest, PATH, Reply};
 use crate::record::Record;
 
-/// Time within which data threads publish their records: records older than this are complete, and can be
-/// merged in the order of time.
+/// Time within which data threads publish their records: records older than this are complete, and
+/// can be merged in the order of time.
 const SETTLED: Duration = Duration::from_millis(2);
 
 /// The capture cannot continue.
@@ -41,8 +41,8 @@ pub struct Counts {
     pub missed: u64,
 }
 
-/// Returns the names of the ports of the program that `client` talks to, by their number in captures;
-/// empty if no port has that number.
+/// Returns the names of the ports of the program that `client` talks to, by their number in
+/// captures; empty if no port has that number.
 pub fn ask_ports(client: &Client) -> Result<Vec<String>, ClientError> {
     let reply: Reply = client.json("GET", &format!("/{PATH}"), b"")?;
     Ok(reply.ports)
@@ -156,9 +156,9 @@ impl Session {
         self.connection = None;
     }
 
-    /// Passes all frames that have arrived to `take`, in the order of time, until it returns false. Frames of
-    /// the last two milliseconds stay if a frame of another data thread may still precede them, unless it is
-    /// the `last` call. Returns the number of frames.
+    /// Passes all frames that have arrived to `take`, in the order of time, until it returns false.
+    /// Frames of the last two milliseconds stay if a frame of another data thread may still
+    /// precede them, unless it is the `last` call. Returns the number of frames.
     pub fn receive(
         &mut self,
         last: bool,

@@ -29,7 +29,8 @@ pub struct Tap {
 #[repr(align(64))]
 struct Flag(AtomicBool);
 
-/// The port that counts a drop: the one that received the frame, or the one that was to transmit it.
+/// The port that counts a drop: the one that received the frame, or the one that was to transmit
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The frame was received.

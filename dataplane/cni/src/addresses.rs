@@ -1,5 +1,5 @@
-//! Addresses and routes of an interface in the container, by route netlink (rtnetlink(7)). All functions
-//! work in the network namespace of the calling thread.
+//! Addresses and routes of an interface in the container, by route netlink (rtnetlink(7)). All
+//! functions work in the network namespace of the calling thread.
 
 use std::fs;
 use std::io;

@@ -27,8 +27,8 @@ use crate::kind::{Kind, MTU_USUAL};
 use crate::namespace::{self, Identity};
 use crate::reply::{CniError, code};
 
-/// The record of an attachment. It is written before any part of the attachment is made, so each part
-/// may be missing.
+/// The record of an attachment. It is written before any part of the attachment is made, so each
+/// part may be missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// Identifier of the container.
@@ -39,8 +39,8 @@ pub struct Attachment {
     pub network: String,
     /// How the program in the container uses the port.
     pub kind: Kind,
-    /// File of the container's network namespace; empty for a claim, which is prepared before there is
-    /// one.
+    /// File of the container's network namespace; empty for a claim, which is prepared before
+    /// there is one.
     pub netns: PathBuf,
     /// Identity of that namespace.
     pub(crate) identity: Identity,
@@ -52,13 +52,13 @@ pub struct Attachment {
     pub(crate) directory: Option<PathBuf>,
     /// Device information file that the plugin has written.
     pub(crate) device_info: Option<PathBuf>,
-    /// True if a container engine moves the interface into the container, under a name of its choice.
-    /// Until then it is in the namespace of engine and plugin, called `interface`; `identity` has no
-    /// meaning.
+    /// True if a container engine moves the interface into the container, under a name of its
+    /// choice. Until then it is in the namespace of engine and plugin, called `interface`;
+    /// `identity` has no meaning.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_moved: bool,
-    /// True if the network lets the port take its address from a station that the switch has learned
-    /// behind another port.
+    /// True if the network lets the port take its address from a station that the switch has
+    /// learned behind another port.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) moves_mac: bool,
 }
@@ -104,8 +104,8 @@ impl Attachment {
         Client::new(&self.control)
     }
 
-    /// Makes everything that the record describes; the interface gets the addresses and routes of an
-    /// IPAM plugin's result.
+    /// Makes everything that the record describes; the interface gets the addresses and routes of
+    /// an IPAM plugin's result.
     pub(crate) fn attach(&self, ends: &Ends, addresses: Option<&Value>) -> Result<(), CniError> {
         self.create(ends)?;
         self.add_port(&self.open(ends)?)?;
@@ -185,8 +185,8 @@ impl Attachment {
         added.map(drop).map_err(|error| switch_error(&error))
     }
 
-    /// Passes the port to the switch again. Its address was free when it was added first: what the switch
-    /// has learned since it started again does not keep the container from it.
+    /// Passes the port to the switch again. Its address was free when it was added first: what the
+    /// switch has learned since it started again does not keep the container from it.
     pub(crate) fn restore_port(&self, descriptors: &[OwnedFd]) -> Result<(), CniError> {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         let added = self.client().force_port_with(&self.port, &descriptors);
@@ -273,9 +273,9 @@ pub(crate) fn switch_error(error: &ClientError) -> CniError {
 }
 
 /// Creates a directory, unless it exists, in one that only root can enter. The switch, of the user
-/// `user`, creates the socket there if it `is_read_only` for the container. Otherwise any user may write
-/// to it, so it is a file system of its own: what a container puts there is bounded, and disappears as a
-/// whole.
+/// `user`, creates the socket there if it `is_read_only` for the container. Otherwise any user may
+/// write to it, so it is a file system of its own: what a container puts there is bounded, and
+/// disappears as a whole.
 fn create_directory(directory: &Path, is_read_only: bool, user: u32) -> io::Result<()> {
     let parent = dray_socket::own_directory(directory.parent().unwrap_or(directory), 0o700)?;
     let name = directory.file_name().unwrap_or_default();
@@ -300,9 +300,9 @@ fn create_directory(directory: &Path, is_read_only: bool, user: u32) -> io::Resu
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let options = c"mode=0777,size=64k,nr_inodes=64";
     mount("dray", format!("/proc/self/fd/{}", below.as_raw_fd()), "tmpfs", flags, options)?;
-    // The switch has no capabilities, so it may connect only to sockets that it may write to. libvirt's
-    // QEMU creates its socket with umask 0002, which leaves this right to the group alone. Root is one
-    // more, since the next switch may run as root.
+    // The switch has no capabilities, so it may connect only to sockets that it may write to.
+    // libvirt's QEMU creates its socket with umask 0002, which leaves this right to the group
+    // alone. Root is one more, since the next switch may run as root.
     let users: BTreeSet<_> = [0, user].into_iter().collect();
     let users: Vec<_> = users.into_iter().map(|user| (user, 7)).collect();
     set_access_list(&open(name)?, c"system.posix_acl_default", &access_list(7, &users, 7))
@@ -316,8 +316,9 @@ fn set_access_list(directory: &OwnedFd, name: &CStr, list: &[u8]) -> io::Result<
     }
 }
 
-/// Returns an access control list (acl(5), in the form of the kernel's posix_acl_xattr.h) with the rights
-/// of the owner, those of `users`, in ascending order, and those of the group and all others.
+/// Returns an access control list (acl(5), in the form of the kernel's posix_acl_xattr.h) with the
+/// rights of the owner, those of `users`, in ascending order, and those of the group and all
+/// others.
 fn access_list(owner: u16, users: &[(u32, u16)], others: u16) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NOBODY: u32 = u32::MAX;

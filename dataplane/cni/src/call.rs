@@ -62,8 +62,8 @@ pub(crate) fn is_identifier(text: &str) -> bool {
         && text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
 }
 
-/// Checks the path of a container's network namespace, which becomes a value in the port's URI. `name`
-/// precedes it in the error.
+/// Checks the path of a container's network namespace, which becomes a value in the port's URI.
+/// `name` precedes it in the error.
 pub(crate) fn check_netns(name: &str, path: &Path) -> Result<(), CniError> {
     if path.is_absolute() && path.to_str().is_some_and(|text| !text.contains(['&', '\n'])) {
         return Ok(());

@@ -1,9 +1,10 @@
-//! Devices of the Container Device Interface (CDI): ports whose peer in a container needs a directory.
+//! Devices of the Container Device Interface (CDI): ports whose peer in a container needs a
+//! directory.
 //!
-//! A container runtime that is given a device, as in `podman run --device dray.dev/port=web`, looks it
-//! up in the files of `/etc/cdi` and `/var/run/cdi`, and mounts what they say. A device of ours is the
-//! directory of a port's socket, at the same path in the container. It is read-only if the switch
-//! creates the socket: the container can connect to it, but not replace it.
+//! A container runtime that is given a device, as in `podman run --device dray.dev/port=web`, looks
+//! it up in the files of `/etc/cdi` and `/var/run/cdi`, and mounts what they say. A device of ours
+//! is the directory of a port's socket, at the same path in the container. It is read-only if the
+//! switch creates the socket: the container can connect to it, but not replace it.
 //!
 //! A user who may add a port can name any directory, so a device is made only of one that holds
 //! nothing but the port's socket and that only root can replace.
@@ -24,8 +25,8 @@ use crate::attachment::Attachment;
 
 /// Default directory of the specifications; runtimes also read `/etc/cdi`.
 pub const FOLDER: &str = "/var/run/cdi";
-/// Oldest version of the specification with all that a device has here: runtimes refuse versions that
-/// they do not know. Since this version, names may begin with a digit.
+/// Oldest version of the specification with all that a device has here: runtimes refuse versions
+/// that they do not know. Since this version, names may begin with a digit.
 const VERSION: &str = "0.5.0";
 
 /// A device: what a container gets mounted.
@@ -101,8 +102,8 @@ impl Specification {
         json!({"cdiVersion": VERSION, "kind": self.kind, "devices": devices})
     }
 
-    /// Writes the file in `folder`, which is created if it does not exist: at once, so that a runtime
-    /// reads the old one or the new one. Without devices the file is removed.
+    /// Writes the file in `folder`, which is created if it does not exist: at once, so that a
+    /// runtime reads the old one or the new one. Without devices the file is removed.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         // Runtimes mount the directories that the files name.
         dray_socket::own_directory(folder, 0o755)?;
@@ -156,8 +157,8 @@ impl Devices {
     }
 }
 
-/// Checks a name against the grammar of device names, whose last character is more restricted than that
-/// of a port.
+/// Checks a name against the grammar of device names, whose last character is more restricted than
+/// that of a port.
 fn check_name(name: &Name) -> Result<(), String> {
     if name.as_str().ends_with(|last: char| last.is_ascii_alphanumeric()) {
         return Ok(());
@@ -190,8 +191,8 @@ fn directory_of(port: &PortConfig, ports: &[PortConfig]) -> Result<(PathBuf, boo
     Ok((directory.to_owned(), port.uri.socket_directory().is_some()))
 }
 
-/// Checks that a directory holds nothing but `socket`, and that only root, or the user of this process,
-/// can replace it or a directory above it.
+/// Checks that a directory holds nothing but `socket`, and that only root, or the user of this
+/// process, can replace it or a directory above it.
 fn check_directory(directory: &Path, socket: &Path) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot be read: {error}");
     for above in directory.ancestors() {

@@ -1,6 +1,7 @@
-//! Ports of claims: of containers that do not exist yet, such as those that Kubernetes' dynamic resource
-//! allocation prepares. A claim's port has a directory, and nothing in a network namespace. Its records
-//! are those of the plugin, so a switch that starts again opens its port again.
+//! Ports of claims: of containers that do not exist yet, such as those that Kubernetes' dynamic
+//! resource allocation prepares. A claim's port has a directory, and nothing in a network
+//! namespace. Its records are those of the plugin, so a switch that starts again opens its port
+//! again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -47,9 +48,9 @@ pub struct ClaimPort {
     pub read_only: bool,
 }
 
-/// Gives a claim a port for each of `parameters`, which have the keys of the plugin's configuration. A
-/// port that the claim has already stays as it is, since a container may use it. If one cannot be had,
-/// the new ones are removed again.
+/// Gives a claim a port for each of `parameters`, which have the keys of the plugin's
+/// configuration. A port that the claim has already stays as it is, since a container may use it.
+/// If one cannot be had, the new ones are removed again.
 pub fn prepare(
     records: &Records,
     claim: Claim<'_>,
@@ -108,13 +109,14 @@ fn wrong_uid(uid: &str, what: &str) -> CniError {
     CniError::new(code::INVALID_ENVIRONMENT, format!("UID {uid:?} of a claim: {what}"))
 }
 
-/// Returns an address that no program knows beforehand: one that does could give it to another port first.
+/// Returns an address that no program knows beforehand: one that does could give it to another port
+/// first.
 fn random_mac() -> MacAddr {
     MacAddr::local(RandomState::new().hash_one(()))
 }
 
-/// Returns the attachment for a claim's port, and what its container needs to know. The container has the
-/// address of `parameters`, or `mac`.
+/// Returns the attachment for a claim's port, and what its container needs to know. The container
+/// has the address of `parameters`, or `mac`.
 fn plan(
     records: &Records,
     claim: Claim<'_>,

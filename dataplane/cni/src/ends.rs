@@ -1,9 +1,10 @@
-//! The switch's ends of containers' interfaces, in a network namespace of their own: so the node's own
-//! namespace has no interface for each container, which other programs of the node might configure.
+//! The switch's ends of containers' interfaces, in a network namespace of their own: so the node's
+//! own namespace has no interface for each container, which other programs of the node might
+//! configure.
 //!
-//! A container's interface is one end of a veth pair. A BPF program at the other end passes its frames to
-//! the TAP interface that the switch has open, and back; or from container to container, if the switch
-//! allows it ([`Bypass`]). The namespace exists as long as there are such ends.
+//! A container's interface is one end of a veth pair. A BPF program at the other end passes its
+//! frames to the TAP interface that the switch has open, and back; or from container to container,
+//! if the switch allows it ([`Bypass`]). The namespace exists as long as there are such ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -49,8 +50,8 @@ pub(crate) struct Wanted<'w> {
     pub(crate) switch: u64,
 }
 
-/// Hexadecimal digits of a number of ends: as many as the name of an interface has room for, so that no two
-/// containers of a node get the same ones.
+/// Hexadecimal digits of a number of ends: as many as the name of an interface has room for, so
+/// that no two containers of a node get the same ones.
 const DIGITS: usize = 11;
 
 /// Returns the name of the TAP interface of the ends with the number `id`.
@@ -119,16 +120,16 @@ impl Ends {
         }
     }
 
-    /// Removes the ends of a container with the number `id`, with the interface in the container, as far as
-    /// they exist.
+    /// Removes the ends of a container with the number `id`, with the interface in the container,
+    /// as far as they exist.
     pub(crate) fn remove(&self, id: u64) -> io::Result<()> {
         // Ends are made only once this directory exists.
         if !self.folder.exists() {
             return Ok(());
         }
         let _lock = self.lock()?;
-        // Before the interfaces: the kernel removes these only when no frame is on its way to them, and only
-        // then is their number free.
+        // Before the interfaces: the kernel removes these only when no frame is on its way to them,
+        // and only then is their number free.
         if let Some(mut bypass) = self.find_bypass()? {
             bypass.remove(&tap_name(id))?;
         }
@@ -199,7 +200,8 @@ impl Ends {
     }
 }
 
-/// Returns true if the file is that of a namespace, not an empty one that a process which was killed left.
+/// Returns true if the file is that of a namespace, not an empty one that a process which was
+/// killed left.
 fn is_namespace(path: &Path) -> bool {
     // `NSFS_MAGIC` of linux/magic.h.
     rustix::fs::statfs(path).is_ok_and(|system| system.f_type == 0x6e73_6673)
@@ -246,7 +248,8 @@ fn create_pair(
     let mut number = 0;
     while let Some(next) = bypass.free_number(number) {
         number = next;
-        // A request that was killed, or that belongs to an earlier version's table, has left interfaces.
+        // A request that was killed, or that belongs to an earlier version's table, has left
+        // interfaces.
         if [2 * number, 2 * number + 1].into_iter().any(Interface::is_index_used) {
             continue;
         }
@@ -359,8 +362,8 @@ fn remove(id: u64) -> io::Result<()> {
     found().try_for_each(|index| delete(index, Vec::new()))
 }
 
-/// Returns true if the thread's namespace has no ends. The kernel may have put interfaces of its own there, for
-/// tunnels.
+/// Returns true if the thread's namespace has no ends. The kernel may have put interfaces of its
+/// own there, for tunnels.
 fn has_no_ends() -> io::Result<bool> {
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     let is_end = |name: &str| {

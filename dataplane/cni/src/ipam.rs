@@ -17,8 +17,9 @@ pub(crate) struct Plugin {
 }
 
 impl Plugin {
-    /// Starts the plugin `name`, found in a folder of `CNI_PATH`, with the environment of this process
-    /// and the same network configuration. Variables in `instead` replace those of the environment.
+    /// Starts the plugin `name`, found in a folder of `CNI_PATH`, with the environment of this
+    /// process and the same network configuration. Variables in `instead` replace those of the
+    /// environment.
     pub(crate) fn start(
         name: &str,
         instead: &[(&str, &str)],

@@ -44,8 +44,8 @@ impl Kind {
         }
     }
 
-    /// Returns the URI of the switch's port, and the socket that the program in the container uses: in
-    /// the directory, if there is one.
+    /// Returns the URI of the switch's port, and the socket that the program in the container uses:
+    /// in the directory, if there is one.
     pub(crate) fn uri(self, parts: &UriParts<'_>) -> (String, Option<String>) {
         let UriParts { interface, ends, directory, queues, mtu } = *parts;
         let more = |first| match queues {

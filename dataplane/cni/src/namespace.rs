@@ -8,14 +8,16 @@ use std::path::Path;
 use dray_netdev::NetworkNamespace;
 use serde::{Deserialize, Serialize};
 
-/// Identity of a namespace: a path can get another namespace when a container is replaced, and the kernel
-/// gives the inode of one that is gone to the next one. A cookie is never given twice until the next boot.
+/// Identity of a namespace: a path can get another namespace when a container is replaced, and the
+/// kernel gives the inode of one that is gone to the next one. A cookie is never given twice until
+/// the next boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Recorded")]
 pub(crate) struct Identity {
     device: u64,
     inode: u64,
-    /// `None`: the kernel has no cookies (before Linux 5.14), or an earlier version has written the record.
+    /// `None`: the kernel has no cookies (before Linux 5.14), or an earlier version has written
+    /// the record.
     #[serde(skip_serializing_if = "Option::is_none")]
     cookie: Option<Cookie>,
 }

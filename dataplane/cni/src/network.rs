@@ -45,8 +45,8 @@ pub(crate) struct Network {
     /// Path of the NPWG's device information file.
     pub(crate) device_info: Option<PathBuf>,
     pub(crate) previous: Option<Value>,
-    /// For GC: the attachments that remain, as container and interface. Runtimes leave out an empty
-    /// list.
+    /// For GC: the attachments that remain, as container and interface. Runtimes leave out an
+    /// empty list.
     pub(crate) valid: Vec<(String, String)>,
 }
 
@@ -194,8 +194,8 @@ fn check_version(keys: &Map<String, Value>) -> Result<String, CniError> {
     Err(CniError::new(code::INCOMPATIBLE_VERSION, what))
 }
 
-/// Refuses keys that are neither [`PORT_KEYS`] nor `more` nor `is_standard`; `taker` begins the list of
-/// those that are allowed.
+/// Refuses keys that are neither [`PORT_KEYS`] nor `more` nor `is_standard`; `taker` begins the
+/// list of those that are allowed.
 fn check_known(
     keys: &Map<String, Value>,
     more: &[&'static str],
@@ -311,8 +311,8 @@ pub(crate) fn station(text: &str) -> Option<MacAddr> {
     text.parse::<MacAddr>().ok().filter(|mac| mac.is_station())
 }
 
-/// Burst, in bits, from which on the runtime means that none was asked for: what Kubernetes, CRI-O and
-/// containerd give with each rate is the maximum of a 32-bit number.
+/// Burst, in bits, from which on the runtime means that none was asked for: what Kubernetes, CRI-O
+/// and containerd give with each rate is the maximum of a 32-bit number.
 const BURST_NONE: u64 = i32::MAX as u64;
 
 /// Parses a limit of the capability `bandwidth`, in bits per second and bits; a rate of 0 means no
@@ -409,8 +409,8 @@ mod tests {
         assert_eq!(network.device_info, Some("/a/b".into()));
     }
 
-    /// The burst that runtimes give if nobody has asked for one must not let a pod exceed its rate for
-    /// long.
+    /// The burst that runtimes give if nobody has asked for one must not let a pod exceed its rate
+    /// for long.
     #[test]
     fn burst_is_honoured_unless_runtime_made_it_up() {
         for (rate, burst, expected) in [

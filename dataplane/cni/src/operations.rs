@@ -186,8 +186,9 @@ impl Request<'_> {
         let _lock = self.records.lock(&key)?;
         let attachment = self.records.load(&key)?;
         attachment.as_ref().map_or(Ok(()), Attachment::detach)?;
-        // Beside the removal of an interface, for which the kernel waits some 20 ms. The switch forwards no
-        // frames from the addresses any more, and the bypass ends before the interface.
+        // Beside the removal of an interface, for which the kernel waits some 20 ms. The switch
+        // forwards no frames from the addresses any more, and the bypass ends before the
+        // interface.
         let ipam = self.start_ipam(&network, "DEL");
         let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.records, &it));
         let released = ipam.and_then(|ipam| ipam.map_or(Ok(()), |it| it.finish().map(drop)));

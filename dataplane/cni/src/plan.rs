@@ -12,8 +12,8 @@ use crate::records::Records;
 use crate::reply::{CniError, code};
 use crate::{ends, namespace};
 
-/// Returns the attachment that a request describes, and its socket in the container, whose namespace must
-/// exist.
+/// Returns the attachment that a request describes, and its socket in the container, whose
+/// namespace must exist.
 pub(crate) fn plan(
     records: &Records,
     call: &Call,
@@ -42,8 +42,8 @@ pub(crate) fn plan(
     Ok((attachment, socket))
 }
 
-/// Returns the attachment of a container whose namespace may not exist yet, and its socket. A claim's
-/// container has no namespace: each kind then has its socket in a directory.
+/// Returns the attachment of a container whose namespace may not exist yet, and its socket. A
+/// claim's container has no namespace: each kind then has its socket in a directory.
 pub(crate) fn describe(
     records: &Records,
     call: &Call,

@@ -20,8 +20,8 @@ const FOLDER: &str = "/run/dray/cni";
 const SUFFIX: &str = ".json";
 
 impl Default for Records {
-    /// Returns the directory that plugin and switch use: `/run/dray/cni`, or `cni` beside the control
-    /// sockets of a lab.
+    /// Returns the directory that plugin and switch use: `/run/dray/cni`, or `cni` beside the
+    /// control sockets of a lab.
     fn default() -> Self {
         Self(dray_daemon::default_control(FOLDER))
     }

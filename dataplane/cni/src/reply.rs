@@ -70,8 +70,8 @@ impl Output {
     }
 }
 
-/// Returns a result in the form of `version`: `previous`, the result of the plugins before in the chain,
-/// then `interface` and the IPAM plugin's result for it.
+/// Returns a result in the form of `version`: `previous`, the result of the plugins before in the
+/// chain, then `interface` and the IPAM plugin's result for it.
 pub(crate) fn result(
     version: &str,
     previous: Option<&Value>,

@@ -3,10 +3,10 @@
 //! A switch that is killed loses its descriptors, so its ports are opened again in the containers'
 //! namespaces. Two programs can do this. The switch does it at its start, before it gives up its
 //! privileges: then ports come back by themselves, with no further program that must run. For a
-//! switch without privileges, `dray cni restore` does it. Both read the records of the plugin, which
-//! say what each container should have, and skip a container whose namespace they do not see: they
-//! may run in a container themselves. Only the plugin, which the runtime starts where namespaces are
-//! visible, takes such a container for gone ([`reap`]).
+//! switch without privileges, `dray cni restore` does it. Both read the records of the plugin,
+//! which say what each container should have, and skip a container whose namespace they do not see:
+//! they may run in a container themselves. Only the plugin, which the runtime starts where
+//! namespaces are visible, takes such a container for gone ([`reap`]).
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -90,8 +90,8 @@ pub(crate) fn reap(records: &Records) {
 /// Maximum time until a container exists whose interface an engine has asked for.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Creates an attachment by `create`, in place of an earlier one with its key, which a request left that was
-/// killed or is repeated. `undo` reverts what `create` does besides the attachment.
+/// Creates an attachment by `create`, in place of an earlier one with its key, which a request left
+/// that was killed or is repeated. `undo` reverts what `create` does besides the attachment.
 pub(crate) fn replace<T>(
     records: &Records,
     attachment: &Attachment,
@@ -126,8 +126,8 @@ pub(crate) fn forget_detached(records: &Records, attachment: &Attachment) -> Res
     records.remove(&attachment.key())
 }
 
-/// Calls `work` for each record of the switch at `control` that no other process works on: a request
-/// in progress adds or removes its port itself.
+/// Calls `work` for each record of the switch at `control` that no other process works on: a
+/// request in progress adds or removes its port itself.
 fn each(
     records: &Records,
     control: &Path,

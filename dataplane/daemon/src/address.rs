@@ -47,8 +47,8 @@ impl Source {
 }
 
 impl Rates {
-    /// Counts a connection from `source` at the time `now`; returns false if it is one too many for a
-    /// rate of `rate` per second, of which those of a second may come at once.
+    /// Counts a connection from `source` at the time `now`; returns false if it is one too many for
+    /// a rate of `rate` per second, of which those of a second may come at once.
     pub(crate) fn admits(&mut self, source: Source, rate: u32, now: Instant) -> bool {
         if self.due.len() >= ADDRESSES_MAX && !self.due.contains_key(&source) {
             self.due.retain(|_, due| *due > now);

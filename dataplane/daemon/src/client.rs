@@ -132,8 +132,8 @@ impl Client {
         self.ask_with(method, target, body, &[])
     }
 
-    /// Sends a request; parses the reply as JSON, and returns the file descriptors that came with it,
-    /// and the connection, which the program keeps open.
+    /// Sends a request; parses the reply as JSON, and returns the file descriptors that came with
+    /// it, and the connection, which the program keeps open.
     pub fn keep<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -196,8 +196,8 @@ impl Client {
         String::from_utf8(bytes).map_err(|error| self.broken(&error))
     }
 
-    /// Asks whether the program's data threads are well, and with `ready` whether its ports are open as
-    /// well; the error has the reason.
+    /// Asks whether the program's data threads are well, and with `ready` whether its ports are
+    /// open as well; the error has the reason.
     pub fn health(&self, ready: bool) -> Result<(), ClientError> {
         self.text("/livez")?;
         if ready {

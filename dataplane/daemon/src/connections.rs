@@ -34,8 +34,8 @@ pub struct Limits {
 pub struct NetworkLimits {
     /// Maximum number of connections of one address. Beyond it its own oldest is closed.
     pub connections: usize,
-    /// Maximum number of connections of one address per second; those of a second may come at once.
-    /// Further ones are refused, and take nothing from `total_rate`.
+    /// Maximum number of connections of one address per second; those of a second may come at
+    /// once. Further ones are refused, and take nothing from `total_rate`.
     pub rate: u32,
     /// Maximum number of connections of all addresses per second; further ones wait.
     pub total_rate: u32,
@@ -164,7 +164,8 @@ impl Connections {
         counted
     }
 
-    /// Closes the oldest connection in a stage for which `fits` is true; returns true if there is one.
+    /// Closes the oldest connection in a stage for which `fits` is true; returns true if there is
+    /// one.
     fn close_oldest(&mut self, stage: Stage, fits: impl Fn(&Connection) -> bool) -> bool {
         let mut connections = self.list.iter_mut();
         let oldest = connections.find(|connection| connection.stage == stage && fits(connection));

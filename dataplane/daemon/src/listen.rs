@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 use rustix::net::listen;
 
-/// Maximum number of connections that wait in the kernel to be accepted. Beyond it, a client tries again after a
-/// second: a client that connects at full speed must not fill the queue while the server's thread waits
-/// for a CPU.
+/// Maximum number of connections that wait in the kernel to be accepted. Beyond it, a client tries
+/// again after a second: a client that connects at full speed must not fill the queue while the
+/// server's thread waits for a CPU.
 const BACKLOG: i32 = 4096;
 
 /// Address and port at which metrics are served, such as `127.0.0.1:9464` or `[::1]:9464`.
@@ -49,7 +49,8 @@ impl fmt::Display for MetricsAddress {
 dray_text::serde_as_text!(MetricsAddress);
 
 impl MetricsAddress {
-    /// Like [`listen`](Self::listen), with the socket of another process if it listens at the address.
+    /// Like [`listen`](Self::listen), with the socket of another process if it listens at the
+    /// address.
     pub fn listen_with(self, inherited: Option<OwnedFd>) -> Result<TcpListener, ListenError> {
         let inherited = inherited.map(TcpListener::from);
         let is_there = |listener: &TcpListener| listener.local_addr().is_ok_and(|at| at == self.0);

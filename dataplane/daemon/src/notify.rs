@@ -1,4 +1,5 @@
-//! Messages to the program that supervises this one: systemd's notification protocol (sd_notify(3)).
+//! Messages to the program that supervises this one: systemd's notification protocol
+//! (sd_notify(3)).
 //!
 //! The environment names the supervisor's socket (`NOTIFY_SOCKET`) and the time after which it
 //! restarts a service without a sign of life (`WATCHDOG_USEC`). Without such a socket nothing is
@@ -32,13 +33,14 @@ pub struct Supervisor {
     pub(crate) socket: Option<Arc<NotifySocket>>,
     /// Interval in which it wants a sign of life, and when the next one is due.
     watchdog: Option<(Duration, Instant)>,
-    /// Message that the program is ready, until the supervisor, which may be slow to read, has taken it.
+    /// Message that the program is ready, until the supervisor, which may be slow to read, has
+    /// taken it.
     pending_ready: Option<String>,
 }
 
 impl Supervisor {
-    /// Connects to the supervisor that the environment names. If that fails, it is logged, and the program
-    /// continues without a supervisor: the variable may be meant for another program.
+    /// Connects to the supervisor that the environment names. If that fails, it is logged, and the
+    /// program continues without a supervisor: the variable may be meant for another program.
     pub fn from_environment() -> Self {
         let variable = |name| env::var(name).ok();
         let Some(name) = variable("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
@@ -76,8 +78,8 @@ impl Supervisor {
         }
     }
 
-    /// Sends the watchdog a sign of life, if one is due and `check` succeeds. Must be called many times a
-    /// second.
+    /// Sends the watchdog a sign of life, if one is due and `check` succeeds. Must be called many
+    /// times a second.
     ///
     /// # Errors
     /// Returns the error of `check`, at each call until `check` succeeds or the watchdog acts.
@@ -99,8 +101,8 @@ impl Supervisor {
         let _ = self.send("STOPPING=1", &[]);
     }
 
-    /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors. Does
-    /// nothing without a supervisor.
+    /// Sends `message`, lines of `NAME=VALUE`, with up to [`DESCRIPTORS_MAX`] file descriptors.
+    /// Does nothing without a supervisor.
     pub fn send(&self, message: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.socket.as_ref().map_or(Ok(()), |socket| socket.send(message, descriptors))
     }

@@ -17,11 +17,12 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, getsockname, socket_with,
 };
 
-/// Environment variable that replaces [`dray_socket::FOLDER`] in the default paths of control sockets. A lab sets
-/// it for the commands in its containers.
+/// Environment variable that replaces [`dray_socket::FOLDER`] in the default paths of control
+/// sockets. A lab sets it for the commands in its containers.
 pub const CONTROL_DIR: &str = "DRAY_CONTROL_DIR";
 
-/// Path of a control socket, and the rights to connect to it: `PATH?mode=0660&owner=NAME&group=NAME`.
+/// Path of a control socket, and the rights to connect to it:
+/// `PATH?mode=0660&owner=NAME&group=NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlAddress {
     /// Path of the socket.
@@ -98,8 +99,8 @@ pub struct SocketError {
 }
 
 impl ControlSocket {
-    /// Listens at `address`, by default accessible to the owner and the group. Replaces the socket of
-    /// a dead program.
+    /// Listens at `address`, by default accessible to the owner and the group. Replaces the socket
+    /// of a dead program.
     pub fn bind(address: &ControlAddress) -> Result<Self, SocketError> {
         let path = &address.path;
         let error = |what: String| SocketError { path: path.clone(), what };
@@ -116,8 +117,8 @@ impl ControlSocket {
         Ok(Self(BoundSocket { socket, file, name: None }))
     }
 
-    /// Takes the socket that an ended process has `left`, if it is that of `address` and still has its
-    /// file; otherwise listens there.
+    /// Takes the socket that an ended process has `left`, if it is that of `address` and still has
+    /// its file; otherwise listens there.
     pub fn inherit_or_bind(
         address: &ControlAddress,
         left: Option<OwnedFd>,
@@ -141,8 +142,8 @@ fn is_bound_to(socket: &OwnedFd, path: &Path) -> bool {
         name.ok().and_then(|name| Some(PathBuf::from(OsStr::from_bytes(name.path_bytes()?))));
     match name {
         Some(name) if name == path => true,
-        // A socket that was bound relative to an open directory has that in its name. If a socket at the
-        // path accepts, it is this one: otherwise another program uses the path.
+        // A socket that was bound relative to an open directory has that in its name. If a socket
+        // at the path accepts, it is this one: otherwise another program uses the path.
         Some(name) if name.starts_with("/proc/self/fd") && name.file_name() == path.file_name() => {
             Place::of(path).is_ok_and(|place| accepts(&place))
         }
@@ -175,8 +176,8 @@ fn make(address: &ControlAddress) -> io::Result<BoundSocket> {
     BoundSocket::bind_at(&place, SocketType::STREAM, access)
 }
 
-/// Checks that a control socket can be created at `path`; the error has the reason. Directories below
-/// [`dray_socket::FOLDER`] need not exist: they are created.
+/// Checks that a control socket can be created at `path`; the error has the reason. Directories
+/// below [`dray_socket::FOLDER`] need not exist: they are created.
 pub fn check_socket_path(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
     let max = SocketName::LEN_MAX;
@@ -206,8 +207,8 @@ fn access_to(folder: &Path) -> Result<(), String> {
     })
 }
 
-/// Returns the path of a control socket that a program uses if none is given: `usual`, or the file of
-/// that name in the directory that [`CONTROL_DIR`] names.
+/// Returns the path of a control socket that a program uses if none is given: `usual`, or the file
+/// of that name in the directory that [`CONTROL_DIR`] names.
 pub fn default_control(usual: &str) -> PathBuf {
     match (std::env::var_os(CONTROL_DIR), Path::new(usual).file_name()) {
         (Some(folder), Some(name)) if !folder.is_empty() => Path::new(&folder).join(name),

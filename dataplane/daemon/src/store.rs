@@ -1,10 +1,10 @@
-//! Store of the supervisor, with which a process passes its state to the next process of its program:
-//! systemd's file descriptor store (sd_notify(3), `FDSTORE=1`).
+//! Store of the supervisor, with which a process passes its state to the next process of its
+//! program: systemd's file descriptor store (sd_notify(3), `FDSTORE=1`).
 //!
-//! The program stores *pages*: each is some text and any number of descriptors. A page is an unread message
-//! at one end of a connection whose other end is closed, and the supervisor has that end: whatever happens
-//! to this process, the page is complete or missing. A process that reads a page takes it out of the store,
-//! so that an invalid page is tried only once.
+//! The program stores *pages*: each is some text and any number of descriptors. A page is an unread
+//! message at one end of a connection whose other end is closed, and the supervisor has that end:
+//! whatever happens to this process, the page is complete or missing. A process that reads a page
+//! takes it out of the store, so that an invalid page is tried only once.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -15,7 +15,8 @@ pub struct Activity {
     beats: AtomicU64,
 }
 
-/// Batches and frames that a data thread has moved, in plain numbers that it publishes now and then.
+/// Batches and frames that a data thread has moved, in plain numbers that it publishes now and
+/// then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Moved {
     /// Batches of at least one frame that were received.

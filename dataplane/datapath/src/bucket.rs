@@ -1,8 +1,9 @@
 //! Token buckets.
 //!
-//! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number, `due`,
-//! the tick at which everything passed so far would have passed at the rate. All threads that share
-//! the number share the rate. From `due` also follows when a unit that exceeds the rate may pass.
+//! Implements the generic cell rate algorithm (ITU-T I.371): a token bucket kept as one number,
+//! `due`, the tick at which everything passed so far would have passed at the rate. All threads
+//! that share the number share the rate. From `due` also follows when a unit that exceeds the rate
+//! may pass.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -33,7 +33,8 @@ impl ThreadControl {
     }
 
     /// Waits while threads are paused, and calls `publish` meanwhile. A data thread calls this when
-    /// threads do not [run](Self::runs), and uses no port in it. Returns false if threads have to stop.
+    /// threads do not [run](Self::runs), and uses no port in it. Returns false if threads have to
+    /// stop.
     #[cold]
     pub fn wait(&self, mut publish: impl FnMut()) -> bool {
         self.paused.fetch_add(1, Ordering::SeqCst);

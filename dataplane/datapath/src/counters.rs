@@ -6,7 +6,8 @@
 
 /// Generates, from names with their documentation:
 ///
-/// * `DropReason`, an enum of the reasons, with `ALL`, `name` and `meaning`, which is its documentation;
+/// * `DropReason`, an enum of the reasons, with `ALL`, `name` and `meaning`, which is its
+///   documentation;
 /// * `Drops`, a number for each of them;
 /// * `Counters`, the numbers, and `drops`;
 /// * `SharedCounters`, counters that threads publish, and others read, also in another process.
@@ -103,8 +104,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Returns what was counted after `earlier`. If a number is lower than then, the counters
-            /// have started from zero since: all of it came after.
+            /// Returns what was counted after `earlier`. If a number is lower than then, the
+            /// counters have started from zero since: all of it came after.
             pub fn since(&self, earlier: &Self) -> Self {
                 let (now, then) = (self.words(), earlier.words());
                 if now.iter().zip(&then).any(|(now, then)| now < then) {
@@ -175,9 +176,9 @@ macro_rules! counters {
             }
         }
 
-        /// Counters that threads publish, in memory that outlives the process. Each thread writes a row of
-        /// its own; the sum of all rows is what has been counted. Numbers are consistent by themselves,
-        /// but may be from slightly different moments.
+        /// Counters that threads publish, in memory that outlives the process. Each thread writes a
+        /// row of its own; the sum of all rows is what has been counted. Numbers are consistent by
+        /// themselves, but may be from slightly different moments.
         #[derive(Debug)]
         pub struct SharedCounters($crate::SharedWords);
 
@@ -186,7 +187,8 @@ macro_rules! counters {
             pub const BEFORE: usize = 0;
             /// Row of control threads.
             pub const CONTROL: usize = 1;
-            /// Words of a row: a whole number of cache lines, since threads write theirs at any time.
+            /// Words of a row: a whole number of cache lines, since threads write theirs at any
+            /// time.
             const ROW: usize = Counters::WORDS.next_multiple_of(8);
 
             /// Returns the row of a worker.
@@ -214,8 +216,8 @@ macro_rules! counters {
                 self.merge(row, counters, std::sync::atomic::AtomicU64::fetch_add);
             }
 
-            /// Raises the numbers of a row to at least those of `counters`: of several threads, one may have
-            /// read the numbers earlier, and publish them later.
+            /// Raises the numbers of a row to at least those of `counters`: of several threads, one
+            /// may have read the numbers earlier, and publish them later.
             pub fn raise(&self, row: usize, counters: &Counters) {
                 self.merge(row, counters, std::sync::atomic::AtomicU64::fetch_max);
             }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Time that a data thread polls without any work before it sleeps until an event descriptor wakes it.
+/// Time that a data thread polls without any work before it sleeps until an event descriptor wakes
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
     /// Sleeps after this time without work.

@@ -96,9 +96,10 @@ impl Placement {
     }
 }
 
-/// Sorts CPUs: isolated CPUs first, and whole cores before second hyperthreads. Among these, CPUs that share
-/// a last-level cache are together, because roles exchange lines faster there: the largest set first, CPU 0
-/// not counted. CPU 0, where the kernel does most of its own work, is the last of its set.
+/// Sorts CPUs: isolated CPUs first, and whole cores before second hyperthreads. Among these, CPUs
+/// that share a last-level cache are together, because roles exchange lines faster there: the
+/// largest set first, CPU 0 not counted. CPU 0, where the kernel does most of its own work, is the
+/// last of its set.
 fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     let all = cpus.clone();
     cpus.sort_by_cached_key(|&cpu| {

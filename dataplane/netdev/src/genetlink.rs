@@ -1,6 +1,7 @@
 //! Generic netlink, as far as queries need it.
 //!
-//! netlink-packet-generic wraps a typed message for each command; for four commands, this is shorter.
+//! netlink-packet-generic wraps a typed message for each command; for four commands, this is
+//! shorter.
 //!
 //! Families are listed, never requested by name: requesting an absent one by name makes the kernel
 //! load its module.

@@ -111,8 +111,8 @@ impl Interface {
         Ok(self.state()? & libc::IFF_RUNNING != 0)
     }
 
-    /// Returns true if the interface carries no frames: it is not [running](Self::is_running), or was
-    /// removed.
+    /// Returns true if the interface carries no frames: it is not [running](Self::is_running), or
+    /// was removed.
     pub fn is_down(&self) -> bool {
         !self.is_running().unwrap_or(false)
     }

@@ -17,7 +17,8 @@ impl NetworkNamespace {
     /// Makes a new, empty network namespace that lives as long as this value.
     pub fn scratch() -> io::Result<Self> {
         on_a_thread(|| {
-            // SAFETY: the flag changes no memory, and no other thread's namespace. This thread ends here.
+            // SAFETY: the flag changes no memory, and no other thread's namespace. This thread ends
+            // here.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET)? };
             Self::current()
         })
@@ -44,8 +45,8 @@ impl NetworkNamespace {
         })
     }
 
-    /// Returns the namespace's cookie, which no other namespace has until the next boot; `None` before
-    /// Linux 5.14.
+    /// Returns the namespace's cookie, which no other namespace has until the next boot; `None`
+    /// before Linux 5.14.
     ///
     /// # Errors
     /// It is no network namespace, or this process may not enter it.

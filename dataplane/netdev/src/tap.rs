@@ -22,8 +22,8 @@ pub fn attach_tap(device: BorrowedFd<'_>, name: &str, format: TapFormat) -> io::
     attach(device, name, format, 0)
 }
 
-/// Like [`attach_tap`], and creates the interface, with an index of the namespace that is free. It stays
-/// when the device is closed. An interface of this name is an error (`EBUSY`).
+/// Like [`attach_tap`], and creates the interface, with an index of the namespace that is free. It
+/// stays when the device is closed. An interface of this name is an error (`EBUSY`).
 pub fn create_tap(
     device: BorrowedFd<'_>,
     name: &str,
@@ -63,8 +63,8 @@ const HEADER_LEN: libc::c_int = 10;
 /// through it.
 ///
 /// # Errors
-/// `ENOTTY` or another error of the kernel if it is no attached device; `InvalidInput` if frames pass
-/// in a way that [`TapFormat`] does not describe.
+/// `ENOTTY` or another error of the kernel if it is no attached device; `InvalidInput` if frames
+/// pass in a way that [`TapFormat`] does not describe.
 pub fn attached_tap(device: BorrowedFd<'_>) -> io::Result<(String, TapFormat)> {
     let mut request = request_for("");
     // SAFETY: the kernel writes one ifreq.

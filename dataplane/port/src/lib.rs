@@ -117,7 +117,8 @@ pub trait Receive: Send {
         Ok(self.missed()? + self.refused())
     }
 
-    /// Returns the number of frames that were not received in time: the kernel had no room for more.
+    /// Returns the number of frames that were not received in time: the kernel had no room for
+    /// more.
     fn missed(&self) -> io::Result<u64> {
         Ok(0)
     }

@@ -32,15 +32,15 @@ impl Lost {
         &NONE
     }
 
-    /// Returns the lost frames of the last call of [`transmit`](crate::Transmit::transmit), in order: the index of
-    /// each among the call's frames, and why it is lost.
+    /// Returns the lost frames of the last call of [`transmit`](crate::Transmit::transmit), in
+    /// order: the index of each among the call's frames, and why it is lost.
     #[inline]
     pub fn of_call(&self) -> &[(u16, Loss)] {
         &self.of_call
     }
 
-    /// Calls `each` with the frames that the last call has `taken`, in order: runs of those that reach the
-    /// peer, and each that does not, with the reason.
+    /// Calls `each` with the frames that the last call has `taken`, in order: runs of those that
+    /// reach the peer, and each that does not, with the reason.
     pub fn each_run<F>(&self, taken: &[F], mut each: impl FnMut(&[F], Option<Loss>)) {
         let mut from = 0;
         for (index, why) in &self.of_call {

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::io;
 
-/// Growth of a counter of the kernel since this was created. The counter may be narrow, begin anew, or
-/// vanish with its interface.
+/// Growth of a counter of the kernel since this was created. The counter may be narrow, begin anew,
+/// or vanish with its interface.
 #[derive(Debug)]
 pub(crate) struct Total {
     last: Cell<u64>,

@@ -18,8 +18,8 @@ pub(crate) fn check(read: &mut [u8], len: usize, offloads: Offloads) -> Option<(
     Some((frame.len(), offload))
 }
 
-/// Returns the tunnel of a frame that was read, behind its header, and the offload of the inner frame,
-/// if it has several segments. [`check`] refuses such a frame.
+/// Returns the tunnel of a frame that was read, behind its header, and the offload of the inner
+/// frame, if it has several segments. [`check`] refuses such a frame.
 #[cold]
 pub(crate) fn tunnel(read: &[u8], len: usize) -> Option<(Tunnel, Offload)> {
     let (header, frame) = read.get(..len)?.split_first_chunk()?;

@@ -9,8 +9,8 @@ use crate::QueueSize;
 /// The identities of a driver, free or posted, as a ring: they are taken in the order in which they
 /// were returned. A device that returns buffers in order therefore finds each identity in the same
 /// place in every round: neither side's cache loses the lines of the ring, and taking and returning
-/// chains of one buffer store nothing but the ends of its parts. Out of order, each return exchanges
-/// two identities.
+/// chains of one buffer store nothing but the ends of its parts. Out of order, each return
+/// exchanges two identities.
 ///
 /// In a loop over many identities, [`first`](Self::first) lends the slices that contain them and
 /// [`returning`](Self::returning) is a local of the loop: fields behind `&mut self` would be read
@@ -141,8 +141,9 @@ impl Returning<'_> {
         true
     }
 
-    /// Adds the identities of the posted chain that begins with `head`, if it is one of at most `most`
-    /// buffers; `next` returns the identity after one in its chain. Returns the number of buffers.
+    /// Adds the identities of the posted chain that begins with `head`, if it is one of at most
+    /// `most` buffers; `next` returns the identity after one in its chain. Returns the number
+    /// of buffers.
     pub(crate) fn put_chain(
         &mut self,
         head: u16,
@@ -180,8 +181,9 @@ fn is_posted(ring: &[u16], places: &[u16], posted: &Range<usize>, id: u16) -> bo
     slot(ring, place.wrapping_sub(posted.start)) < posted.end.wrapping_sub(posted.start)
 }
 
-/// Makes an identity the first one of `posted`, in exchange for the one that is. Returns false if it
-/// is not posted. Takes the running indices by value, so that they stay in the caller's registers.
+/// Makes an identity the first one of `posted`, in exchange for the one that is. Returns false if
+/// it is not posted. Takes the running indices by value, so that they stay in the caller's
+/// registers.
 #[cold]
 fn move_up(ring: &mut [u16], places: &mut [u16], posted: Range<usize>, id: u16) -> bool {
     if !is_posted(ring, places, &posted, id) {

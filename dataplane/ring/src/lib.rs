@@ -5,9 +5,9 @@
 //! * [`DeviceQueue`]: the side that pops the buffers, fills or reads them and returns them.
 //!
 //! Neither side trusts the other. A ring is read only through relaxed atomics, each field once into
-//! a local that is checked and then used. An impossible index or address is a [`RingError`], and the side
-//! that detects it disconnects the peer. Only the two sides' indices (split) or flags (packed)
-//! carry ordering.
+//! a local that is checked and then used. An impossible index or address is a [`RingError`], and
+//! the side that detects it disconnects the peer. Only the two sides' indices (split) or flags
+//! (packed) carry ordering.
 //!
 //! Functions called for every frame are always inlined (`#[inline(always)]`): otherwise their large
 //! results pass through memory, where reading a field next to one just written stalls the processor

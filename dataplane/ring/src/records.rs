@@ -134,13 +134,14 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Creates the writer of a new ring with `size` bytes of data at `offset` of `mapping`, all zero.
+    /// Creates the writer of a new ring with `size` bytes of data at `offset` of `mapping`, all
+    /// zero.
     pub fn new(mapping: &Arc<Mapping>, offset: usize, size: usize) -> Result<Self, RecordsError> {
         Ok(Self { place: Place::new(mapping, offset, size)?, head: 0, tail: 0 })
     }
 
-    /// Writes a record that consists of `parts`; the reader sees it after [`publish`](Self::publish).
-    /// Returns false if there is no room.
+    /// Writes a record that consists of `parts`; the reader sees it after
+    /// [`publish`](Self::publish). Returns false if there is no room.
     #[inline]
     pub fn push(&mut self, parts: [&[u8]; 2]) -> bool {
         let len = parts[0].len() + parts[1].len();

@@ -68,8 +68,8 @@ const DATA: &[Call] = &[
     call!(SYS_timer_create),
     call!(SYS_timer_settime),
     call!(SYS_timer_delete),
-    // For the peer of a unix: port, which may reconnect: its file is found anew each time. No data thread
-    // creates a socket.
+    // For the peer of a unix: port, which may reconnect: its file is found anew each time. No data
+    // thread creates a socket.
     call!(SYS_connect),
     call!(SYS_fstat),
     call!(SYS_fstatfs),
@@ -154,11 +154,11 @@ pub(crate) const CONTROL: &[Call] = &[
     call!(SYS_unlinkat),
     call!(SYS_faccessat),
     call!(SYS_faccessat2),
-    // Rights of a socket, which it has before its file, and a directory for it. The file of a socket
-    // can only be opened with O_PATH, so fchown(2) does not take it; and a filter cannot read the path
-    // that fchownat(2) takes besides a descriptor, even with AT_EMPTY_PATH. Without capabilities it
-    // gives files of the process's own user, as far as they have a name in its root directory, to
-    // groups which that user is in, and no others.
+    // Rights of a socket, which it has before its file, and a directory for it. The file of a
+    // socket can only be opened with O_PATH, so fchown(2) does not take it; and a filter
+    // cannot read the path that fchownat(2) takes besides a descriptor, even with
+    // AT_EMPTY_PATH. Without capabilities it gives files of the process's own user, as far as
+    // they have a name in its root directory, to groups which that user is in, and no others.
     call!(SYS_fchmod, With::Without(1, SPECIAL_BITS)),
     call!(SYS_umask),
     call!(SYS_fchownat, With::OneOf(4, &[AT_EMPTY_PATH as u64])),
@@ -187,8 +187,8 @@ pub(crate) const CONTROL: &[Call] = &[
 
 /// ioctls of control threads: sockets' blocking mode and amount of data to read, and the test for a
 /// terminal on standard output. An AF_XDP port restores its interface's settings when it closes
-/// (SIOCETHTOOL), which the kernel refuses without capabilities. Ports find out that their interface
-/// is down (SIOCGIFFLAGS). A TAP device that another program
+/// (SIOCETHTOOL), which the kernel refuses without capabilities. Ports find out that their
+/// interface is down (SIOCGIFFLAGS). A TAP device that another program
 /// passes is examined, and its offloads set.
 const IOCTLS: &[u64] = &[
     FIONBIO,

@@ -3,10 +3,10 @@
 //! [`enter`] takes from the calling thread, and from every thread that it starts later:
 //!
 //! * all capabilities, and the way to get any back (`no_new_privs`);
-//! * for a process that root has started, all directories but a few: other sockets have no name; and
-//!   root's user number, if it [acts](act_as) as another user;
-//! * the file system, except for creating and removing sockets, and creating directories for them, in
-//!   a few directories, and reading files in one (Landlock);
+//! * for a process that root has started, all directories but a few: other sockets have no name;
+//!   and root's user number, if it [acts](act_as) as another user;
+//! * the file system, except for creating and removing sockets, and creating directories for them,
+//!   in a few directories, and reading files in one (Landlock);
 //! * every system call that control threads do not need (seccomp).
 //!
 //! [`enter_data_thread`] then confines the calling data thread further: it can move frames, connect
@@ -62,8 +62,8 @@ pub enum SandboxError {
 /// Directories and sockets that a confined program still reaches.
 #[derive(Debug, Default)]
 pub struct Needs<'p> {
-    /// Directories, all of which exist, in which sockets can be created and removed, and directories
-    /// created.
+    /// Directories, all of which exist, in which sockets can be created and removed, and
+    /// directories created.
     pub sockets: Vec<&'p Path>,
     /// Directories, all of which exist, with sockets of peers that the program connects to.
     pub peers: Vec<&'p Path>,
@@ -74,8 +74,8 @@ pub struct Needs<'p> {
 }
 
 /// Confines the calling thread and all threads that it starts from now on to `needs`; threads that
-/// were started before stay as they are. Confinement cannot be undone. Returns why a process of root
-/// keeps all directories in sight, if it does: it may not make mount namespaces.
+/// were started before stay as they are. Confinement cannot be undone. Returns why a process of
+/// root keeps all directories in sight, if it does: it may not make mount namespaces.
 ///
 /// If the kernel lacks another part, an error is returned and the thread may be confined in other
 /// parts: the program is expected to end.
@@ -101,8 +101,8 @@ pub fn enter(needs: &Needs<'_>) -> Result<Option<String>, SandboxError> {
     Ok(all_in_sight)
 }
 
-/// Drops all capabilities but `kept` from the calling thread and all threads that it starts from now
-/// on: for a program that cannot have a sandbox.
+/// Drops all capabilities but `kept` from the calling thread and all threads that it starts from
+/// now on: for a program that cannot have a sandbox.
 pub fn keep_capabilities(kept: CapabilitySet) -> Result<(), SandboxError> {
     capabilities::bound(kept).map_err(SandboxError::Capabilities)?;
     capabilities::keep(kept).map_err(SandboxError::Capabilities)

@@ -1,10 +1,10 @@
 //! Directories that the process has open while its root directory changes.
 //!
-//! `..` leads from an open directory to its parents in the old root directory, as far as they are on
-//! the same mount: from `/run/dray` to other sockets in `/run`. So each is opened anew by its path; and
-//! one that was passed to the program at its start, and leads elsewhere, becomes an empty one. Those
-//! that it has opened itself and that have no path, in which containers create their sockets, stay:
-//! they are roots of mounts of their own.
+//! `..` leads from an open directory to its parents in the old root directory, as far as they are
+//! on the same mount: from `/run/dray` to other sockets in `/run`. So each is opened anew by its
+//! path; and one that was passed to the program at its start, and leads elsewhere, becomes an empty
+//! one. Those that it has opened itself and that have no path, in which containers create their
+//! sockets, stay: they are roots of mounts of their own.
 
 use std::fs;
 use std::io;
@@ -51,8 +51,8 @@ impl OpenDirectories {
         Ok(Self(directories))
     }
 
-    /// Replaces each descriptor by one of the same directory in the present root directory, if it is
-    /// there, and inherited ones that are not by one of the root directory.
+    /// Replaces each descriptor by one of the same directory in the present root directory, if it
+    /// is there, and inherited ones that are not by one of the root directory.
     pub(crate) fn reopen(self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for OpenDirectory { descriptor, path, id, is_inherited } in self.0 {
@@ -71,8 +71,8 @@ impl OpenDirectories {
     }
 }
 
-/// Returns true if a descriptor is passed to programs that this one starts: those that it opens itself
-/// are not.
+/// Returns true if a descriptor is passed to programs that this one starts: those that it opens
+/// itself are not.
 fn is_inherited(descriptor: RawFd) -> bool {
     // SAFETY: the call changes nothing.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
@@ -81,8 +81,8 @@ fn is_inherited(descriptor: RawFd) -> bool {
 
 /// Makes `descriptor` refer to `directory`.
 fn replace(descriptor: RawFd, directory: &OwnedFd) -> io::Result<()> {
-    // SAFETY: the number stays open, and its owner's; it refers to the same directory as before, or to
-    // one that the program knows nothing of.
+    // SAFETY: the number stays open, and its owner's; it refers to the same directory as before, or
+    // to one that the program knows nothing of.
     match unsafe { libc::dup3(directory.as_raw_fd(), descriptor, libc::O_CLOEXEC) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -22,8 +22,8 @@ pub fn landlock_version() -> io::Result<u32> {
 }
 
 /// Returns what takes all access to files, except for creating and removing sockets, and creating
-/// directories for them, in `directories`, and reading files in `readable`; signals to other processes;
-/// and, unless `abstract_peers`, connecting to abstract sockets of other processes.
+/// directories for them, in `directories`, and reading files in `readable`; signals to other
+/// processes; and, unless `abstract_peers`, connecting to abstract sockets of other processes.
 pub(crate) fn allow(
     directories: &[&Path],
     readable: Option<&Path>,

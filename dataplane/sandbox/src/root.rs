@@ -1,9 +1,9 @@
 //! A root directory of the process's own, for a process of root.
 //!
-//! Neither Landlock nor dropped capabilities keep a process of user 0 from connecting to the sockets
-//! of root's other services, and from changing the rights of root's files. It gets a mount namespace
-//! in which only the directories exist that it needs, at their usual paths: other sockets and files
-//! have no name there.
+//! Neither Landlock nor dropped capabilities keep a process of user 0 from connecting to the
+//! sockets of root's other services, and from changing the rights of root's files. It gets a mount
+//! namespace in which only the directories exist that it needs, at their usual paths: other sockets
+//! and files have no name there.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::env;
@@ -39,10 +39,10 @@ struct Plan {
     links: BTreeSet<(PathBuf, PathBuf)>,
 }
 
-/// Makes the root directory of the calling thread, and of threads that it starts later, one in which
-/// only `directories` exist, at their paths, and the process itself in `/proc/self`. Returns why it
-/// could not, if the process may not, or its present root directory is not that of a mount (chroot,
-/// initramfs): then all directories stay where they were.
+/// Makes the root directory of the calling thread, and of threads that it starts later, one in
+/// which only `directories` exist, at their paths, and the process itself in `/proc/self`. Returns
+/// why it could not, if the process may not, or its present root directory is not that of a mount
+/// (chroot, initramfs): then all directories stay where they were.
 pub(crate) fn confine(directories: &[&Path]) -> io::Result<Option<String>> {
     let current = env::current_dir()?;
     let plan = Plan::of(directories, &current)?;
@@ -169,8 +169,8 @@ fn named(path: &Path, errno: Errno) -> io::Error {
 }
 
 impl Plan {
-    /// Plans a root directory with `directories`, which must exist, and an empty `current`, to which
-    /// paths are relative.
+    /// Plans a root directory with `directories`, which must exist, and an empty `current`, to
+    /// which paths are relative.
     fn of(directories: &[&Path], current: &Path) -> io::Result<Self> {
         let mut plan = Self::default();
         let real = directories.iter().map(|path| {

@@ -1,5 +1,5 @@
-//! Another user for a process of root: first it acts as this user with its capabilities, so that what
-//! it creates belongs to that user, and then it becomes this user without any.
+//! Another user for a process of root: first it acts as this user with its capabilities, so that
+//! what it creates belongs to that user, and then it becomes this user without any.
 //!
 //! The calls concern the calling thread and those that it starts later, so there must be no others.
 
@@ -40,7 +40,8 @@ pub fn become_user() -> io::Result<()> {
     with_same_parent(|| Ok(set_thread_res_uid(user, user, user)?))
 }
 
-/// Does `change`, at which the kernel forgets the signal that the process gets when its parent dies.
+/// Does `change`, at which the kernel forgets the signal that the process gets when its parent
+/// dies.
 fn with_same_parent(change: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let signal = parent_process_death_signal()?;
     change()?;

@@ -11,7 +11,8 @@ use dray_port::{Link, PausedPort, Port, PortSnapshot};
 const HANDING_OVER: Duration = Duration::from_secs(1);
 /// Maximum time to wait for it when the port is recorded while the program runs.
 const BRIEFLY: Duration = Duration::from_millis(5);
-/// Maximum time to wait for it when the program ends, and for the control threads of all ports together.
+/// Maximum time to wait for it when the program ends, and for the control threads of all ports
+/// together.
 const LEAVING: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 
 /// Time to wait for control threads that handle messages when their ports are recorded.
@@ -22,8 +23,8 @@ impl RecordTimeout {
     /// While the program runs: a record that has to wait longer is repeated.
     pub const RUNNING: Self = Self(None);
 
-    /// When the program ends. A port that is not recorded then loses its connection, so the threads get
-    /// more time: on a busy machine they may not run for tens of milliseconds.
+    /// When the program ends. A port that is not recorded then loses its connection, so the threads
+    /// get more time: on a busy machine they may not run for tens of milliseconds.
     pub fn leaving() -> Self {
         Self(Some(Instant::now() + LEAVING.1))
     }
@@ -57,8 +58,8 @@ impl PortEnd {
         Ok(Self { link: port.link.clone(), devices, frame_max })
     }
 
-    /// Stops the control thread of the port once it has handled its message, and describes the port; `None`
-    /// if no other process can continue such a port.
+    /// Stops the control thread of the port once it has handled its message, and describes the
+    /// port; `None` if no other process can continue such a port.
     fn freeze(&self, timeout: Duration) -> Option<io::Result<PausedPort<'_>>> {
         if let Some(frozen) = self.link.as_ref().and_then(|link| link.freeze(timeout)) {
             return Some(frozen.map(PausedPort::Peer));
@@ -70,8 +71,8 @@ impl PortEnd {
         Some(PortSnapshot::of_devices(devices, self.frame_max).map(PausedPort::Devices))
     }
 
-    /// Stops the control thread and describes the port for a record; `None` if no other process can continue
-    /// such a port.
+    /// Stops the control thread and describes the port for a record; `None` if no other process can
+    /// continue such a port.
     pub fn freeze_for_record(&self, timeout: RecordTimeout) -> Option<io::Result<PausedPort<'_>>> {
         self.freeze(timeout.left())
     }

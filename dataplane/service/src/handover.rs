@@ -1,7 +1,7 @@
 //! Take-over of a running program: another process of the same user continues it.
 //!
-//! The new process sends a request to the control socket (`POST /take-over`) and passes one end of a
-//! connection, on which the rest happens:
+//! The new process sends a request to the control socket (`POST /take-over`) and passes one end of
+//! a connection, on which the rest happens:
 //!
 //! | from | message |
 //! |---|---|
@@ -129,8 +129,8 @@ impl Outgoing {
         expect(&self.channel, READY, PREPARING)
     }
 
-    /// Reports that this process uses no port any more. If the new process continues, `end` is called
-    /// and this process ends without dropping anything: locks stay locked.
+    /// Reports that this process uses no port any more. If the new process continues, `end` is
+    /// called and this process ends without dropping anything: locks stay locked.
     pub fn complete(&self, end: impl FnOnce()) -> Result<Infallible, String> {
         let sent = self.channel.send(STOPPED, &[], ENDING);
         sent.map_err(|error| error.to_string())?;
@@ -151,8 +151,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Requests the take-over from the program at the socket `control`; also returns the pages of its
-    /// state.
+    /// Requests the take-over from the program at the socket `control`; also returns the pages of
+    /// its state.
     pub(crate) fn request(
         control: &Path,
         program: Program,

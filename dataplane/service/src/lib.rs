@@ -1,9 +1,10 @@
-//! Host of a data plane, the switch or the user plane function: what both need to run for months, apart
-//! from their data paths.
+//! Host of a data plane, the switch or the user plane function: what both need to run for months,
+//! apart from their data paths.
 //!
-//! The state of a program outlives its process, in one form ([`Snapshot`]): after a crash or a restart it
-//! comes from the supervisor's store, where the [`Recorder`] puts it; at a take-over the running process
-//! sends it ([`Outgoing`]). Data threads know nothing of it. [`run`] is the loop of the process.
+//! The state of a program outlives its process, in one form ([`Snapshot`]): after a crash or a
+//! restart it comes from the supervisor's store, where the [`Recorder`] puts it; at a take-over the
+//! running process sends it ([`Outgoing`]). Data threads know nothing of it. [`run`] is the loop of
+//! the process.
 #![forbid(unsafe_code)]
 
 mod end;

@@ -15,7 +15,8 @@ pub struct Page<'a> {
     pub(crate) descriptors: Vec<BorrowedFd<'a>>,
 }
 
-/// Content of a page; `L` describes a port, `P` is the program's own part of that, and `S` its state.
+/// Content of a page; `L` describes a port, `P` is the program's own part of that, and `S` its
+/// state.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) enum Content<L, P, S> {
@@ -28,8 +29,8 @@ pub(crate) enum Content<L, P, S> {
 }
 
 impl<'a> Page<'a> {
-    /// Creates the page of a port; `own` is the program's own part. The descriptors of `memory` follow
-    /// those of the port.
+    /// Creates the page of a port; `own` is the program's own part. The descriptors of `memory`
+    /// follow those of the port.
     pub fn of_port(
         program: &Program,
         number: u64,

@@ -24,8 +24,8 @@ pub struct LoggedPort {
     pub last_disconnect: Option<String>,
 }
 
-/// Logs events of ports by comparing their states with those a second ago: at most one line for each
-/// port and kind of event, however often its peer connects and disconnects.
+/// Logs events of ports by comparing their states with those a second ago: at most one line for
+/// each port and kind of event, however often its peer connects and disconnects.
 #[derive(Default)]
 pub struct PortLog {
     checked: Option<Instant>,
@@ -35,8 +35,8 @@ pub struct PortLog {
 impl PortLog {
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    /// Creates the log of the ports of an earlier process, which has logged these numbers of disconnects
-    /// by port.
+    /// Creates the log of the ports of an earlier process, which has logged these numbers of
+    /// disconnects by port.
     pub fn after(disconnects: impl IntoIterator<Item = (String, u64)>) -> Self {
         let known = disconnects.into_iter().map(|(name, disconnects)| {
             (name.clone(), LoggedPort { name, disconnects, ..LoggedPort::default() })

@@ -1,10 +1,11 @@
-//! The state of a running program, recorded in the supervisor's store for the next process: after a crash
-//! or a restart, that process continues with the [`Snapshot`](crate::Snapshot).
+//! The state of a running program, recorded in the supervisor's store for the next process: after a
+//! crash or a restart, that process continues with the [`Snapshot`](crate::Snapshot).
 //!
-//! Each port has a page, which is stored again whenever the port changes. One more page has the rest of the
-//! state; it is first stored when all ports have pages. Control threads report changes, and the recorder's
-//! thread records them; data threads are not involved. A port's page becomes invalid with the next change of
-//! the port: after a crash between a change and the new page, the port's peer has to connect again.
+//! Each port has a page, which is stored again whenever the port changes. One more page has the
+//! rest of the state; it is first stored when all ports have pages. Control threads report changes,
+//! and the recorder's thread records them; data threads are not involved. A port's page becomes
+//! invalid with the next change of the port: after a crash between a change and the new page, the
+//! port's peer has to connect again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,10 +25,11 @@ use crate::end::{PortEnd, RecordTimeout};
 use crate::page::Page;
 use crate::program::Program;
 
-/// Pause after changes were recorded, so that a peer that changes its port all the time does not use up a CPU.
+/// Pause after changes were recorded, so that a peer that changes its port all the time does not
+/// use up a CPU.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Interval at which the state is recorded without a reported change, and the reciprocal of the part of the
-/// time that this may take.
+/// Interval at which the state is recorded without a reported change, and the reciprocal of the
+/// part of the time that this may take.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHARE: u32 = 50;
 /// Limit of the time for which a command waits until its effect is recorded.
@@ -38,12 +40,12 @@ pub trait Recorded: Send + Sync + 'static {
     /// The program's own part of the page of a port.
     type Port: Serialize + Send;
 
-    /// Records the ports that have changed. Returns false if one is busy or could not be stored, and has
-    /// to be recorded again.
+    /// Records the ports that have changed. Returns false if one is busy or could not be stored,
+    /// and has to be recorded again.
     fn record_ports(&self, recorder: &Recorder<Self::Port>) -> bool;
 
-    /// Records the rest of the state if it `is_changed`, or changes by itself. Returns false if it could
-    /// not be stored.
+    /// Records the rest of the state if it `is_changed`, or changes by itself. Returns false if it
+    /// could not be stored.
     fn record_state(&self, recorder: &Recorder<Self::Port>, is_changed: bool) -> bool;
 }
 
@@ -171,7 +173,8 @@ impl<P: Serialize> Recording<P> {
     }
 
     /// Records a port, with the `memory` that belongs to it. Returns the port with its
-    /// control thread stopped; `None` if no other process can continue such a port, which is opened again.
+    /// control thread stopped; `None` if no other process can continue such a port, which is opened
+    /// again.
     pub fn record_port<'e>(
         &mut self,
         number: u64,

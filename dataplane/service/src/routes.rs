@@ -27,8 +27,8 @@ pub fn observe(service: &dyn Service, request: &Request) -> Option<Result<Respon
     Some(request.check_keys(&[]).map(|()| answer(service, request)))
 }
 
-/// Returns the refusal of a request for an unknown resource; it names `own`, a list, and the monitored
-/// resources.
+/// Returns the refusal of a request for an unknown resource; it names `own`, a list, and the
+/// monitored resources.
 pub fn no_such_resource(request: &Request, own: &str) -> Refusal {
     let separator = if own.is_empty() { "" } else { ", " };
     let path = &request.path;
@@ -41,7 +41,8 @@ pub fn answer_monitor(service: &dyn Service, request: &Request) -> Response {
     observe(service, request).unwrap_or_else(missing).unwrap_or_else(Response::from)
 }
 
-/// Serves metrics and health, by [`answer_monitor`] in `answer`, to every host that reaches `listener`.
+/// Serves metrics and health, by [`answer_monitor`] in `answer`, to every host that reaches
+/// `listener`.
 pub fn serve_monitors(
     listener: TcpListener,
     answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
@@ -50,7 +51,8 @@ pub fn serve_monitors(
     Server::start(listener, Limits::for_network(), move |request| recent.answer(&request, &answer))
 }
 
-/// Serves `answer` at the control socket, and take-overs by another process, which `hand_over` performs.
+/// Serves `answer` at the control socket, and take-overs by another process, which `hand_over`
+/// performs.
 pub fn serve<H>(
     socket: ControlSocket,
     limits: Limits,

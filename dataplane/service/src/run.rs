@@ -20,8 +20,8 @@ pub fn begin() -> io::Result<()> {
     Ok(())
 }
 
-/// Watches `service` for as long as `goes_on` returns true, which is called many times a second: reports
-/// to the supervisor and logs what happens at ports. If a thread dies, the process ends.
+/// Watches `service` for as long as `goes_on` returns true, which is called many times a second:
+/// reports to the supervisor and logs what happens at ports. If a thread dies, the process ends.
 pub fn run(
     service: &impl Service,
     supervisor: &mut Supervisor,

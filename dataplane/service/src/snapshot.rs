@@ -1,9 +1,9 @@
 //! Snapshot of a running program, with which the next process of the program continues.
 //!
-//! It consists of *pages*, each some text and descriptors: one page for each port, and one for the rest of the
-//! state, whose first descriptors are the listening sockets. The text is JSON: the version of the process, then
-//! the content. The pages are in the supervisor's store ([`Recorder`](crate::Recorder)), or are sent at a
-//! take-over ([`Outgoing`](crate::Outgoing)).
+//! It consists of *pages*, each some text and descriptors: one page for each port, and one for the
+//! rest of the state, whose first descriptors are the listening sockets. The text is JSON: the
+//! version of the process, then the content. The pages are in the supervisor's store
+//! ([`Recorder`](crate::Recorder)), or are sent at a take-over ([`Outgoing`](crate::Outgoing)).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -21,7 +21,8 @@ use crate::page::Content;
 use crate::program::{Hello, Program, TakeoverError};
 use crate::sockets::Sockets;
 
-/// Snapshot of a program; `P` is the program's own part of the description of a port, and `S` its state.
+/// Snapshot of a program; `P` is the program's own part of the description of a port, and `S` its
+/// state.
 #[derive(Debug)]
 pub struct Snapshot<P, S> {
     /// The process that hands over; `None` if it has ended.
@@ -65,8 +66,8 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
         Self::read(&program, Some(running), pages)
     }
 
-    /// Reads pages, the oldest first: a process that was killed may have left two pages of a port, or of
-    /// its state.
+    /// Reads pages, the oldest first: a process that was killed may have left two pages of a port,
+    /// or of its state.
     fn read(
         program: &Program,
         running: Option<Incoming>,
@@ -103,8 +104,8 @@ impl<P: DeserializeOwned, S: DeserializeOwned> Snapshot<P, S> {
         let control = descriptors.next().ok_or_else(|| incomplete("control socket"))?;
         let metrics = if has_metrics { descriptors.next() } else { None };
         let sockets = Some(Sockets { control, metrics });
-        // The files belong to the other process until this one continues; and ports that share a socket
-        // have several duplicates of it.
+        // The files belong to the other process until this one continues; and ports that share a
+        // socket have several duplicates of it.
         dray_socket::borrow_files(true);
         Ok(Self { running, ports, state, sockets, memory: descriptors.collect() })
     }

@@ -34,8 +34,9 @@ pub fn prefetch_to_write(at: *const u8) {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn prefetchw(at: *const u8) {
-    // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic with
-    // a write hint becomes a read prefetch unless the whole program is compiled for newer processors.
+    // SAFETY: as above; processors without this instruction execute it as a no-op. The intrinsic
+    // with a write hint becomes a read prefetch unless the whole program is compiled for newer
+    // processors.
     unsafe {
         std::arch::asm!("prefetchw [{at}]", at = in(reg) at, options(nostack, preserves_flags));
     }
@@ -74,8 +75,8 @@ pub struct Copy {
 }
 
 /// Copies batches of frames, for one queue. From time to time it compares whether a prefetch of the
-/// destination for writing makes that faster, which depends on the processor, on where the other side
-/// runs, and on what it does with the memory.
+/// destination for writing makes that faster, which depends on the processor, on where the other
+/// side runs, and on what it does with the memory.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is nothing to compare"))]
 pub struct Copier {

@@ -72,8 +72,8 @@ impl MemoryFile {
         Ok(Self { fd, len, from_peer: false })
     }
 
-    /// Wraps the first `len` bytes of an array of BPF, which never shrinks; the kernel refuses to map more
-    /// than it has.
+    /// Wraps the first `len` bytes of an array of BPF, which never shrinks; the kernel refuses to
+    /// map more than it has.
     ///
     /// # Errors
     /// If the descriptor is of a file that has a name, and so is not of such an array.

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 
 use crate::{FileError, Mapping, MemoryFile, PageSize};
 
-/// Numbers in memory that another process of the same user, or the kernel, can read, also after this process
-/// has been killed. No peer ever has the memory.
+/// Numbers in memory that another process of the same user, or the kernel, can read, also after
+/// this process has been killed. No peer ever has the memory.
 #[derive(Debug)]
 pub struct SharedWords {
     file: OwnedFd,

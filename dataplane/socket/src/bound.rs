@@ -51,15 +51,17 @@ pub struct BoundSocket {
 /// A socket's file, which is removed on drop.
 #[derive(Debug)]
 pub struct SocketFile {
-    /// An open directory would outlive the sandbox's change of the root directory, and lead out of it.
+    /// An open directory would outlive the sandbox's change of the root directory, and lead out of
+    /// it.
     path: PathBuf,
     /// Identity of the file, so that no other program's file is ever removed.
     own: Own,
 }
 
 impl BoundSocket {
-    /// Binds a port's socket to `name`. A socket's file has the rights of `access` before a peer can
-    /// connect, replaces the socket of a dead program, and gets missing directories below [`FOLDER`].
+    /// Binds a port's socket to `name`. A socket's file has the rights of `access` before a peer
+    /// can connect, replaces the socket of a dead program, and gets missing directories below
+    /// [`FOLDER`].
     pub fn bind(name: &SocketName, kind: SocketType, access: &Access) -> io::Result<Self> {
         match name {
             SocketName::File(path) => {
@@ -115,8 +117,9 @@ impl AsFd for BoundSocket {
 }
 
 impl SocketFile {
-    /// Takes the file of a socket that another process has bound, and hands over. A peer that may write
-    /// in the directory can have put a socket of its own there, which is then removed on drop.
+    /// Takes the file of a socket that another process has bound, and hands over. A peer that may
+    /// write in the directory can have put a socket of its own there, which is then removed on
+    /// drop.
     pub fn inherit(place: &Place) -> io::Result<Self> {
         let stat = place.stat()?;
         check_socket(&stat)?;
@@ -136,8 +139,9 @@ impl SocketFile {
         bind_with(socket, &address, rights.map(|rights| rights.mode))?;
         let file = place.open_path()?;
         let stat = fstat(&file)?;
-        // A peer that may write in the directory can have put another file there meanwhile. A socket of
-        // its own harms that peer alone: it gets the owner and the group, and is removed on drop.
+        // A peer that may write in the directory can have put another file there meanwhile. A
+        // socket of its own harms that peer alone: it gets the owner and the group, and is
+        // removed on drop.
         check_socket(&stat)?;
         let own = Own::note(Identity::from(&stat));
         let bound = Self { path: place.path().to_owned(), own };
@@ -157,14 +161,14 @@ fn check_socket(file: &Stat) -> io::Result<()> {
     }
 }
 
-/// Binds a socket whose file has this mode, or that of the umask, from the start: by its path it could
-/// belong to another file a moment later.
+/// Binds a socket whose file has this mode, or that of the umask, from the start: by its path it
+/// could belong to another file a moment later.
 fn bind_with(socket: &OwnedFd, address: &SocketAddrUnix, mode: Option<u32>) -> io::Result<()> {
     static UMASK: Mutex<()> = Mutex::new(());
     let _one = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mode) = mode else { return Ok(bind(socket, address)?) };
-    // The file gets the mode of the socket, less the umask, which is the whole process's: what other
-    // threads create at this moment must have a mode of its own.
+    // The file gets the mode of the socket, less the umask, which is the whole process's: what
+    // other threads create at this moment must have a mode of its own.
     fchmod(socket, Mode::from_raw_mode(mode))?;
     let before = umask(Mode::empty());
     let bound = bind(socket, address);
@@ -231,8 +235,8 @@ pub fn missing_folder(path: &Path, error: io::Error) -> io::Error {
 }
 
 impl Place {
-    /// Opens the file of a peer's socket, for its address; refuses any other file, and, in a daemon, a
-    /// socket of this process.
+    /// Opens the file of a peer's socket, for its address; refuses any other file, and, in a
+    /// daemon, a socket of this process.
     pub fn socket(&self) -> io::Result<OwnedFd> {
         let file = self.open_path()?;
         let stat = fstat(&file)?;

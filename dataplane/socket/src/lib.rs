@@ -1,6 +1,6 @@
-//! Unix sockets of the ports and of the control interface: their [names](SocketName), [rights](Access),
-//! [binding](BoundSocket) and removal; and files at [places](Place) to which no other user can redirect
-//! a path: directories, [locks](Lock).
+//! Unix sockets of the ports and of the control interface: their [names](SocketName),
+//! [rights](Access), [binding](BoundSocket) and removal; and files at [places](Place) to which no
+//! other user can redirect a path: directories, [locks](Lock).
 #![forbid(unsafe_code)]
 
 mod access;

@@ -11,14 +11,14 @@ pub enum SocketName {
     /// A socket with a file, whose permissions say who can connect.
     File(PathBuf),
     /// A socket of the abstract namespace (unix(7)): it has no file, and every process in the
-    /// same network namespace can connect. The address is a zero byte and the name, without padding,
-    /// as DPDK, VPP and `socat` compute it.
+    /// same network namespace can connect. The address is a zero byte and the name, without
+    /// padding, as DPDK, VPP and `socat` compute it.
     Abstract(String),
 }
 
 impl SocketName {
-    /// Maximum length of a path or of an abstract name, in bytes: `sun_path` holds 108, with the zero
-    /// byte that ends the one or begins the other.
+    /// Maximum length of a path or of an abstract name, in bytes: `sun_path` holds 108, with the
+    /// zero byte that ends the one or begins the other.
     pub const LEN_MAX: usize = 107;
 
     /// Parses a path or `@NAME`.

@@ -30,8 +30,9 @@ fn bound() -> MutexGuard<'static, Vec<Identity>> {
     BOUND.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Refuses ports, from now on, whose peer's socket is one of this process, or has several names: two
-/// ports would be linked to each other, or a port to another one's peer, despite VLANs and groups.
+/// Refuses ports, from now on, whose peer's socket is one of this process, or has several names:
+/// two ports would be linked to each other, or a port to another one's peer, despite VLANs and
+/// groups.
 pub fn refuse_own_sockets() {
     IS_CHECKED.store(true, Ordering::Relaxed);
 }

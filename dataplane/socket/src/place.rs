@@ -1,10 +1,11 @@
 //! Files in an open directory, found on a way that no other user can change.
 //!
-//! A path is resolved once, component by component, and everything else happens relative to the directory
-//! that was found. A symbolic link on the way is followed only if it belongs to root or this process's
-//! user, in a directory of one of them that no other user may write to, or whose entries only their owners
-//! can replace (sticky bit). The way to a socket that is [shared](Place::shared) with a peer is narrower:
-//! the peer may be root in a container that has a part of the way mounted.
+//! A path is resolved once, component by component, and everything else happens relative to the
+//! directory that was found. A symbolic link on the way is followed only if it belongs to root or
+//! this process's user, in a directory of one of them that no other user may write to, or whose
+//! entries only their owners can replace (sticky bit). The way to a socket that is
+//! [shared](Place::shared) with a peer is narrower: the peer may be root in a container that has a
+//! part of the way mounted.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -126,9 +127,10 @@ impl Place {
         Ok(openat(&self.directory, &self.name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    /// Creates a file with `mode` for writing. An existing one is replaced, so that no other process has
-    /// it open, but for pipes, devices and files that a link of `/proc` leads to. In a directory that
-    /// others may write to, a file of another user, or with a second name, is refused.
+    /// Creates a file with `mode` for writing. An existing one is replaced, so that no other
+    /// process has it open, but for pipes, devices and files that a link of `/proc` leads to.
+    /// In a directory that others may write to, a file of another user, or with a second name,
+    /// is refused.
     pub fn create(&self, mode: u32) -> io::Result<File> {
         let create = || self.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode);
         let file = match create() {
@@ -158,11 +160,12 @@ impl Place {
         create()
     }
 
-    /// Writes a file at once: a reader finds the old content or the new one. The caller takes care that
-    /// no other process does so meanwhile.
+    /// Writes a file at once: a reader finds the old content or the new one. The caller takes care
+    /// that no other process does so meanwhile.
     pub fn replace(&self, bytes: &[u8], mode: u32) -> io::Result<()> {
         let new = self.unfinished();
-        // A process that was killed may have left this file; if others may write here, it may be a link.
+        // A process that was killed may have left this file; if others may write here, it may be a
+        // link.
         self.unlink(&new)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = openat(&self.directory, &new, flags, Mode::from_raw_mode(mode))?;
@@ -170,7 +173,8 @@ impl Place {
         Ok(renameat(&self.directory, &new, &self.directory, &self.name)?)
     }
 
-    /// Removes the file, and the unfinished one that [`replace`](Self::replace) may have left, if they exist.
+    /// Removes the file, and the unfinished one that [`replace`](Self::replace) may have left, if
+    /// they exist.
     pub fn remove(&self) -> io::Result<()> {
         self.unlink(&self.name)?;
         self.unlink(&self.unfinished())
@@ -194,8 +198,8 @@ impl Place {
     }
 }
 
-/// Creates the directory `path` with `mode`, unless it exists, and directories above it. Opens it, if it
-/// belongs to this process's user, or root, and no other user can write to it or replace it.
+/// Creates the directory `path` with `mode`, unless it exists, and directories above it. Opens it,
+/// if it belongs to this process's user, or root, and no other user can write to it or replace it.
 pub fn own_directory(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     let way = Way { makes: true, is_strict: true, ..Way::USUAL };
     let place = Place::find(path, way)?;

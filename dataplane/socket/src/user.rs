@@ -25,8 +25,8 @@ impl User {
     /// Name of the user that the packages add.
     pub const USUAL: &str = "dray";
 
-    /// Looks up a user by `USER[:GROUP]`, names or numbers, in `/etc/passwd` and `/etc/group`. Returns
-    /// `None` if there is no such user.
+    /// Looks up a user by `USER[:GROUP]`, names or numbers, in `/etc/passwd` and `/etc/group`.
+    /// Returns `None` if there is no such user.
     ///
     /// # Errors
     /// A text of another form, or a group that is not in `/etc/group`.
@@ -74,8 +74,8 @@ fn find_in(text: &str, users: &[Vec<&str>], groups: &[Vec<&str>]) -> Result<Opti
 }
 
 /// Lets the group `gid`, which the calling process is in, create files in the default directory of
-/// sockets, if that belongs to root alone: like the package's description of it for systemd-tmpfiles.
-/// Members cannot replace files of others. Makes the directory if it is missing.
+/// sockets, if that belongs to root alone: like the package's description of it for
+/// systemd-tmpfiles. Members cannot replace files of others. Makes the directory if it is missing.
 pub fn share_folder(gid: u32) -> io::Result<()> {
     own_directory(FOLDER.as_ref(), 0o755)?;
     // Root makes the directory before another user can make one of the same name.

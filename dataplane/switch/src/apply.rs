@@ -32,8 +32,8 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Creates the configuration of a switch that was started with `config`, of which its command line
-    /// has `given` these keys.
+    /// Creates the configuration of a switch that was started with `config`, of which its command
+    /// line has `given` these keys.
     pub fn new(config: SwitchConfig, given: Vec<&'static str>) -> Self {
         Self { settings: SwitchConfig { ports: Vec::new(), ..config }, given }
     }

@@ -197,8 +197,8 @@ mod tests {
     use super::*;
     use crate::Mode;
 
-    /// Plans the change to the ports `file` of a switch that runs `running`, of which those `before`
-    /// come from a file.
+    /// Plans the change to the ports `file` of a switch that runs `running`, of which those
+    /// `before` come from a file.
     fn plan(mode: Mode, running: &str, before: &str, file: &str) -> Result<Plan, SwitchError> {
         let ports = |text: &str| -> Vec<PortConfig> {
             text.split_whitespace().map(|port| port.parse().unwrap()).collect()

@@ -29,8 +29,8 @@ impl Client {
         self.0.json("GET", "/", b"")
     }
 
-    /// Checks that all workers publish (`/livez`), or with `ready` that the ports of the configuration are
-    /// open and have not failed (`/readyz`); the error has the reason.
+    /// Checks that all workers publish (`/livez`), or with `ready` that the ports of the
+    /// configuration are open and have not failed (`/readyz`); the error has the reason.
     pub fn health(&self, ready: bool) -> Result<(), ClientError> {
         self.0.health(ready)
     }
@@ -117,8 +117,8 @@ impl Client {
         self.0.text("/config")
     }
 
-    /// Changes the ports to those of the configuration file `text`, or, with `dry_run`, only returns the
-    /// changes.
+    /// Changes the ports to those of the configuration file `text`, or, with `dry_run`, only
+    /// returns the changes.
     pub fn apply(&self, text: &str, dry_run: bool) -> Result<Changes, ClientError> {
         let target = if dry_run { "/config?dry_run=1" } else { "/config" };
         self.0.json("PUT", target, text.as_bytes())

@@ -17,20 +17,20 @@ use crate::error::SwitchError;
 /// The running data path, as control threads see it. Every call returns soon and does not disturb
 /// ports that it does not concern.
 pub trait SwitchControl: Send + Sync {
-    /// Adds a port. With `descriptors`, whose number is `port.fd`, the port uses these instead of opening
-    /// what its URI names.
+    /// Adds a port. With `descriptors`, whose number is `port.fd`, the port uses these instead of
+    /// opening what its URI names.
     fn add_port(&self, port: &PortConfig, descriptors: Vec<OwnedFd>) -> Result<(), SwitchError>;
-    /// Checks that no address to be pinned to `port` is a station behind another port in one of the VLANs
-    /// of `port`.
+    /// Checks that no address to be pinned to `port` is a station behind another port in one of the
+    /// VLANs of `port`.
     fn check_addresses(&self, port: &PortConfig) -> Result<(), SwitchError>;
     /// Removes a port and the stations learned on it.
     fn remove_port(&self, name: &str) -> Result<(), SwitchError>;
-    /// Changes the [configured](Self::configured) ports to those of `config`, which must have been checked;
-    /// with an error, or with `dry_run`, nothing changes. Ports that were added one by one or given on the
-    /// command line stay.
+    /// Changes the [configured](Self::configured) ports to those of `config`, which must have been
+    /// checked; with an error, or with `dry_run`, nothing changes. Ports that were added one by
+    /// one or given on the command line stay.
     fn apply(&self, config: &SwitchConfig, dry_run: bool) -> Result<Changes, SwitchError>;
-    /// Returns the names of the ports of the configuration: those of the command line, and those of the
-    /// file that was applied last, or that the switch started with.
+    /// Returns the names of the ports of the configuration: those of the command line, and those of
+    /// the file that was applied last, or that the switch started with.
     fn configured(&self) -> Vec<Name>;
     /// Returns the status of the switch.
     fn status(&self) -> Status;

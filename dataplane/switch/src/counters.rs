@@ -37,15 +37,16 @@ dray_datapath::counters! {
         Isolated = "isolated",
         /// rx: the source is not the address of a station: a group address, or zero.
         InvalidSource = "invalid_source",
-        /// rx: the destination is a reserved address (01:80:c2:00:00:00 to 0f), to which a bridge relays
-        /// nothing.
+        /// rx: the destination is a reserved address (01:80:c2:00:00:00 to 0f), to which a bridge
+        /// relays nothing.
         Reserved = "reserved",
         /// rx: the source address is pinned to another port, or the port may only send from its own
         /// addresses.
         Spoofed = "spoofed",
         /// rx: the frame would be flooded, but the port has reached its `storm` limit.
         Storm = "storm",
-        /// rx: so far beyond the rate that the port's peer may send that it would wait for too long.
+        /// rx: so far beyond the rate that the port's peer may send that it would wait for too
+        /// long.
         PolicedIn = "policed_in",
         /// tx: so far beyond the rate that the port's peer may be sent that it would wait for too
         /// long.

@@ -1,6 +1,8 @@
-//! State for the process after this one, on the same pages after a crash or a restart and at a take-over.
+//! State for the process after this one, on the same pages after a crash or a restart and at a
+//! take-over.
 //!
-//! Counters and positions of the queues are in memory that both processes map. Peers stay connected.
+//! Counters and positions of the queues are in memory that both processes map. Peers stay
+//! connected.
 
 use dray_service::{Page, Program, Sockets, monotonic_s};
 use serde::{Deserialize, Serialize};

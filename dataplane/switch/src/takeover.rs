@@ -65,9 +65,10 @@ impl RestoredState {
         self.ports.iter().map(|port| (&port.own.config.name, port.live.disconnects()))
     }
 
-    /// Decides which ports of a configuration the switch gets besides those that it has, and returns
-    /// all that it will have. A switch that has ended in order gets those of its new configuration in
-    /// the place of the ones before. Ports that cannot be continued are opened again.
+    /// Decides which ports of a configuration the switch gets besides those that it has, and
+    /// returns all that it will have. A switch that has ended in order gets those of its new
+    /// configuration in the place of the ones before. Ports that cannot be continued are opened
+    /// again.
     ///
     /// # Errors
     /// If a running switch has a port with another URI.
@@ -131,7 +132,8 @@ impl RestoredState {
     }
 
     /// Continues: starts a switch with the ports of the one before and those of `config`, as
-    /// [`Switch::start_confined`] does. Returns it with its control socket and the socket for metrics.
+    /// [`Switch::start_confined`] does. Returns it with its control socket and the socket for
+    /// metrics.
     pub fn complete(
         mut self,
         config: &SwitchConfig,

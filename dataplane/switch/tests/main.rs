@@ -1,5 +1,5 @@
-//! The switch between ports in memory and over shared memory. One program for all: each program is compiled
-//! and linked by itself.
+//! The switch between ports in memory and over shared memory. One program for all: each program is
+//! compiled and linked by itself.
 
 mod bench;
 mod documentation;

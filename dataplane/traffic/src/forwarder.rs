@@ -97,8 +97,8 @@ fn forward(
     })
 }
 
-/// Lends the frames in one of the role's queues to `send`, which returns how many it transmitted to the
-/// port `to`, and counts them; returns true if there were any.
+/// Lends the frames in one of the role's queues to `send`, which returns how many it transmitted to
+/// the port `to`, and counts them; returns true if there were any.
 pub(crate) fn pass(
     rx_queues: &mut ReceiveQueues,
     index: usize,

@@ -53,7 +53,8 @@ pub struct SendJob {
     pub outputs: Vec<Output>,
     /// Flows per output, 1 or more; output `i` has the streams `i * flows .. (i + 1) * flows`.
     pub flows: u16,
-    /// MAC address pairs to rotate through in each output, 1 or more. Above 1 there is one flow only.
+    /// MAC address pairs to rotate through in each output, 1 or more. Above 1 there is one flow
+    /// only.
     pub stations: u16,
     /// Frame size in bytes; with users, the size of the frames that leave their tunnels.
     pub size: usize,
@@ -91,8 +92,8 @@ impl SendJob {
 pub struct ReceiveJob {
     /// Ports to receive from. At least one.
     pub ports: Vec<PortUri>,
-    /// Addresses of the first frame that each port sends, by port, so that a learning switch learns the
-    /// first of its stations. Empty: none sends any.
+    /// Addresses of the first frame that each port sends, by port, so that a learning switch
+    /// learns the first of its stations. Empty: none sends any.
     pub announce: Vec<Flow>,
     /// Number of stations that each port announces.
     pub stations: u16,

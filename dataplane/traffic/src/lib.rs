@@ -4,8 +4,8 @@
 //!
 //! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
 //! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]
-//! runs roles inside a container for `dray bench`. [`limit`], [`mod@line`] and [`prefetch`] measure the
-//! machine, without ports.
+//! runs roles inside a container for `dray bench`. [`limit`], [`mod@line`] and [`prefetch`] measure
+//! the machine, without ports.
 
 pub mod agent;
 mod counts;

@@ -81,8 +81,8 @@ fn time(line: &AtomicU64) -> Vec<u64> {
 
 /// Answers each odd value with the next even one until `ended`.
 ///
-/// The end is not a value of `line`: the timer may give up between this thread's load and store, and
-/// the store would overwrite that value.
+/// The end is not a value of `line`: the timer may give up between this thread's load and store,
+/// and the store would overwrite that value.
 fn echo(line: &AtomicU64, ended: &AtomicBool) {
     let mut expected = 1;
     loop {

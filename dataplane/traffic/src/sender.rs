@@ -137,8 +137,8 @@ struct Schedule {
     most: Option<u64>,
     start: u64,
     deadline: u64,
-    /// End of a sender that has sent everything: a given number of frames ends when the next one would
-    /// be due.
+    /// End of a sender that has sent everything: a given number of frames ends when the next one
+    /// would be due.
     all_sent: u64,
     pacer: Option<Pacer>,
 }
@@ -164,8 +164,8 @@ impl Schedule {
         self.most.map_or(u64::MAX, |most| most - sent)
     }
 
-    /// Returns the ticks at which the frame after `sent` is due, and at which the sender ends: after
-    /// sending everything, it stays to the end, so that every sample is taken.
+    /// Returns the ticks at which the frame after `sent` is due, and at which the sender ends:
+    /// after sending everything, it stays to the end, so that every sample is taken.
     #[inline]
     fn due(&self, sent: u64, rest: u64, now: u64) -> (u64, u64) {
         match rest {
@@ -232,7 +232,8 @@ impl OpenOutput {
         }
     }
 
-    /// Creates the output of an open port, with the given flows and stations; its first stream is 0.
+    /// Creates the output of an open port, with the given flows and stations; its first stream is
+    /// 0.
     pub(crate) fn over(
         tx: Box<dyn Transmit>,
         output: &Output,
@@ -327,8 +328,8 @@ fn split(frames: impl Iterator<Item = Vec<u8>>, at: usize) -> (Heads, Vec<u8>) {
     (Heads::new(&heads.collect::<Vec<_>>(), at), tail)
 }
 
-/// The first bytes of frames, each from the start of a cache line on: a head that is spread over one
-/// line more takes as many more loads.
+/// The first bytes of frames, each from the start of a cache line on: a head that is spread over
+/// one line more takes as many more loads.
 struct Heads {
     bytes: Box<[u8]>,
     /// Offset of the first head.
@@ -356,8 +357,8 @@ impl Heads {
         self.len
     }
 
-    /// Returns the numbers of `count` heads from `first` on, in two parts: they begin anew behind the
-    /// last one. There are at least `count`.
+    /// Returns the numbers of `count` heads from `first` on, in two parts: they begin anew behind
+    /// the last one. There are at least `count`.
     #[inline]
     fn parts(&self, first: usize, count: usize) -> [Range<usize>; 2] {
         let end = first + count;
@@ -510,8 +511,8 @@ mod tests {
         assert!(late.abs_diff(due) <= 7, "{late}, not {due}");
     }
 
-    /// A output's frames carry consecutive numbers of its own streams in turn, across the end of the
-    /// ring and if a port accepts only a part of a burst.
+    /// A output's frames carry consecutive numbers of its own streams in turn, across the end of
+    /// the ring and if a port accepts only a part of a burst.
     #[test]
     fn streams_have_consecutive_sequence_numbers() {
         let taken = Arc::new(Mutex::new(Vec::new()));

@@ -10,7 +10,8 @@
 //! that stays keeps its account, a new rule gets another one, and the number of a removed session
 //! is reused only after all threads have adopted the removal.
 //!
-//! The memory outlives the process: the next one continues the accounts ([`recorder`](crate::recorder)).
+//! The memory outlives the process: the next one continues the accounts
+//! ([`recorder`](crate::recorder)).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -324,7 +324,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Returns true if the gates are open, the QFI to mark packets with, and the accounts with rates.
+    /// Returns true if the gates are open, the QFI to mark packets with, and the accounts with
+    /// rates.
     fn limits(
         &self,
         direction: Direction,

@@ -93,7 +93,8 @@ dray_datapath::counters! {
         Congestion = "congestion",
         /// The packet's time to live has expired.
         TtlExpired = "ttl_expired",
-        /// The packet is longer than the MTU of the next link, or than the buffers of the port's peer.
+        /// The packet is longer than the MTU of the next link, or than the buffers of the port's
+        /// peer.
         TooBig = "too_big",
         /// There is no route to the destination.
         NoRoute = "no_route",
@@ -127,8 +128,8 @@ dray_datapath::counters! {
         /// Control messages among them: ARP, neighbour discovery and other messages of a link, echo
         /// requests, end markers, error indications.
         control,
-        /// Packets that wait now: for their session, for the Ethernet address of their next hop, for the
-        /// egress port, or as fragments for the others of their packet.
+        /// Packets that wait now: for their session, for the Ethernet address of their next hop,
+        /// for the egress port, or as fragments for the others of their packet.
         buffered,
         /// Packets that had to wait for their session or their next hop so far.
         buffering,
@@ -147,8 +148,8 @@ dray_datapath::counters! {
         end_markers,
         /// Error indications received.
         error_indications,
-        /// Errors sent to the senders of packets that could not be forwarded: ICMP errors, and on N3
-        /// error indications and lists of supported extension headers.
+        /// Errors sent to the senders of packets that could not be forwarded: ICMP errors, and on
+        /// N3 error indications and lists of supported extension headers.
         #[serde(default)]
         errors_sent,
     }

@@ -257,8 +257,8 @@ impl Interface {
         }
     }
 
-    /// Solicits a silent neighbour soon if a received frame, which begins with `frame`, is an IP packet from
-    /// its address. Returns true if it may be from one.
+    /// Solicits a silent neighbour soon if a received frame, which begins with `frame`, is an IP
+    /// packet from its address. Returns true if it may be from one.
     pub(crate) fn note_source(&self, frame: &[u8]) -> bool {
         let Some(ethernet) = Ethernet::parse(frame) else { return false };
         let bytes = &frame[ETHERNET_LEN..];
@@ -311,8 +311,8 @@ impl Interface {
         v4.into_iter().chain(v6).collect()
     }
 
-    /// Returns the frame of a solicitation for `address`, sent to the whole link or to the station that is
-    /// known to have it.
+    /// Returns the frame of a solicitation for `address`, sent to the whole link or to the station
+    /// that is known to have it.
     fn solicitation(&self, address: IpAddr, known: Option<MacAddr>) -> Option<Vec<u8>> {
         match address {
             IpAddr::V4(address) => {

@@ -1,18 +1,20 @@
-//! Journal of the sessions of a running user plane function, with which the process after it continues
-//! ([`RestoredState`](crate::RestoredState)).
+//! Journal of the sessions of a running user plane function, with which the process after it
+//! continues ([`RestoredState`](crate::RestoredState)).
 //!
-//! The page of the state is always current: what packets use up, counters and neighbours are in memory
-//! that outlives the process ([`Accounts`](crate::account::Accounts),
-//! [`SharedCounters`](crate::counters::SharedCounters), [`Neighbours`](crate::neighbours::Neighbours)), and each
-//! transaction on sessions is appended to a journal before its reply.
+//! The page of the state is always current: what packets use up, counters and neighbours are in
+//! memory that outlives the process ([`Accounts`](crate::account::Accounts),
+//! [`SharedCounters`](crate::counters::SharedCounters),
+//! [`Neighbours`](crate::neighbours::Neighbours)), and each transaction on sessions is appended to
+//! a journal before its reply.
 //!
 //! ```text
-//! journal:  length in bytes of the records that are valid (8 bytes), its complement (8 bytes), records
+//! journal:  length in bytes of the records that are valid (8 bytes), its complement (8 bytes),
+//!           records
 //! record:   length of its JSON (4 bytes), checksum of the JSON (8 bytes), JSON
 //! ```
 //!
-//! The length is written last, so that a transaction is in the journal as a whole or not at all. The
-//! next process checks sessions as it checks those of a request.
+//! The length is written last, so that a transaction is in the journal as a whole or not at all.
+//! The next process checks sessions as it checks those of a request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -42,8 +44,8 @@ enum Record {
     Removed(u64),
 }
 
-/// Record of a session: its SEID, its configuration as JSON, and the accounts of its rules; without the
-/// latter two the session has been removed.
+/// Record of a session: its SEID, its configuration as JSON, and the accounts of its rules; without
+/// the latter two the session has been removed.
 pub(crate) type Recorded<'m> = (u64, Option<(&'m str, Numbers)>);
 
 /// Recorder of sessions.
@@ -65,8 +67,8 @@ impl SessionRecorder {
         Self { recorder, leaving, journal: None }
     }
 
-    /// Returns true if it records sessions. If not, for lack of memory or because the supervisor was
-    /// slow to read, the next [`record`](Self::record) tries again.
+    /// Returns true if it records sessions. If not, for lack of memory or because the supervisor
+    /// was slow to read, the next [`record`](Self::record) tries again.
     pub(crate) fn is_recording(&self) -> bool {
         self.journal.is_some()
     }

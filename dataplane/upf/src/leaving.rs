@@ -11,8 +11,8 @@ use crate::config::UpfConfig;
 /// The program, with the version of the state. Two processes must have the same.
 pub(crate) const PROGRAM: Program =
     Program { name: "user plane function", command: "dray upf", format: 4 };
-/// Number of descriptors of the state: the journal, the accounts, the counters of both directions, and
-/// the neighbours of N3 and N6.
+/// Number of descriptors of the state: the journal, the accounts, the counters of both directions,
+/// and the neighbours of N3 and N6.
 pub(crate) const DESCRIPTORS: usize = 6;
 
 pub(crate) type Recorder = dray_service::Recorder<PortUri>;

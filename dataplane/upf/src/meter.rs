@@ -11,13 +11,13 @@ use dray_port::clock;
 const BURST: Duration = Duration::from_millis(10);
 /// Burst of our own messages, which never wait.
 const OWN_BURST: Duration = Duration::from_millis(50);
-/// Maximum time that a packet waits to conform: TCP, whose senders hand over up to 64 KiB at once, loses
-/// too much of them with half of it.
+/// Maximum time that a packet waits to conform: TCP, whose senders hand over up to 64 KiB at once,
+/// loses too much of them with half of it.
 const PATIENCE: Duration = Duration::from_millis(75);
 /// Bytes that may wait longer at low rates: what a new TCP connection sends at once.
 const PATIENCE_LEAST: u64 = 16_384;
-/// Maximum time that a packet waits at any rate: from then on its sender takes it for lost (RFC 6298,
-/// section 2.1).
+/// Maximum time that a packet waits at any rate: from then on its sender takes it for lost (RFC
+/// 6298, section 2.1).
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 /// Size of a burst that may pass at any rate, in bytes: two packets of the usual MTU.
 const BURST_LEAST: u64 = 3000;
@@ -51,8 +51,8 @@ fn limit(kbps: u64, burst: Duration) -> Limit {
 }
 
 impl Meter<'_> {
-    /// Sets the rate; returns true if it was another one. Packets that were ahead of the old rate are
-    /// forgotten if they would be too far ahead of the new one.
+    /// Sets the rate; returns true if it was another one. Packets that were ahead of the old rate
+    /// are forgotten if they would be too far ahead of the new one.
     pub(crate) fn set(&self, kbps: u64) -> bool {
         let Limit { cost, depth } = limit(kbps, BURST);
         self.depth.store(depth, Relaxed);
@@ -68,8 +68,8 @@ impl Meter<'_> {
         self.due.store(0, Relaxed);
     }
 
-    /// Continues where a meter of the process before has stopped, on the same clock. What waited for it
-    /// there has left.
+    /// Continues where a meter of the process before has stopped, on the same clock. What waited
+    /// for it there has left.
     pub(crate) fn resume(&self, before: Meter<'_>) {
         let latest = clock::ticks() + self.depth.load(Relaxed);
         self.due.store(before.due.load(Relaxed).min(latest), Relaxed);
@@ -86,8 +86,8 @@ impl Meter<'_> {
         self.limit().reserve((self.due, sharing), bytes as u64, now, || 0).is_some()
     }
 
-    /// Counts a packet of `bytes` at the tick `now`, and returns the tick from which it may pass; `None`
-    /// if it would have to wait for too long.
+    /// Counts a packet of `bytes` at the tick `now`, and returns the tick from which it may pass;
+    /// `None` if it would have to wait for too long.
     pub(crate) fn reserve(
         &self,
         now: u64,
@@ -148,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Offers packets of changing lengths at changing times; in no window do more pass than the rate,
-    /// one burst and one packet.
+    /// Offers packets of changing lengths at changing times; in no window do more pass than the
+    /// rate, one burst and one packet.
     #[test]
     fn rate_holds_in_every_window() {
         let second = clock::ticks_per_second();
@@ -196,8 +196,8 @@ mod tests {
         }
     }
 
-    /// Neither the packets that have passed nor those that wait at a low rate hold up those at a higher
-    /// one, and a rate that is set again changes nothing.
+    /// Neither the packets that have passed nor those that wait at a low rate hold up those at a
+    /// higher one, and a rate that is set again changes nothing.
     #[test]
     fn new_rate_begins_at_once() {
         let words = <[AtomicU64; 3]>::default();

@@ -200,7 +200,8 @@ impl Model {
         write_journal(all).map(|(file, _)| file)
     }
 
-    /// Continues what `restored` has counted for a session's rules. Returns the reports that are due.
+    /// Continues what `restored` has counted for a session's rules. Returns the reports that are
+    /// due.
     pub(crate) fn resume(&self, seid: u64, restored: (&Accounts, &Numbers)) -> Vec<Report> {
         let known = self.sessions.get(&seid);
         known.map_or(Vec::new(), |Known { rule_accounts, slot, .. }| {
@@ -303,8 +304,8 @@ impl Model {
     }
 
     /// Applies all steps and sends the changes for each direction. `end_marker` builds the frame
-    /// with the last message into a tunnel; `made` returns the number of changes that all workers have made;
-    /// `tell` sends a report of a session.
+    /// with the last message into a tunnel; `made` returns the number of changes that all workers
+    /// have made; `tell` sends a report of a session.
     pub(crate) fn commit(
         &mut self,
         draft: Draft,

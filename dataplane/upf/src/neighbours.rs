@@ -1,22 +1,23 @@
-//! The neighbours of an interface that packets are sent to: their Ethernet addresses, and the schedule of
-//! solicitations.
+//! The neighbours of an interface that packets are sent to: their Ethernet addresses, and the
+//! schedule of solicitations.
 //!
 //! Claims from the network are trusted as little as possible:
 //!
 //! * A configured neighbour keeps its configured Ethernet address.
 //! * Another neighbour is learned only from a reply to an open solicitation.
-//! * A known neighbour is solicited now and then, at its own Ethernet address, and keeps that address
-//!   for as long as it replies. When another station claims the IP address, the claim is counted as
-//!   refused, and the known station is solicited soon: another one is accepted only if the known one is
-//!   silent.
-//! * A solicitation without a reply is repeated soon. A silent neighbour is solicited less and less often,
-//!   but at once when a frame mentions it or a packet has to wait for it, and twice a second while packets
-//!   wait.
-//! * Other messages and packets only cause a solicitation: Ethernet addresses are learned from replies alone.
+//! * A known neighbour is solicited now and then, at its own Ethernet address, and keeps that
+//!   address for as long as it replies. When another station claims the IP address, the claim is
+//!   counted as refused, and the known station is solicited soon: another one is accepted only if
+//!   the known one is silent.
+//! * A solicitation without a reply is repeated soon. A silent neighbour is solicited less and less
+//!   often, but at once when a frame mentions it or a packet has to wait for it, and twice a second
+//!   while packets wait.
+//! * Other messages and packets only cause a solicitation: Ethernet addresses are learned from
+//!   replies alone.
 //! * A neighbour without routes and tunnels is removed once no packet waits for it.
 //!
-//! Neighbours' Ethernet addresses are in memory that outlives the process: the next one sends to them at
-//! once, and solicits the neighbours to check them.
+//! Neighbours' Ethernet addresses are in memory that outlives the process: the next one sends to
+//! them at once, and solicits the neighbours to check them.
 //!
 //! ```text
 //! word n            Ethernet address of neighbour n in the low 48 bits, or 0, or `SILENT`
@@ -40,20 +41,23 @@ use dray_datapath::lock;
 
 /// Maximum number of neighbours of an interface.
 pub(crate) const HOPS_MAX: usize = 16_384;
-/// Interval between rounds of solicitations, and from a neighbour's first solicitation to the next one.
+/// Interval between rounds of solicitations, and from a neighbour's first solicitation to the next
+/// one.
 pub(crate) const ROUND: Duration = Duration::from_millis(50);
-/// Rounds in half a second, the interval between solicitations after the first few. Messages from the
-/// network, and packets that wait, cause no more solicitations than one in this time for each neighbour.
+/// Rounds in half a second, the interval between solicitations after the first few. Messages from
+/// the network, and packets that wait, cause no more solicitations than one in this time for each
+/// neighbour.
 const HALF_SECOND: u64 = 10;
-/// Number of unanswered solicitations after which a neighbour counts as absent: 3.25 seconds (at least
-/// three, as in RFC 4861, section 10).
+/// Number of unanswered solicitations after which a neighbour counts as absent: 3.25 seconds (at
+/// least three, as in RFC 4861, section 10).
 const SOLICITATIONS: u32 = 9;
 /// Rounds from a reply to the next solicitation: 30 seconds.
 const CONFIRM: u64 = 60 * HALF_SECOND;
-/// Maximum interval between solicitations to a silent neighbour, in half seconds, as a power of two.
+/// Maximum interval between solicitations to a silent neighbour, in half seconds, as a power of
+/// two.
 const PAUSE_BITS: u32 = 6;
-/// Maximum number of solicitations in a round for silent neighbours of an interface: packets to many
-/// absent ones must not flood the link.
+/// Maximum number of solicitations in a round for silent neighbours of an interface: packets to
+/// many absent ones must not flood the link.
 const SILENT_PER_ROUND: usize = 32;
 
 /// In place of the Ethernet address of a neighbour that has not replied to repeated solicitations.
@@ -70,7 +74,8 @@ pub(crate) struct Neighbours {
     state: Mutex<State>,
     /// Number of times that an Ethernet address has become known.
     learned: AtomicU64,
-    /// Number of packets that wait for each neighbour, and those for all that are not our own messages.
+    /// Number of packets that wait for each neighbour, and those for all that are not our own
+    /// messages.
     waiting: Box<[AtomicU32]>,
     all_waiting: AtomicUsize,
     /// Number of silent neighbours, and their [bits](filter_bit), as of the last round.
@@ -120,22 +125,23 @@ impl Neighbour {
     }
 }
 
-/// Returns the number of rounds from a solicitation to the next one, if `asked` solicitations (at least one)
-/// have no reply: 50 ms, then twice as long each time, up to half a second; once the neighbour is
-/// silent, again twice as long each time.
+/// Returns the number of rounds from a solicitation to the next one, if `asked` solicitations (at
+/// least one) have no reply: 50 ms, then twice as long each time, up to half a second; once the
+/// neighbour is silent, again twice as long each time.
 ///
-/// Hosts usually repeat a solicitation after a second: that is the default of RetransTimer (RFC 4861,
-/// section 7.2.2), Linux has the same for ARP, RFC 1122 (section 2.3.2.1) recommends no higher rate,
-/// and RFC 826 leaves it open. Our links are shared memory or a single wire, where a reply takes much
-/// less than a millisecond: after 50 ms, it or the solicitation is lost, and until the solicitation is
-/// repeated, so are all packets to the neighbour. An absent neighbour is asked three times more than
-/// if it were asked every half second from the start.
+/// Hosts usually repeat a solicitation after a second: that is the default of RetransTimer (RFC
+/// 4861, section 7.2.2), Linux has the same for ARP, RFC 1122 (section 2.3.2.1) recommends no
+/// higher rate, and RFC 826 leaves it open. Our links are shared memory or a single wire, where a
+/// reply takes much less than a millisecond: after 50 ms, it or the solicitation is lost, and until
+/// the solicitation is repeated, so are all packets to the neighbour. An absent neighbour is asked
+/// three times more than if it were asked every half second from the start.
 fn pause(asked: u32) -> u64 {
     let early = (1 << (asked - 1).min(4)).min(HALF_SECOND);
     early << asked.saturating_sub(SOLICITATIONS + 1).min(PAUSE_BITS)
 }
 
-/// A solicitation: the IP address to resolve, and the Ethernet address that it is sent to, if known.
+/// A solicitation: the IP address to resolve, and the Ethernet address that it is sent to, if
+/// known.
 pub(crate) type Solicitation = (IpAddr, Option<MacAddr>);
 
 impl Neighbours {
@@ -226,8 +232,8 @@ impl Neighbours {
         neighbour.left = changes;
     }
 
-    /// Removes neighbours without routes, tunnels and waiting packets. All data threads must have `made`
-    /// this many changes, and no change may be in preparation.
+    /// Removes neighbours without routes, tunnels and waiting packets. All data threads must have
+    /// `made` this many changes, and no change may be in preparation.
     pub(crate) fn remove_unused(&self, made: u64) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, free, .. } = &mut *state;
@@ -254,8 +260,8 @@ impl Neighbours {
         self.words.words()[usize::from(hop)].load(Relaxed) == SILENT
     }
 
-    /// Returns the number of times that an Ethernet address has become known: unless it has changed, no
-    /// packet that waits may leave.
+    /// Returns the number of times that an Ethernet address has become known: unless it has
+    /// changed, no packet that waits may leave.
     #[inline(always)]
     pub(crate) fn learned(&self) -> u64 {
         self.learned.load(Acquire)
@@ -313,8 +319,8 @@ impl Neighbours {
         Ok(())
     }
 
-    /// Solicits `address` soon if its Ethernet address is unknown. Called for a packet that is from the
-    /// address or mentions it, but is not a reply to a solicitation.
+    /// Solicits `address` soon if its Ethernet address is unknown. Called for a packet that is from
+    /// the address or mentions it, but is not a reply to a solicitation.
     pub(crate) fn solicit_mentioned(&self, address: IpAddr) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let Some(number) = state.numbers.get(&address).copied() else { return };
@@ -339,8 +345,8 @@ impl Neighbours {
         self.filter[word].load(Relaxed) & bit != 0
     }
 
-    /// Returns the solicitation to send at once, if there is one, when a packet has to wait for a hop. Others
-    /// are sent in [rounds](Self::solicitations).
+    /// Returns the solicitation to send at once, if there is one, when a packet has to wait for a
+    /// hop. Others are sent in [rounds](Self::solicitations).
     pub(crate) fn solicitation_for(&self, hop: u16) -> Option<Solicitation> {
         // A data thread does not wait for the lock: the solicitation comes in the next round.
         let mut state = self.state.try_lock().ok()?;
@@ -367,8 +373,8 @@ impl Neighbours {
         (neighbour.address, self.mac_of(number))
     }
 
-    /// Cancels a solicitation for which the port had no room: it is repeated in the next round, and no reply
-    /// is expected.
+    /// Cancels a solicitation for which the port had no room: it is repeated in the next round, and
+    /// no reply is expected.
     pub(crate) fn withdraw(&self, address: IpAddr) {
         let mut state = lock(&self.state);
         let State { numbers, neighbours, round, .. } = &mut *state;

@@ -195,8 +195,8 @@ impl RestoredState {
         self.counters.each_ref().map(|memory| count(memory).unwrap_or_default())
     }
 
-    /// Completes the hand-over, calls `inherit`, which takes over usage and counters, and continues the queues
-    /// of the ports.
+    /// Completes the hand-over, calls `inherit`, which takes over usage and counters, and continues
+    /// the queues of the ports.
     pub(crate) fn continue_by(self, inherit: impl FnOnce(&Self)) -> Result<(), TakeoverError> {
         self.snapshot.complete()?;
         inherit(&self);
@@ -248,8 +248,8 @@ mod tests {
             let text = format!("[n3]\n{interface}[n6]\n{interface}");
             UpfConfig { sessions, ..UpfConfig::from_toml(&text).unwrap() }
         };
-        // The first one has changed since it was configured, the second was removed, and the last was
-        // added.
+        // The first one has changed since it was configured, the second was removed, and the last
+        // was added.
         let sessions = [session(1, 101), session(3, 3), session(4, 4), session(9, 9)];
         let sessions =
             sessions.into_iter().map(|session| (session.seid, (session, Numbers::default())));

@@ -19,8 +19,8 @@ pub(crate) enum Location {
     Spare(Arc<Spare>),
 }
 
-/// Numbers of the accounts of a session's rules, by the IDs of rates and of usage rules, and the terms
-/// of those that have limits.
+/// Numbers of the accounts of a session's rules, by the IDs of rates and of usage rules, and the
+/// terms of those that have limits.
 #[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Numbers {
@@ -80,8 +80,8 @@ impl Fresh {
 }
 
 impl RuleAccounts {
-    /// Returns the rule_accounts for the same session with these rules, if there are enough accounts. Nothing
-    /// that packets see changes.
+    /// Returns the rule_accounts for the same session with these rules, if there are enough
+    /// accounts. Nothing that packets see changes.
     pub(crate) fn next(
         &self,
         accounts: &Arc<Accounts>,
@@ -126,8 +126,8 @@ impl RuleAccounts {
         Some(next)
     }
 
-    /// Applies the rates of the rules, from now on; `slot` is the session's number. Returns true if one
-    /// has changed.
+    /// Applies the rates of the rules, from now on; `slot` is the session's number. Returns true if
+    /// one has changed.
     pub(crate) fn set_rates(&self, (accounts, slot): (&Accounts, u32), qers: &[Qer]) -> bool {
         let mut changed = false;
         for (id, place) in &self.rates {

@@ -11,7 +11,8 @@ use crate::upf::Upf;
 use crate::worker::{self, Worker};
 use dray_datapath::{Activity, Idle, lock};
 
-/// Interval between checks for a newly connected peer; at every second one, neighbours are solicited.
+/// Interval between checks for a newly connected peer; at every second one, neighbours are
+/// solicited.
 const POLL: Duration = Duration::from_millis(25);
 const _: () = assert!(2 * POLL.as_millis() == ROUND.as_millis());
 

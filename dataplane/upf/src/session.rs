@@ -331,8 +331,8 @@ impl Session {
         Ok(())
     }
 
-    /// Does the same as [`admit`](Self::admit) for a packet that exceeds a rate of `rule`, and may wait
-    /// for it. Returns the tick from which the packet may leave.
+    /// Does the same as [`admit`](Self::admit) for a packet that exceeds a rate of `rule`, and may
+    /// wait for it. Returns the tick from which the packet may leave.
     #[cold]
     pub(crate) fn admit_shaped(
         &self,
@@ -347,8 +347,8 @@ impl Session {
         Ok(from)
     }
 
-    /// Counts a packet in all of `meters`, or in none; returns the tick from which it may leave. `None` if
-    /// it would have to wait for too long.
+    /// Counts a packet in all of `meters`, or in none; returns the tick from which it may leave.
+    /// `None` if it would have to wait for too long.
     #[cold]
     pub(crate) fn reserve(
         &self,

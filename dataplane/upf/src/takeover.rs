@@ -1,4 +1,5 @@
-//! State for the process after this one, on the same pages after a crash or a restart and at a take-over.
+//! State for the process after this one, on the same pages after a crash or a restart and at a
+//! take-over.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,8 +16,8 @@ use crate::leaving::{Leaving, PROGRAM, Recorder, State};
 use crate::upf::Upf;
 
 impl Upf {
-    /// Prepares the state for the process after this one; `ports` are N3 and N6. With a `store`, sessions
-    /// and ports are recorded there from now on.
+    /// Prepares the state for the process after this one; `ports` are N3 and N6. With a `store`,
+    /// sessions and ports are recorded there from now on.
     pub fn record(
         self: &Arc<Self>,
         state: State,
@@ -42,9 +43,10 @@ impl Upf {
         recorder.start(self, woken)
     }
 
-    /// Hands over to another process. First, changes of sessions wait, control threads stop, and the
-    /// other process receives the pages, while packets are forwarded. Once it is ready, data threads pause,
-    /// and this process calls `end` and ends. If anything fails, this process continues.
+    /// Hands over to another process. First, changes of sessions wait, control threads stop, and
+    /// the other process receives the pages, while packets are forwarded. Once it is ready,
+    /// data threads pause, and this process calls `end` and ends. If anything fails, this
+    /// process continues.
     ///
     /// # Errors
     /// Returns the reason of a failure.
@@ -68,8 +70,8 @@ impl Upf {
         outgoing.complete(end).inspect_err(|_| self.control.resume())
     }
 
-    /// Ends this process by `end` so that the next one continues it from the store: once data threads
-    /// have paused and control threads have stopped.
+    /// Ends this process by `end` so that the next one continues it from the store: once data
+    /// threads have paused and control threads have stopped.
     pub fn leave(&self, end: impl FnOnce()) {
         let _model = lock(&self.model);
         let _transmits = lock(&self.transmits);
@@ -78,8 +80,8 @@ impl Upf {
         self.record_changed(true, end);
     }
 
-    /// Records the ports that have changed; returns false if one is busy or could not be stored. If these
-    /// are the last pages (`is_last`), control threads are stopped during `then`.
+    /// Records the ports that have changed; returns false if one is busy or could not be stored. If
+    /// these are the last pages (`is_last`), control threads are stopped during `then`.
     fn record_changed(&self, is_last: bool, then: impl FnOnce()) -> bool {
         let (Some(leaving), Some(recorder)) = (self.leaving.get(), self.recorder.get()) else {
             return true;
@@ -109,7 +111,8 @@ impl Recorded for Upf {
         self.record_changed(false, || ())
     }
 
-    /// Records sessions if they could not be recorded before; skipped while sessions are being changed.
+    /// Records sessions if they could not be recorded before; skipped while sessions are being
+    /// changed.
     fn record_state(&self, _: &Recorder, _: bool) -> bool {
         if let Ok(mut model) = self.model.try_lock() {
             model.record_again();

@@ -29,8 +29,8 @@ use crate::worker::Worker;
 use dray_datapath::{Activity, ThreadControl, lock};
 use dray_service::{PortEnd, TakeoverError};
 
-/// A user plane function. Its directions run on their own threads ([`RunningUpf`](crate::RunningUpf)), or
-/// wherever they are polled.
+/// A user plane function. Its directions run on their own threads
+/// ([`RunningUpf`](crate::RunningUpf)), or wherever they are polled.
 pub struct Upf {
     pub(crate) n3: Arc<Interface>,
     pub(crate) n6: Arc<Interface>,
@@ -63,9 +63,9 @@ pub struct Upf {
 }
 
 impl RestoredState {
-    /// Continues with the usage, the counters and the queues of the ports, once a process that hands over has
-    /// stopped. `upf` has been created with this state, and its threads are still
-    /// paused.
+    /// Continues with the usage, the counters and the queues of the ports, once a process that
+    /// hands over has stopped. `upf` has been created with this state, and its threads are
+    /// still paused.
     pub fn complete(self, upf: &Upf) -> Result<(), TakeoverError> {
         self.continue_by(|restored| upf.inherit(restored))
     }
@@ -106,8 +106,8 @@ impl Upf {
         self.threads.iter().map(|(cpu, activity)| (*cpu, &**activity))
     }
 
-    /// Checks that all data threads publish; the error names those that do not. Takes two seconds if
-    /// one does not.
+    /// Checks that all data threads publish; the error names those that do not. Takes two seconds
+    /// if one does not.
     pub fn check_alive(&self) -> Result<(), String> {
         let threads = self.threads().map(|(cpu, of)| (format!("thread on CPU {cpu}"), of));
         // They sleep for milliseconds only.
@@ -170,8 +170,8 @@ impl Upf {
         Ok(())
     }
 
-    /// Returns the frame with the last message into a tunnel, and its next hop; the destination of the frame
-    /// is 0.
+    /// Returns the frame with the last message into a tunnel, and its next hop; the destination of
+    /// the frame is 0.
     fn end_marker(&self, peer: &Peer) -> Option<(u16, Vec<u8>)> {
         let own = self.n3.address_for(peer.address)?;
         let message = gtpu::end_marker(peer.teid);
@@ -242,9 +242,9 @@ impl Upf {
         self.senders().map(announces).contains(&true)
     }
 
-    /// Starts a round of solicitations: sends those for neighbours whose Ethernet address is unknown, and
-    /// at longer intervals for all others; removes neighbours that no session needs any more. Must be
-    /// called every 50 ms, and when a peer has connected.
+    /// Starts a round of solicitations: sends those for neighbours whose Ethernet address is
+    /// unknown, and at longer intervals for all others; removes neighbours that no session
+    /// needs any more. Must be called every 50 ms, and when a peer has connected.
     pub fn solicit_neighbours(&self) {
         self.remove_unused_neighbours();
         for (interface, direction) in self.senders() {
@@ -261,8 +261,8 @@ impl Upf {
         [(&self.n3, Direction::Downlink), (&self.n6, Direction::Uplink)]
     }
 
-    /// Announces addresses, and solicits neighbours if that `is_due` or a peer has connected; returns true if
-    /// it has solicited. Does nothing while data threads are paused.
+    /// Announces addresses, and solicits neighbours if that `is_due` or a peer has connected;
+    /// returns true if it has solicited. Does nothing while data threads are paused.
     pub(crate) fn serve_neighbours(&self, is_due: bool) -> bool {
         let _transmits = lock(&self.transmits);
         if !self.control.runs() || !(self.announce() || is_due) {

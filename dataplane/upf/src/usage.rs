@@ -22,7 +22,8 @@ const TOTAL: usize = 2;
 pub(crate) struct Counter<'a> {
     pub(crate) octets: &'a AtomicU64,
     pub(crate) packets: &'a AtomicU64,
-    /// Number of octets from which the limits have to be checked; 0 if there is a limit on the sum.
+    /// Number of octets from which the limits have to be checked; 0 if there is a limit on the
+    /// sum.
     pub(crate) closer: &'a AtomicU64,
     /// Number of octets at which the next report is due.
     pub(crate) next: &'a AtomicU64,
@@ -155,8 +156,8 @@ impl Limit {
     }
 }
 
-/// Terms of a rule for the next process: the limits as given, and the counts at which the quotas are
-/// used up.
+/// Terms of a rule for the next process: the limits as given, and the counts at which the quotas
+/// are used up.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Terms {
     step: [u64; 3],
@@ -190,10 +191,10 @@ impl Limits {
 
     /// Adopts the limits of `rule`, and returns the report that is due at once.
     ///
-    /// Unchanged limits continue. Another threshold is compared with what was counted since the last
-    /// report. Another quota is a grant from now; so is a quota that is used up and `is_given_again`, by
-    /// a rule that differs otherwise or a session that does not differ at all (TS 29.244, sections 5.2.2
-    /// and 7.5.4.4).
+    /// Unchanged limits continue. Another threshold is compared with what was counted since the
+    /// last report. Another quota is a grant from now; so is a quota that is used up and
+    /// `is_given_again`, by a rule that differs otherwise or a session that does not differ at
+    /// all (TS 29.244, sections 5.2.2 and 7.5.4.4).
     pub(crate) fn set(&self, rule: &Urr, is_given_again: bool, counters: Counters<'_>) -> Due {
         self.adopt((values(&rule.threshold), values(&rule.quota)), is_given_again, counters)
     }
@@ -250,8 +251,8 @@ impl Limits {
 
     /// Continues with the reports and quotas where the process before has stopped; its counts are
     /// already in `counters`. The limits are its `terms`, and then those that this process has
-    /// [set](Self::set). Returns the report that is due; the end of a quota is reported again, since the
-    /// process before may have been killed before it did.
+    /// [set](Self::set). Returns the report that is due; the end of a quota is reported again,
+    /// since the process before may have been killed before it did.
     pub(crate) fn resume(
         &self,
         terms: &Terms,

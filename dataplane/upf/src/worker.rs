@@ -89,12 +89,14 @@ impl Worker {
         self.losses.due = clock::ticks() + clock::to_ticks(LOSSES);
     }
 
-    /// Prepares to continue another process, which counts the lost frames of the port until this one runs.
+    /// Prepares to continue another process, which counts the lost frames of the port until this
+    /// one runs.
     pub(crate) fn continue_another(&mut self) {
         self.losses.due = NEVER;
     }
 
-    /// Counts only frames that the port loses from now on, if another process has counted the others.
+    /// Counts only frames that the port loses from now on, if another process has counted the
+    /// others.
     fn continue_losses(&mut self) {
         if self.losses.due == NEVER {
             let counters = self.forwarder.counters;
@@ -109,7 +111,8 @@ impl Worker {
     }
 
     /// Transmits the packets that have left the kernel already, those that wait for their rate, and
-    /// those that wait for the egress port, unless it takes none for too long, or the thread is to end.
+    /// those that wait for the egress port, unless it takes none for too long, or the thread is to
+    /// end.
     #[cold]
     fn let_go(&mut self, control: &ThreadControl) -> io::Result<()> {
         loop {
@@ -129,8 +132,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Receives only packets that have left the kernel already (`true`), or all. Returns true if there are
-    /// such packets.
+    /// Receives only packets that have left the kernel already (`true`), or all. Returns true if
+    /// there are such packets.
     fn drain(&mut self, on: bool) -> bool {
         // Every queue drains, so `fold` does not stop at the first one.
         self.rx.iter_mut().fold(false, |any, rx| rx.drain(on) | any)
@@ -207,8 +210,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Sleeps until a frame may have arrived for one of `workers`, or a packet may leave, at most [`PATIENCE`].
-/// While packets wait for an egress port, only yields to other threads.
+/// Sleeps until a frame may have arrived for one of `workers`, or a packet may leave, at most
+/// [`PATIENCE`]. While packets wait for an egress port, only yields to other threads.
 fn sleep(workers: &mut [Worker]) -> io::Result<()> {
     if workers.iter().any(|worker| worker.forwarder.is_full()) {
         std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! The user plane function between ports in memory. One program for all: each program is compiled and
-//! linked by itself.
+//! The user plane function between ports in memory. One program for all: each program is compiled
+//! and linked by itself.
 
 mod any_bytes;
 mod control;

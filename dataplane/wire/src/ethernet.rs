@@ -14,8 +14,8 @@ pub const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 /// EtherType of a provider's VLAN tag (IEEE 802.1ad), as a frame has it.
 pub const SERVICE_TAG_TYPE: [u8; 2] = [0x88, 0xa8];
 
-/// Returns true for the EtherType of a VLAN tag: of IEEE 802.1Q and 802.1ad, and those that bridges had
-/// for nested tags before (0x9100, 0x9200, 0x9300).
+/// Returns true for the EtherType of a VLAN tag: of IEEE 802.1Q and 802.1ad, and those that bridges
+/// had for nested tags before (0x9100, 0x9200, 0x9300).
 #[inline]
 pub fn is_tag_type(kind: [u8; 2]) -> bool {
     matches!(kind, TAG_TYPE | SERVICE_TAG_TYPE | [0x91..=0x93, 0])

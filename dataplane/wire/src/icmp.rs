@@ -30,9 +30,9 @@ pub enum Problem {
     TooBig(u16),
 }
 
-/// Returns true if `packet`, whose bytes are `bytes`, is a message between the hosts and routers of a
-/// link to a group there: of multicast listener discovery (RFC 3810), router discovery (RFC 4861), or
-/// IGMP (RFC 3376). No router forwards it.
+/// Returns true if `packet`, whose bytes are `bytes`, is a message between the hosts and routers of
+/// a link to a group there: of multicast listener discovery (RFC 3810), router discovery (RFC
+/// 4861), or IGMP (RFC 3376). No router forwards it.
 pub fn is_of_link(packet: &ip::Packet, bytes: &[u8]) -> bool {
     let kind = bytes.get(packet.header_len);
     ip::is_group(packet.destination())

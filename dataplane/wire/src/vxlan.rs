@@ -34,8 +34,8 @@ pub fn header(vni: u32) -> [u8; VXLAN_LEN] {
 pub enum Unusable {
     /// It is shorter than the header and the Ethernet header of a frame.
     Short,
-    /// Flags other than I alone are set, or reserved bits: it is of an extension (group policy, GPE,
-    /// remote checksum offload), or no VXLAN at all. Linux drops these, too.
+    /// Flags other than I alone are set, or reserved bits: it is of an extension (group policy,
+    /// GPE, remote checksum offload), or no VXLAN at all. Linux drops these, too.
     Flags,
     /// It is of another network.
     OtherNetwork,

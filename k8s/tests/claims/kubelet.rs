@@ -1,5 +1,5 @@
-//! A stand-in for the kubelet: it registers the driver and has claims prepared, by the kubelet's own
-//! protocols.
+//! A stand-in for the kubelet: it registers the driver and has claims prepared, by the kubelet's
+//! own protocols.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! Claims from the kubelet to a container: the driver as it runs on a node, a real switch, and containers
-//! of Podman. The kubelet and the API server are stand-ins that speak their protocols as far as needed.
+//! Claims from the kubelet to a container: the driver as it runs on a node, a real switch, and
+//! Podman containers. The kubelet and the API server are stand-ins that speak their protocols as
+//! far as needed.
 
 #[macro_use]
 mod node;

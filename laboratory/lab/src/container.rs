@@ -251,8 +251,8 @@ impl Container {
         if ended.is_empty() { Ok(()) } else { Err(self.failure(&ended.join("; "))) }
     }
 
-    /// Descriptors that become readable when [`check`](Self::check) or [`receive_events`](Self::receive_events)
-    /// should be called.
+    /// Descriptors that become readable when [`check`](Self::check) or
+    /// [`receive_events`](Self::receive_events) should be called.
     pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let run_by = self.run_by.iter().flat_map(|RunBy { process, monitor }| {
             monitor.iter().map(Helper::sign).chain([process.sign()])

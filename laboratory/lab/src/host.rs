@@ -64,9 +64,9 @@ pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
     names
 }
 
-/// Returns the folder of the PCI function that a device belongs to: the device itself, or for a device of
-/// virtio or of a function's auxiliary bus, which is below its function, that function. A device on
-/// another bus is returned as it is.
+/// Returns the folder of the PCI function that a device belongs to: the device itself, or for a
+/// device of virtio or of a function's auxiliary bus, which is below its function, that function. A
+/// device on another bus is returned as it is.
 pub(crate) fn pci_function(device: PathBuf) -> PathBuf {
     let bus = |path: &Path| {
         let bus = fs::read_link(path.join("subsystem")).ok()?;

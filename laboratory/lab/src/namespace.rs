@@ -154,7 +154,8 @@ pub(crate) fn with_own_mounts<T: Send>(
     work: impl FnOnce() -> io::Result<T> + Send,
 ) -> io::Result<T> {
     on_a_thread(|| {
-        // SAFETY: the flag changes no memory, and no other thread's namespace. This thread ends here.
+        // SAFETY: the flag changes no memory, and no other thread's namespace. This thread ends
+        // here.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS)? };
         mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
         work()

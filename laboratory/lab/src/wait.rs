@@ -13,9 +13,10 @@ use crate::peer::PeerSwitch;
 use crate::runtime::Engine;
 use crate::{Cancel, Container, ContainerId, Lab, LabError};
 
-/// Time limit for a role to open its ports, of which it may open hundreds at a time on few CPUs, while
-/// the kernel takes down earlier ones. It restarts when the role reports progress: a million sessions
-/// take 23 s in a program for tests that has a CPU to itself, and minutes on a busy machine.
+/// Time limit for a role to open its ports, of which it may open hundreds at a time on few CPUs,
+/// while the kernel takes down earlier ones. It restarts when the role reports progress: a million
+/// sessions take 23 s in a program for tests that has a CPU to itself, and minutes on a busy
+/// machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time limit for an agent to report that it is up.

@@ -43,10 +43,11 @@ pub struct FrameCounts {
 pub struct Audit {
     /// Lost frames by place.
     pub lost_at: LostAt,
-    /// Frames that an interface delivered but its role neither received nor dropped: they are still
-    /// in its socket. Zero for a trial that drains its queues.
+    /// Frames that an interface delivered but its role neither received nor dropped: they are
+    /// still in its socket. Zero for a trial that drains its queues.
     pub queued: u64,
-    /// True if all counts agree exactly; `None` if they do, but nothing other than the roles counted.
+    /// True if all counts agree exactly; `None` if they do, but nothing other than the roles
+    /// counted.
     pub agrees: Option<bool>,
 }
 

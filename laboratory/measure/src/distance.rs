@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::topology::Topology;
 
-/// Times that a cache line took between the CPUs of a trial that are farthest apart, there and back.
+/// Times that a cache line took between the CPUs of a trial that are farthest apart, there and
+/// back.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LineTimes {
     before_ns: f64,
@@ -19,8 +20,8 @@ pub(crate) struct LineTimes {
 }
 
 impl LineTimes {
-    /// Runs a trial, and measures before and after it. Returns no times if there is only one CPU, or
-    /// other programs keep one busy.
+    /// Runs a trial, and measures before and after it. Returns no times if there is only one CPU,
+    /// or other programs keep one busy.
     pub(crate) fn around<T, E>(
         pairs: &Pairs,
         trial: impl FnOnce() -> Result<T, E>,
@@ -64,8 +65,8 @@ impl Pairs {
         Self(ordered.filter(|(a, b)| a != b).collect())
     }
 
-    /// Waits until the CPUs are at a distance, at most `timeout`. Does not wait if there is only one
-    /// CPU, or other programs keep one busy.
+    /// Waits until the CPUs are at a distance, at most `timeout`. Does not wait if there is only
+    /// one CPU, or other programs keep one busy.
     pub(crate) fn wait_for(&self, distance: Distance, timeout: Duration) {
         const PAUSE: Duration = Duration::from_millis(10);
         let end = Instant::now() + timeout;

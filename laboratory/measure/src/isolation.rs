@@ -3,8 +3,8 @@
 use dray_lab::InterfaceCounters;
 use dray_results::Isolation;
 
-/// Returns the verdict on the counters of the sender's interface, of the shared one (`parent`), and of the
-/// receiver's.
+/// Returns the verdict on the counters of the sender's interface, of the shared one (`parent`), and
+/// of the receiver's.
 pub(crate) fn of(
     sender: &InterfaceCounters,
     parent: &InterfaceCounters,

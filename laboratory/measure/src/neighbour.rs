@@ -29,7 +29,8 @@ impl Present {
     }
 
     /// Runs `work` while the neighbour, which shares the cache with roles on the CPUs `others`,
-    /// behaves as `neighbour` describes. Also returns the bytes per second that the neighbour wrote.
+    /// behaves as `neighbour` describes. Also returns the bytes per second that the neighbour
+    /// wrote.
     pub(crate) fn during<T>(
         &self,
         lab: &mut Lab,

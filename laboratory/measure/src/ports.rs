@@ -15,7 +15,8 @@ pub(crate) fn flow(topology: &Topology, load: PortLoad, hop: &Hop) -> Flow {
     let own = hop.link.flow();
     match load.traffic {
         Traffic::Pairs => own,
-        // Each port sends to the stations of all receiving ports, which are numbered from the first.
+        // Each port sends to the stations of all receiving ports, which are numbered from the
+        // first.
         Traffic::All => Flow { dst_mac: topology.receiver.ins[0].link.flow().dst_mac, ..own },
     }
 }
@@ -45,8 +46,9 @@ pub(crate) fn silence(
     })
 }
 
-/// Returns the addresses of a frame that announces the first station behind a port of the receiver, by
-/// the port's number, to a learning switch: from the station to itself, so that it is not forwarded.
+/// Returns the addresses of a frame that announces the first station behind a port of the receiver,
+/// by the port's number, to a learning switch: from the station to itself, so that it is not
+/// forwarded.
 pub(crate) fn announcement(
     topology: &Topology,
     of: PortLoad,

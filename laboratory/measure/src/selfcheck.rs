@@ -223,8 +223,8 @@ impl Bench {
         while let Some(next) = search.next() {
             let load = (Some(next.load as f64), BURST, 1);
             let (sent, received) = self.exchange(&plan, load, next.duration)?;
-            // The plan drops frames by when they were due. What a busy machine keeps the sender from
-            // sending says nothing about it, so `offered` is left out.
+            // The plan drops frames by when they were due. What a busy machine keeps the sender
+            // from sending says nothing about it, so `offered` is left out.
             let trial = Trial { sent: sent.sent, received: received.received, ..Trial::default() };
             let loss_ratio = loss_ratio(&trial);
             search.add(dray_search::Trial { load: next.load, duration: next.duration, loss_ratio });

@@ -50,9 +50,10 @@ pub(crate) struct Chosen {
     pub(crate) disturbed: usize,
 }
 
-/// Chooses the trials of a case that are summed up, at most `wanted`: those at the distance `of_run`;
-/// if there are none, those at another distance; else any. Of these the quiet ones, if they are more
-/// than half of those wanted (or of all, if there are fewer); else disturbed ones as well.
+/// Chooses the trials of a case that are summed up, at most `wanted`: those at the distance
+/// `of_run`; if there are none, those at another distance; else any. Of these the quiet ones, if
+/// they are more than half of those wanted (or of all, if there are fewer); else disturbed ones as
+/// well.
 pub(crate) fn choose(trials: &[State], of_run: Option<Distance>, wanted: usize) -> Chosen {
     let known = || trials.iter().filter_map(|trial| trial.distance);
     let distance = of_run
@@ -77,9 +78,9 @@ pub(crate) fn choose(trials: &[State], of_run: Option<Distance>, wanted: usize) 
     }
 }
 
-/// Returns true if fewer than `wanted` of these trials were quiet and at the distance `of_run`, and a
-/// repetition may change that: the CPUs were elsewhere in others, or some were disturbed, but not by
-/// work that goes on all the time.
+/// Returns true if fewer than `wanted` of these trials were quiet and at the distance `of_run`, and
+/// a repetition may change that: the CPUs were elsewhere in others, or some were disturbed, but not
+/// by work that goes on all the time.
 pub(crate) fn lacks(trials: &[State], of_run: Option<Distance>, wanted: usize) -> bool {
     /// Number of disturbed trials more than quiet ones from which on a case is always disturbed.
     const ALWAYS: usize = 3;

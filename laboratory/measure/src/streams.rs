@@ -59,7 +59,8 @@ struct Totals {
 const BY_TCP_MAX: f64 = 0.1;
 
 impl StreamTrial {
-    /// Returns the state of the machine. A trial that shows an error is never left out as disturbed.
+    /// Returns the state of the machine. A trial that shows an error is never left out as
+    /// disturbed.
     pub(crate) fn state(&self) -> State {
         let is_wrong = self.agrees == Some(false) || self.totals.corrupt > 0;
         State::of(self.lines, if is_wrong { Noise::default() } else { self.noise })

@@ -145,8 +145,8 @@ impl Technique {
         of_link || of_endpoint || of_both
     }
 
-    /// Returns true if the roles take more time than the switch between them: each gets a CPU first,
-    /// and the switch sleeps while it is idle.
+    /// Returns true if the roles take more time than the switch between them: each gets a CPU
+    /// first, and the switch sleeps while it is idle.
     pub(crate) fn outlasts_switch(&self) -> bool {
         self.link.is_bypassed() || self.endpoint.is_ns3()
     }

@@ -225,8 +225,8 @@ impl Trial {
         }
     }
 
-    /// Returns the state of the machine. A trial that shows an error is never left out as disturbed, and
-    /// where no frame passes the state is of no matter.
+    /// Returns the state of the machine. A trial that shows an error is never left out as
+    /// disturbed, and where no frame passes the state is of no matter.
     pub(crate) fn state(&self) -> State {
         let is_wrong = self.audit.agrees == Some(false) || self.corrupt > 0 || self.duplicated > 0;
         match self.isolation {

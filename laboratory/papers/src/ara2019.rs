@@ -131,7 +131,8 @@ const fn paced(technique: &'static str, size: usize) -> Pick {
     Pick::new("ara2019-fig2", technique).with(Size(size)).with(Burst(16))
 }
 
-/// The rate offered arrives up to a maximum. `direct` has no switch that could hold the sender back.
+/// The rate offered arrives up to a maximum. `direct` has no switch that could hold the sender
+/// back.
 const fn saturates(technique: &'static str, size: usize) -> Rule {
     Rule::Saturates { of: paced(technique, size), free: Some(paced("direct", size)) }
 }
@@ -140,7 +141,8 @@ const fn sent_at_20_mpps(technique: &'static str) -> Pick {
     paced(technique, 64).with(Offered(20e6)).of(Quantity::Sent)
 }
 
-/// A sender at 20 Mpps sends all of it, so that frames that do not arrive were dropped on their way.
+/// A sender at 20 Mpps sends all of it, so that frames that do not arrive were dropped on their
+/// way.
 const fn sends_all(technique: &'static str) -> Rule {
     let (of, by) = (sent_at_20_mpps(technique), sent_at_20_mpps("direct"));
     Rule::Ratio { of, by, low: 0.98, high: 1.02 }

@@ -23,7 +23,8 @@ pub(crate) enum Quantity {
     BitsPerUpfCore,
     /// Share of frames lost.
     Loss,
-    /// Standard deviation of the samples of a trial, pooled over the trials, as a share of their mean.
+    /// Standard deviation of the samples of a trial, pooled over the trials, as a share of their
+    /// mean.
     Deviation,
     /// Cores busy with soft interrupts.
     Softirq,
@@ -122,8 +123,8 @@ impl Quantity {
     }
 }
 
-/// Standard deviation of the samples of a trial in frames per second, pooled over the trials; `None` if
-/// there is one sample a trial.
+/// Standard deviation of the samples of a trial in frames per second, pooled over the trials;
+/// `None` if there is one sample a trial.
 fn deviation(measured: &Measured) -> Option<f64> {
     let (samples, trials) = (&measured.samples_pps, measured.trials);
     let each = samples.len() / trials.max(1);

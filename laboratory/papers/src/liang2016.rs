@@ -251,8 +251,8 @@ const fn beside(neighbour: Neighbour) -> Pick {
     Pick::new("liang2016-noisy-neighbour", "direct").with(Topology("chain")).with(Beside(neighbour))
 }
 
-/// A switch too would share the only CPU that the neighbour leaves on a machine with two, and its rate
-/// would be that of the scheduler's turns.
+/// A switch too would share the only CPU that the neighbour leaves on a machine with two, and its
+/// rate would be that of the scheduler's turns.
 const TWO_ROLES: &str = "sender and receiver on shared memory in place of DPDK's IP pipeline";
 
 const fn one_way(technique: &'static str, share: f64) -> Pick {

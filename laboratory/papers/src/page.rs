@@ -87,8 +87,8 @@ fn letter(number: usize) -> String {
     }
 }
 
-/// Writes a paper. Returns the numbers of its claims that hold, do not hold, are undecided, and are not
-/// measured.
+/// Writes a paper. Returns the numbers of its claims that hold, do not hold, are undecided, and are
+/// not measured.
 fn render_paper(
     text: &mut String,
     paper: &Paper,

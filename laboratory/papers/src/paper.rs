@@ -29,7 +29,8 @@ pub(crate) struct Exhibit {
 /// Content of a table or a figure.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A drawing or a listing, which claims nothing that can be measured: where dray has what it shows.
+    /// A drawing or a listing, which claims nothing that can be measured: where dray has what it
+    /// shows.
     Drawing(&'static str),
     /// Measurements, with the claims that the paper makes of them.
     Claims(&'static [Claim]),
@@ -45,8 +46,8 @@ pub(crate) struct Claim {
     /// Difference between the paper's set-up and the one measured here; empty: none.
     pub(crate) instead: &'static str,
     pub(crate) rule: Rule,
-    /// Reasons why the claim may not hold, each with a rule that shows it in the results. A reason is
-    /// given only if its rule holds.
+    /// Reasons why the claim may not hold, each with a rule that shows it in the results. A reason
+    /// is given only if its rule holds.
     pub(crate) because: &'static [(Rule, &'static str)],
 }
 

@@ -24,8 +24,8 @@ pub(crate) enum Rule {
     /// the sender, offered rates count instead of sent ones, up to the highest that the same sender
     /// reaches on `free`.
     Saturates { of: Pick, free: Option<Pick> },
-    /// From one number of forwarders to the next, no figure is above the one before, and the last is
-    /// below the first.
+    /// From one number of forwarders to the next, no figure is above the one before, and the last
+    /// is below the first.
     Falls(Pick),
     /// No experiment of dray measures it: the reason.
     Unmeasured(&'static str),
@@ -304,8 +304,8 @@ impl<'r> Curve<'r> {
         })
     }
 
-    /// Decides if all frames arrive up to the highest receive rate, and if that rate then stays. Also
-    /// returns the deciding point.
+    /// Decides if all frames arrive up to the highest receive rate, and if that rate then stays.
+    /// Also returns the deciding point.
     fn saturates(&self) -> (Verdict, &Point<'r>) {
         let (all, stays) = (ALL_ARRIVE, STAYS * self.highest_received);
         let lost = self.below().find(|(rate, figure)| figure.high() < all * rate);

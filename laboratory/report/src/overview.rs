@@ -43,7 +43,8 @@ pub(crate) struct Overview {
 }
 
 impl Overview {
-    /// Compares what the links of `runs` carry at full rate. Returns `None` if no run measured that.
+    /// Compares what the links of `runs` carry at full rate. Returns `None` if no run measured
+    /// that.
     pub(crate) fn new(runs: &[&Run]) -> Option<Self> {
         let is_full = |(row, measured): &MeasuredRow| {
             row.offered_pps.is_none() && row.neighbour.is_none() && !measured.counters_disagree()

@@ -8,7 +8,8 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 /// Length of the memory in bytes.
 pub const LEN: u64 = 1 << 20;
-/// Address of the first byte in the hostile peer's descriptors (`GUEST`) and in its messages (`USER`).
+/// Address of the first byte in the hostile peer's descriptors (`GUEST`) and in its messages
+/// (`USER`).
 pub const GUEST: u64 = 0x1_0000_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
 

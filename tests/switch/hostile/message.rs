@@ -249,7 +249,8 @@ impl HostileDriver {
         self.send(request, &words(&[index, value]), &[]);
     }
 
-    /// Sends addresses in the hostile peer's own process: descriptors, driver's part, device's part.
+    /// Sends addresses in the hostile peer's own process: descriptors, driver's part, device's
+    /// part.
     pub fn addresses(&self, index: u32, [descriptors, driver, device]: [u64; 3]) {
         let addresses = [descriptors, device, driver, 0].map(u64::to_ne_bytes).concat();
         self.send(SET_VRING_ADDR, &[words(&[index, 0]), addresses].concat(), &[]);

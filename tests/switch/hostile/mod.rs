@@ -1,7 +1,8 @@
-//! A vhost-user front end and a memif client that can violate their protocols. They are written by hand, because a library
-//! would not: messages are bytes on a socket, rings are bytes in a file.
+//! A vhost-user front end and a memif client that can violate their protocols. They are written by
+//! hand, because a library would not: messages are bytes on a socket, rings are bytes in a file.
 //!
-//! * `message`: bytes and file descriptors on the socket, and the messages of an conforming handshake.
+//! * `message`: bytes and file descriptors on the socket, and the messages of an conforming
+//!   handshake.
 //! * `memory`: the shared file, and the offsets of rings and buffers in it.
 //! * `ring`: descriptors, split and packed.
 //! * `client`: the memif client: messages and rings.
@@ -53,7 +54,8 @@ pub enum Expect {
     Harmless,
     /// The hostile peer's frames are counted as malformed. It stays connected.
     Malformed,
-    /// The hostile peer never has room for a frame, which is counted as too long. It stays connected.
+    /// The hostile peer never has room for a frame, which is counted as too long. It stays
+    /// connected.
     NoRoom,
     /// The hostile peer disconnects by itself.
     Left,

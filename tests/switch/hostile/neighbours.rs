@@ -1,4 +1,5 @@
-//! Two well-behaved ports that exchange numbered frames while the peers of other ports violate the protocol.
+//! Two well-behaved ports that exchange numbered frames while the peers of other ports violate the
+//! protocol.
 
 use std::path::Path;
 use std::sync::Arc;

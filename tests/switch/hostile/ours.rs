@@ -56,8 +56,8 @@ impl Ours {
     }
 
     /// Measures how long frames of two neighbours take through the first worker while the second
-    /// worker's driver repeats `violation`, or (`None`) while all peers conform. Returns all times, or `Err`
-    /// if frames were lost.
+    /// worker's driver repeats `violation`, or (`None`) while all peers conform. Returns all times,
+    /// or `Err` if frames were lost.
     pub fn measure(violation: Option<&Violation>, time: Duration) -> Result<Vec<Duration>, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let cpus: Vec<u32> =
@@ -131,7 +131,8 @@ impl Ours {
         ports.into_iter().find(|port| port.config.name.as_str() == name).expect("the port")
     }
 
-    /// Makes a hostile peer commit `violation`. Returns the outcome, or `Err` if it is not the expected one.
+    /// Makes a hostile peer commit `violation`. Returns the outcome, or `Err` if it is not the
+    /// expected one.
     pub fn commit<L: HostilePeer>(
         &self,
         violation: &Violation<L>,
@@ -207,7 +208,8 @@ impl Ours {
                 }
             }
             Expect::Malformed | Expect::NoRoom | Expect::Harmless => {
-                // Once the neighbours' frames have arrived, their worker has polled the hostile peer too.
+                // Once the neighbours' frames have arrived, their worker has polled the hostile
+                // peer too.
                 self.neighbours_go_on();
                 let reason = match expect {
                     Expect::Malformed => Some(DropReason::Malformed),

@@ -1,5 +1,5 @@
-//! The well-behaved port that a hostile peer's port is paired with. It sends frames to the connected driver
-//! and receives every frame.
+//! The well-behaved port that a hostile peer's port is paired with. It sends frames to the
+//! connected driver and receives every frame.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use super::{HostileDriver, HostilePeer, PATIENCE};
 
 /// Number of frames exchanged with a hostile peer's successor, in each direction.
 const EXCHANGED: u64 = 64;
-/// Streams of the frames for the hostile peer (`FOR_HOSTILE`) and of the exchange (`FORTH`, `BACK`).
+/// Streams of the frames for the hostile peer (`FOR_HOSTILE`) and of the exchange (`FORTH`,
+/// `BACK`).
 const FOR_HOSTILE: u16 = 9;
 const FORTH: u16 = 10;
 const BACK: u16 = 11;
@@ -64,8 +65,8 @@ impl Partner {
         self.port.rx[0].receive(&mut take).expect("a port");
     }
 
-    /// Returns true if a well-behaved driver at the hostile peer's socket and this port receive frames from
-    /// each other within `patience`, through a switch that may drop frames.
+    /// Returns true if a well-behaved driver at the hostile peer's socket and this port receive
+    /// frames from each other within `patience`, through a switch that may drop frames.
     pub fn meets(&mut self, peers: &Path, patience: Duration) -> bool {
         let mut other = Self::open(peers);
         let (mut forth, mut back) = (0, 0);

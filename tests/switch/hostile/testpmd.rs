@@ -17,7 +17,8 @@ const WATCHED: Duration = Duration::from_secs(2);
 /// Time within which the hostile peer's port has to accept another driver.
 const SUCCESSOR: Duration = Duration::from_secs(5);
 
-/// A running testpmd: port 0 is the hostile peer's and paired with port 1; ports 2 and 3 exchange frames.
+/// A running testpmd: port 0 is the hostile peer's and paired with port 1; ports 2 and 3 exchange
+/// frames.
 pub struct Testpmd {
     process: Child,
     folder: TempDir,
@@ -61,7 +62,8 @@ impl Testpmd {
         self.process.try_wait().expect("our own child")
     }
 
-    /// Makes a hostile peer commit `violation`. Returns the outcome, and true if this testpmd can still be used.
+    /// Makes a hostile peer commit `violation`. Returns the outcome, and true if this testpmd can
+    /// still be used.
     pub fn commit(&mut self, violation: &Violation) -> (String, bool) {
         let path: PathBuf = self.folder.path().join("0");
         let mut peer = HostileDriver::connect(&path);

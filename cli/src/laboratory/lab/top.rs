@@ -27,8 +27,8 @@ const PAGE: &str = include_str!("top.html");
 pub(super) struct Arguments {
     /// Name of the lab; not needed if one lab is up.
     lab: Option<String>,
-    /// Serve a page with the picture of the lab and the rates of its links at this TCP address, such
-    /// as 127.0.0.1:8080, until Ctrl-C. Every host that reaches the address can read it.
+    /// Serve a page with the picture of the lab and the rates of its links at this TCP address,
+    /// such as 127.0.0.1:8080, until Ctrl-C. Every host that reaches the address can read it.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["once", "json"])]
     web: Option<MetricsAddress>,
     #[command(flatten)]

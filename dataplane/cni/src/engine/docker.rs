@@ -1,8 +1,9 @@
-//! Docker network driver: libnetwork's remote driver (its `docs/remote.md`), HTTP with JSON at a Unix
-//! socket.
+//! Docker network driver: libnetwork's remote driver (its `docs/remote.md`), HTTP with JSON at a
+//! Unix socket.
 //!
-//! Docker creates a container's network namespace after it has asked for an interface. So the driver
-//! makes the interface beside itself, and Docker moves it into the container, and renames it.
+//! Docker creates a container's network namespace after it has asked for an interface. So the
+//! driver makes the interface beside itself, and Docker moves it into the container, and renames
+//! it.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -85,8 +86,8 @@ struct Address {
 }
 
 impl Docker {
-    /// Creates a driver that keeps its networks in `networks`, and removes what is left of containers
-    /// that ended without it.
+    /// Creates a driver that keeps its networks in `networks`, and removes what is left of
+    /// containers that ended without it.
     pub fn new(records: Records, networks: PathBuf) -> Self {
         reap(&records);
         Self { records, networks: Networks::at(networks), endpoints: Mutex::default() }

@@ -1,5 +1,5 @@
-//! Container engines with network interfaces of their own: Podman's netavark and Docker's libnetwork.
-//! They assign addresses themselves, so there is no IPAM plugin.
+//! Container engines with network interfaces of their own: Podman's netavark and Docker's
+//! libnetwork. They assign addresses themselves, so there is no IPAM plugin.
 
 pub(crate) mod docker;
 pub(crate) mod netavark;

@@ -92,7 +92,8 @@ fn options(network: &Map<String, Value>) -> Result<Options, CniError> {
     let none = Map::new();
     let options = network.get("options").and_then(Value::as_object).unwrap_or(&none);
     let name = network.get("name").and_then(Value::as_str).unwrap_or_default();
-    // A runtime that speaks CNI may have a network of the same name, and collect what it does not know.
+    // A runtime that speaks CNI may have a network of the same name, and collect what it does not
+    // know.
     Options::parse(&format!("podman:{name}"), options, &KINDS)
 }
 

@@ -86,7 +86,8 @@ pub fn is_journal() -> bool {
     STARTED.get().is_some_and(|log| log.journal.is_some())
 }
 
-/// Logs the numbers of suppressed events whose window has ended. Daemons call it about once a second.
+/// Logs the numbers of suppressed events whose window has ended. Daemons call it about once a
+/// second.
 pub fn report_suppressed() {
     if let Some(log) = STARTED.get() {
         log.report_suppressed(Instant::now());

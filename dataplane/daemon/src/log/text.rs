@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 
 use tracing::field::{Field, Visit};
 
-/// An event as text. Values other than one printable word are quoted, since peers choose some of them.
+/// An event as text. Values other than one printable word are quoted, since peers choose some of
+/// them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Text {
     pub(super) message: String,

@@ -67,8 +67,8 @@ fn shared(
     Ok(program)
 }
 
-/// Returns the program of `interface`, as the port `uri` needs it. `is_attached` returns false if the
-/// interface of a program was removed: ports may outlive it, and another may get its index.
+/// Returns the program of `interface`, as the port `uri` needs it. `is_attached` returns false if
+/// the interface of a program was removed: ports may outlive it, and another may get its index.
 pub(super) fn get(
     interface: Arc<Interface>,
     uri: &AfxdpUri,

@@ -116,7 +116,8 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
         Ok(Self { ring: Ring::map(socket, page_offset, at)?, next: 0, consumed: 0 })
     }
 
-    /// Continues where another process has stopped, which has submitted all but what it pushed last.
+    /// Continues where another process has stopped, which has submitted all but what it pushed
+    /// last.
     pub(super) fn resume(&mut self) {
         self.next = self.ring.producer().load(Ordering::Acquire);
         self.consumed = self.ring.consumer().load(Ordering::Acquire);
@@ -176,7 +177,8 @@ impl<T: Copy, const LEN: u32> Producer<T, LEN> {
 /// A ring that the kernel fills.
 pub(super) struct Consumer<T> {
     ring: Ring<T, RING_LEN>,
-    /// Running index of the next entry to read; earlier entries belong to the kernel once released.
+    /// Running index of the next entry to read; earlier entries belong to the kernel once
+    /// released.
     next: u32,
     /// The kernel's index when it was last read.
     produced: u32,

@@ -160,8 +160,8 @@ impl Socket {
         if let Some(other) = other {
             self.check_shared(other)?;
         }
-        // The kernel releases the queue of a socket that was closed, or whose process was killed, in a
-        // worker of its own (`xp_put_pool`), which a busy machine runs late.
+        // The kernel releases the queue of a socket that was closed, or whose process was killed,
+        // in a worker of its own (`xp_put_pool`), which a busy machine runs late.
         const BUSY_MAX: Duration = Duration::from_secs(2);
         // A network card resets when a program is attached to it.
         const RESET_MAX: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ use crate::uri::failed::Failed;
 
 static OPEN: Mutex<Vec<Weak<Socket>>> = Mutex::new(Vec::new());
 
-/// Creates a socket for a queue of the program's interface, on a free slot of `umem`. `parts`: frames
-/// may lie in several chunks.
+/// Creates a socket for a queue of the program's interface, on a free slot of `umem`. `parts`:
+/// frames may lie in several chunks.
 pub(super) fn join(
     uri: &AfxdpUri,
     umem: &Arc<Umem>,

@@ -78,8 +78,8 @@ fn exchanged_for(word: u64) -> u32 {
 /// ```text
 /// word 0   index of the interface; bits 32 and up: 1 + number of the queue; 0: no socket
 /// word 1   1: frames may lie in several chunks
-/// word 2   index on the receive ring of the frames that are lent; bits 32 and up: index on the fill
-///          ring of the first of their chunks
+/// word 2   index on the receive ring of the frames that are lent; bits 32 and up: index on the
+///          fill ring of the first of their chunks
 /// word 3   number of their descriptors
 /// word 4   index on the transmit ring behind the last frame, whether it was submitted or not
 /// ```
@@ -283,8 +283,8 @@ impl Umem {
     /// Takes over the chunk of a frame that lies in this UMEM, in exchange for the caller's chunk
     /// `free`, and returns the frame's address; `None` if the frame lies elsewhere or its chunk was
     /// already taken over. The caller must put the frame on a ring, and must not reuse the chunk
-    /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it. The chunk
-    /// counts as free until the caller [clears](Self::set_free) that.
+    /// while it [`is_lent`](Self::is_lent). The half that lent the frame gets `free` for it. The
+    /// chunk counts as free until the caller [clears](Self::set_free) that.
     #[inline]
     pub(super) fn exchange(&self, frame: &Frame<'_>, free: u64) -> Option<u64> {
         let address = frame.offset_from(self.mapping.start())?;
@@ -486,8 +486,8 @@ mod tests {
         let slot = umem.take_slot().unwrap();
         let mine = umem.chunks_of(0, 0);
         mine[..10].iter().for_each(|chunk| umem.set_free(*chunk, true));
-        // Six were put on the ring, of which four were submitted; the last one still counts as free.
-        // The kernel has done with two, of which the process has taken one.
+        // Six were put on the ring, of which four were submitted; the last one still counts as
+        // free. The kernel has done with two, of which the process has taken one.
         mine[..5].iter().for_each(|chunk| umem.set_free(*chunk, false));
         umem.set_free(mine[0], true);
         slot.set_pushed(6);

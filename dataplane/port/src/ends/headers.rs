@@ -14,8 +14,8 @@ use virtio_bindings::virtio_net::{
 
 use crate::frame::{FRAME_LIMIT, Frame, OFFLOADED_LIMIT};
 
-/// Features by which a driver leaves work on its frames to the device: their numbers, and their names
-/// for people. The others need the first one.
+/// Features by which a driver leaves work on its frames to the device: their numbers, and their
+/// names for people. The others need the first one.
 pub(crate) const TO_DEVICE: [(u32, &str); 5] = [
     (VIRTIO_NET_F_CSUM, "csum"),
     (VIRTIO_NET_F_HOST_TSO4, "host_tso4"),

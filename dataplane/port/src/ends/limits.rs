@@ -1,5 +1,5 @@
-//! Limits on what one peer that shares its memory may use: bytes and regions of memory, and rates of
-//! messages.
+//! Limits on what one peer that shares its memory may use: bytes and regions of memory, and rates
+//! of messages.
 
 use std::time::{Duration, Instant};
 

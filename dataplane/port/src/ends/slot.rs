@@ -11,9 +11,9 @@ use crate::signal::control_wake::ControlWake;
 /// A place for a queue that the data thread uses, occupied or empty.
 ///
 /// The control thread inserts a ready queue and removes it. The data thread holds the lock for the
-/// duration of one batch, and the control thread for a few instructions, so neither waits for long, and
-/// memory that is being read or written stays mapped. Without contention the lock costs one atomic
-/// exchange per batch.
+/// duration of one batch, and the control thread for a few instructions, so neither waits for long,
+/// and memory that is being read or written stays mapped. Without contention the lock costs one
+/// atomic exchange per batch.
 #[derive(Debug)]
 pub(crate) struct Slot<Q> {
     state: Mutex<State<Q>>,

@@ -22,9 +22,9 @@ impl<T: Copy, const N: usize> Space<T, N> {
     }
 }
 
-/// A list in memory that is lent to it. Its end is a local of the loop that fills it, and so can stay
-/// in a register: a vector stores its length for every element, and each store between the frames takes a
-/// place in the processor's store buffer (docs/performance.md).
+/// A list in memory that is lent to it. Its end is a local of the loop that fills it, and so can
+/// stay in a register: a vector stores its length for every element, and each store between the
+/// frames takes a place in the processor's store buffer (docs/performance.md).
 pub(crate) struct List<'s, T> {
     first: *mut T,
     next: *mut T,

@@ -28,8 +28,8 @@ pub const FRAME_LIMIT: usize = FRAME_MAX + TAG_LEN;
 /// Minimum length of a frame: its Ethernet header.
 pub(crate) const FRAME_LEAST: usize = ETHERNET_LEN;
 
-/// Length of the longest frame with an [offload](Frame::offload), in bytes: the longest IPv6 packet,
-/// an Ethernet header and a VLAN tag.
+/// Length of the longest frame with an [offload](Frame::offload), in bytes: the longest IPv6
+/// packet, an Ethernet header and a VLAN tag.
 pub const OFFLOADED_LIMIT: usize = IPV6_LEN + u16::MAX as usize + ETHERNET_LEN + TAG_LEN;
 
 /// Length of the destination and source addresses, in bytes; a VLAN tag follows them.
@@ -151,9 +151,9 @@ impl<'a> Frame<'a> {
         self.segment = segment;
     }
 
-    /// Returns what is left to do on the frame before it can go over a network. Only a port that was
-    /// [opened for it](crate::PortUri::open_offloading) lends frames with an offload, and only a
-    /// port that [handles](crate::Transmit::offloads) the offload transmits them.
+    /// Returns what is left to do on the frame before it can go over a network. Only a port that
+    /// was [opened for it](crate::PortUri::open_offloading) lends frames with an offload, and
+    /// only a port that [handles](crate::Transmit::offloads) the offload transmits them.
     #[inline]
     pub fn offload(&self) -> Offload {
         match (self.flags & OFFLOAD, NonZeroU16::new(self.segment)) {
@@ -217,8 +217,8 @@ impl<'a> Frame<'a> {
         self.head_len == 0
     }
 
-    /// Returns the address of the first byte, or `None` if the frame is not contiguous. The bytes are
-    /// valid as long as the frame, and others may write to them if it [may
+    /// Returns the address of the first byte, or `None` if the frame is not contiguous. The bytes
+    /// are valid as long as the frame, and others may write to them if it [may
     /// change](Self::may_change).
     #[inline]
     pub fn start(&self) -> Option<*const u8> {

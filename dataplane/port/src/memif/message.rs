@@ -181,8 +181,8 @@ impl Packet {
     }
 }
 
-/// Takes the next message, which must be there, with its bytes and the descriptors that came with it;
-/// returns `None` if the peer has disconnected.
+/// Takes the next message, which must be there, with its bytes and the descriptors that came with
+/// it; returns `None` if the peer has disconnected.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
 ) -> Result<Option<(Message, MessageBytes, Vec<OwnedFd>)>, String> {

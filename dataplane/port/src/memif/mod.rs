@@ -57,8 +57,8 @@ pub use uri::{MemifUri, Role};
 
 impl MemifUri {
     /// Like [`PortUri::open`](crate::PortUri::open), for the peers at the other ends of the packet
-    /// sockets `sockets`, one after the other; the port's own socket is ignored. Fuzzing has no time
-    /// to connect.
+    /// sockets `sockets`, one after the other; the port's own socket is ignored. Fuzzing has no
+    /// time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, sockets: Vec<OwnedFd>) -> Result<Port, OpenError> {
         let peers = Peers::connected(sockets.into_iter().map(UnixStream::from).collect());

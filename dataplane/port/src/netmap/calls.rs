@@ -41,9 +41,9 @@ pub(super) fn open_device() -> io::Result<OwnedFd> {
     })
 }
 
-/// Binds the descriptor of the device to rings of the port `name`, and completes `register`. With an
-/// `offset`, each slot says where in its buffer a frame begins: in the port's own, that far behind
-/// the start.
+/// Binds the descriptor of the device to rings of the port `name`, and completes `register`. With
+/// an `offset`, each slot says where in its buffer a frame begins: in the port's own, that far
+/// behind the start.
 pub(super) fn register(
     device: BorrowedFd<'_>,
     name: &str,

@@ -64,7 +64,8 @@ pub(super) struct Interface {
 }
 
 /// Distance of the list of rings from the start of [`Interface`]. Each entry is the distance of a
-/// ring's header from there: transmit rings, host transmit rings, receive rings, host receive rings.
+/// ring's header from there: transmit rings, host transmit rings, receive rings, host receive
+/// rings.
 pub(super) const RINGS_AT: usize = 56;
 
 /// `struct nmreq_header`: a request.

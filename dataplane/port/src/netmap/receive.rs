@@ -193,7 +193,8 @@ fn find<'a>(
         let len = usize::from(entry.len);
         return match ring.region().find(entry.place, len) {
             Some(start) if len <= FRAME_LIMIT => {
-                // SAFETY: the buffer is ours until the slot is released, and stays mapped for longer.
+                // SAFETY: the buffer is ours until the slot is released, and stays mapped for
+                // longer.
                 let frame = unsafe { Frame::shared(start, entry.len.into()) };
                 Found::Frame(frame, Lent { buffer: Some(entry.place.buffer), slots: 1 })
             }

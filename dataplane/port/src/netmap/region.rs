@@ -16,9 +16,9 @@ const NONE: u32 = 0;
 
 /// Region that ports of this process share, mapped once.
 ///
-/// A buffer lies in one slot of one ring. A transmitting half that puts a received frame on its ring
-/// takes over the frame's buffer, and gives the one of its own slot in exchange: the receiving half
-/// puts that into the slot where the frame was.
+/// A buffer lies in one slot of one ring. A transmitting half that puts a received frame on its
+/// ring takes over the frame's buffer, and gives the one of its own slot in exchange: the receiving
+/// half puts that into the slot where the frame was.
 pub(super) struct Region {
     pages: Pages,
     /// Distance of buffer 0 from the start of the region.
@@ -40,8 +40,8 @@ pub(super) struct Place {
 
 impl Region {
     /// Returns the region `id`, which this process may have mapped already; else
-    /// `map` maps it. A port's [`Interface`] lies at `interface_at`, and has the transmit ring `ring`:
-    /// a port of host rings has no others.
+    /// `map` maps it. A port's [`Interface`] lies at `interface_at`, and has the transmit ring
+    /// `ring`: a port of host rings has no others.
     pub(super) fn get(
         id: u16,
         interface_at: usize,
@@ -108,8 +108,9 @@ impl Region {
         Ok((at, self.at(at)?))
     }
 
-    /// Returns the header of transmit ring `index` of a port, or of its receive ring if `receives`, and the
-    /// room from there to the end of the region. Host rings follow those of the interface.
+    /// Returns the header of transmit ring `index` of a port, or of its receive ring if `receives`,
+    /// and the room from there to the end of the region. Host rings follow those of the
+    /// interface.
     pub(super) fn ring_header(
         &self,
         interface_at: usize,

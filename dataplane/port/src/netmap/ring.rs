@@ -36,8 +36,8 @@ pub(super) struct Entry {
 }
 
 impl Ring {
-    /// Returns transmit ring `index` of the port whose interface lies at `interface_at` in `region`, or
-    /// its receive ring if `receives`. Host rings follow those of the interface.
+    /// Returns transmit ring `index` of the port whose interface lies at `interface_at` in
+    /// `region`, or its receive ring if `receives`. Host rings follow those of the interface.
     pub(super) fn open(
         region: &Arc<Region>,
         interface_at: usize,

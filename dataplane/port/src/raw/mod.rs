@@ -1,6 +1,7 @@
-//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames. A local kernel
-//! leaves checksums and segmentation to the reader of such a socket, and says so in the virtio-net
-//! header in front of each frame. The port finishes frames, unless its user handles offloads.
+//! `raw:INTERFACE`: a packet socket (packet(7)) that sends and receives whole frames. A local
+//! kernel leaves checksums and segmentation to the reader of such a socket, and says so in the
+//! virtio-net header in front of each frame. The port finishes frames, unless its user handles
+//! offloads.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! Sessions with the peers of ports that share memory: the thread that serves them, the sources that
-//! peers come from, and the snapshot with which another process continues a session.
+//! Sessions with the peers of ports that share memory: the thread that serves them, the sources
+//! that peers come from, and the snapshot with which another process continues a session.
 
 pub(crate) mod connection;
 pub(crate) mod link;

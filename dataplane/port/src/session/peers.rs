@@ -73,8 +73,8 @@ impl Peers {
         Self { source: Some(source), ..Self::default() }
     }
 
-    /// Returns the peers that connect to `listener`; without one, the port connects to the stream socket
-    /// `name`.
+    /// Returns the peers that connect to `listener`; without one, the port connects to the stream
+    /// socket `name`.
     pub(crate) fn new(name: &SocketName, listener: Option<BoundSocket>) -> Result<Self, Failed> {
         match listener {
             Some(listener) => Ok(Self::of(PeerSource::Listener(listener))),

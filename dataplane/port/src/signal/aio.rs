@@ -12,8 +12,8 @@
 //! That call takes 450 ns where the write takes 200 ns, once for each wake-up of a sleeping peer.
 //!
 //! Where asynchronous I/O is not available (the machine's `fs.aio-max-nr` is exhausted, a kernel
-//! without it, or a system call filter), a signal is a write, and an alarm ends that write if a peer
-//! makes it wait.
+//! without it, or a system call filter), a signal is a write, and an alarm ends that write if a
+//! peer makes it wait.
 
 use std::cell::OnceCell;
 use std::io;
@@ -164,9 +164,9 @@ pub(crate) fn signal(event: BorrowedFd<'_>) -> Signal {
     }
 }
 
-/// Maximum time that one write may wait. It is longer than the kernel's tick (usually 4 ms), so that
-/// the alarm is rarely the next timer of its CPU: programming the hardware timer of a virtual CPU
-/// takes ten times as long as the write.
+/// Maximum time that one write may wait. It is longer than the kernel's tick (usually 4 ms), so
+/// that the alarm is rarely the next timer of its CPU: programming the hardware timer of a virtual
+/// CPU takes ten times as long as the write.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(5);
 
 /// [`signal`] without asynchronous I/O.

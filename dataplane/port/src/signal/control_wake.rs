@@ -51,9 +51,9 @@ const NO_TIMER: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct ControlWake {
     event: Event,
-    /// Number of slow signals in a row. While it is not zero, signals are timed by the CPU time that
-    /// they take, because preemption of the data thread is not the peer's fault; the first slow
-    /// signal was timed by the clock, so it may have been a preemption.
+    /// Number of slow signals in a row. While it is not zero, signals are timed by the CPU time
+    /// that they take, because preemption of the data thread is not the peer's fault; the
+    /// first slow signal was timed by the clock, so it may have been a preemption.
     slow_in_a_row: AtomicU32,
     /// Time until which the control thread sends the signals, in nanoseconds of the monotonic
     /// clock.

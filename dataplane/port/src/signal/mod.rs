@@ -1,5 +1,5 @@
-//! Signals between threads and processes: event descriptors, those of untrusted peers, and the wake-up
-//! of control threads.
+//! Signals between threads and processes: event descriptors, those of untrusted peers, and the
+//! wake-up of control threads.
 
 mod aio;
 pub(crate) mod control_wake;

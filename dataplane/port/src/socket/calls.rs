@@ -92,9 +92,9 @@ impl Messages {
             count += 1;
         }
         let (headers, flags) = (self.headers.as_mut_ptr(), flags.bits().cast_signed());
-        // SAFETY: each of the first `count` headers points to a head, which is borrowed, or none, and
-        // to two parts, which stay mapped for `'a` and so outlive the call; the kernel only reads
-        // them.
+        // SAFETY: each of the first `count` headers points to a head, which is borrowed, or none,
+        // and to two parts, which stay mapped for `'a` and so outlive the call; the kernel
+        // only reads them.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers, count, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }

@@ -46,9 +46,9 @@ impl Cutter {
         self.packet.is_some()
     }
 
-    /// Writes segments of the packet, which is in `memory`, to the room at its end, and adds them to
-    /// `filled`. Returns false, and drops the packet, if its segments are too long or its headers do
-    /// not fit its offload.
+    /// Writes segments of the packet, which is in `memory`, to the room at its end, and adds them
+    /// to `filled`. Returns false, and drops the packet, if its segments are too long or its
+    /// headers do not fit its offload.
     pub(super) fn cut(&mut self, memory: &mut [u8], filled: &mut ReceivedFrames) -> bool {
         let Some((packet, tunnel)) = self.packet.take() else { return true };
         let room_start = memory.len() - ROOM_LEN;

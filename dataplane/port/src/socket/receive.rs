@@ -65,8 +65,8 @@ pub(crate) struct SocketReceive {
     stride: usize,
     /// Offloads that the kernel may leave to the port; `None` if frames have no virtio-net header.
     offloads: Option<Offloads>,
-    /// Cuts packets whose offloads are not left to the reader, if frames have a header. The room for
-    /// segments is behind the slots.
+    /// Cuts packets whose offloads are not left to the reader, if frames have a header. The room
+    /// for segments is behind the slots.
     cutter: Option<Cutter>,
     messages: Messages,
     fill: Fill,
@@ -251,8 +251,8 @@ impl SocketReceive {
         Ok(())
     }
 
-    /// Returns the frame of message `index`, and the tunnel in which it has an offload; `None` if it
-    /// cannot be forwarded.
+    /// Returns the frame of message `index`, and the tunnel in which it has an offload; `None` if
+    /// it cannot be forwarded.
     #[inline]
     fn message(&mut self, index: usize) -> Option<(Filled, Option<Tunnel>)> {
         let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));

@@ -18,8 +18,8 @@ pub(super) struct Device {
     pub(super) file: File,
     /// True if it belongs to a macvtap interface.
     pub(super) is_macvtap: bool,
-    /// Offloads that the kernel leaves to the reader, and takes from a writer; `None` if frames have
-    /// no virtio-net header.
+    /// Offloads that the kernel leaves to the reader, and takes from a writer; `None` if frames
+    /// have no virtio-net header.
     pub(super) offloads: Option<Offloads>,
 }
 
@@ -52,8 +52,8 @@ impl Device {
 }
 
 impl Device {
-    /// Takes a device that another program has opened and attached to the interface `name`, as one of
-    /// several queues or as the only one.
+    /// Takes a device that another program has opened and attached to the interface `name`, as one
+    /// of several queues or as the only one.
     pub(super) fn of(
         descriptor: OwnedFd,
         name: &str,

@@ -29,7 +29,8 @@ pub(super) struct TapReceive {
     device: Arc<File>,
     /// The interface's counter, for the first of its queues.
     drops: Option<Drops>,
-    /// Offloads that the kernel may leave to the reader; `None` if frames have no virtio-net header.
+    /// Offloads that the kernel may leave to the reader; `None` if frames have no virtio-net
+    /// header.
     offloads: Option<Offloads>,
     /// Received frames, one after the other.
     arena: Box<[u8]>,

@@ -45,7 +45,8 @@ macro_rules! schemes {
         ///
         /// # fn main() -> Result<(), dray_port::UriError> {
         /// let uri: PortUri = "raw:eth0?batch=64".parse()?;
-        /// assert_eq!((uri.kind(), uri.to_string()), ("packet socket", "raw:eth0?batch=64".to_owned()));
+        /// assert_eq!(uri.kind(), "packet socket");
+        /// assert_eq!(uri.to_string(), "raw:eth0?batch=64");
         /// let error = "raw:eth0?batch=0".parse::<PortUri>().unwrap_err();
         /// assert!(error.to_string().contains("batch"));
         /// # Ok(())

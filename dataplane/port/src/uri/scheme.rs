@@ -123,8 +123,8 @@ pub(crate) trait Scheme: fmt::Display {
         ))
     }
 
-    /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)), for a user
-    /// that handles frames with offloads, or not.
+    /// Continues a port of another process ([`PortUri::resume`](crate::PortUri::resume)), for a
+    /// user that handles frames with offloads, or not.
     fn resume(
         &self,
         live: PortSnapshot,

@@ -1,8 +1,9 @@
 //! `vhost:PATH`: the back end of vhost-user. A driver (QEMU, DPDK's virtio-user, our own
 //! [`virtio`](crate::virtio) port) shares its memory over the Unix socket at `PATH`; the port lends
 //! the frames that the driver transmits and copies other frames into the buffers that the driver
-//! posts. The messages are those of QEMU's `docs/interop/vhost-user.rst`; rings and header are those
-//! of Virtio 1.3, sections 2.7, 2.8 and 5.1.6. The [`virtio`](crate::virtio) port has an example.
+//! posts. The messages are those of QEMU's `docs/interop/vhost-user.rst`; rings and header are
+//! those of Virtio 1.3, sections 2.7, 2.8 and 5.1.6. The [`virtio`](crate::virtio) port has an
+//! example.
 //!
 //! * `queue`: one virtqueue, and moving frames through it.
 //! * `device`: all virtqueues, shared by data threads and control thread.
@@ -76,8 +77,8 @@ impl VhostUri {
         }
     }
 
-    /// Like [`PortUri::open`](crate::PortUri::open), for the drivers at the other ends of `streams`,
-    /// one after the other; the path is ignored. Fuzzing has no time to connect.
+    /// Like [`PortUri::open`](crate::PortUri::open), for the drivers at the other ends of
+    /// `streams`, one after the other; the path is ignored. Fuzzing has no time to connect.
     #[doc(hidden)]
     pub fn open_over(&self, streams: Vec<UnixStream>) -> Result<Port, OpenError> {
         self.try_open(Peers::connected(streams), None, self.offload)

@@ -185,7 +185,8 @@ fn wished(offered: u64, offloads: bool) -> Vec<(&'static str, u64)> {
     let mergeable = (VIRTIO_NET_F_MRG_RXBUF, "mrg_rxbuf");
     let mut wished = vec![mergeable];
     for (direction, spread) in [(&TO_DEVICE[..], true), (&TO_DRIVER[..], has(mergeable.0))] {
-        // Segmentation needs checksums (Virtio 1.3, section 5.1.3.1), and long frames several slots.
+        // Segmentation needs checksums (Virtio 1.3, section 5.1.3.1), and long frames several
+        // slots.
         match direction {
             [checksum, segmentation @ ..] if offloads && has(checksum.0) => {
                 wished.push(*checksum);

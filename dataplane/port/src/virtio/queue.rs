@@ -53,7 +53,8 @@ fn queue(memory: &SharedMemory, uri: &VirtioUri, offsets: &QueueOffsets) -> Resu
 /// Negotiated headers of a queue, and the counter of its malformed frames.
 #[derive(Debug)]
 pub(super) struct Terms {
-    /// Of the headers: the offloads are those that the back end takes over, or leaves to this port.
+    /// Of the headers: the offloads are those that the back end takes over, or leaves to this
+    /// port.
     pub(super) headers: Headers,
     /// Counts received frames with an invalid header.
     pub(super) malformed: Arc<AtomicU64>,
@@ -189,8 +190,9 @@ fn transmit_short<Q: DriverQueue>(
     short
 }
 
-/// Lists the copies of short frames to the slots `ids`, up to the first other frame. Returns the list, the
-/// number of frames, and true if the descriptors of all these slots are those of their frames already.
+/// Lists the copies of short frames to the slots `ids`, up to the first other frame. Returns the
+/// list, the number of frames, and true if the descriptors of all these slots are those of their
+/// frames already.
 #[inline(never)]
 fn list_short<'s>(
     slots: Slots,
@@ -211,7 +213,8 @@ fn list_short<'s>(
     (copies, short, posted_alike)
 }
 
-/// Posts the slots `ids` with `frames`, some of which have another length than the slot's frame before.
+/// Posts the slots `ids` with `frames`, some of which have another length than the slot's frame
+/// before.
 #[inline(never)]
 fn post_each<Q: DriverQueue>(
     queue: &mut Q,
@@ -241,9 +244,9 @@ fn post_each<Q: DriverQueue>(
     queue.repost(run);
 }
 
-/// Transmits a frame that takes several slots, or has an offload. Returns true if there was room, and
-/// an error for a frame that never fits the ring, or with an offload that the back end does not take
-/// over.
+/// Transmits a frame that takes several slots, or has an offload. Returns true if there was room,
+/// and an error for a frame that never fits the ring, or with an offload that the back end does not
+/// take over.
 #[cold]
 fn transmit_odd<Q: DriverQueue>(
     queue: &mut Q,
@@ -285,8 +288,8 @@ fn transmit_odd<Q: DriverQueue>(
 
 /// Writes the header of the frame that begins at `start`, in a slot.
 fn write_header(start: NonNull<u8>, header: VirtioNet) {
-    // SAFETY: the header lies before the frame in its slot; its last two bytes, which count the buffers
-    // of received frames, stay zero.
+    // SAFETY: the header lies before the frame in its slot; its last two bytes, which count the
+    // buffers of received frames, stay zero.
     unsafe { start.sub(HEADER_LEN).cast::<[u8; VIRTIO_NET_LEN]>().write(header.bytes()) };
 }
 
@@ -452,8 +455,8 @@ fn receive<Q: DriverQueue, const OFFLOADS: bool>(
     Ok((lent, queue.publish()))
 }
 
-/// Adds the buffers that the back end has returned, as many as fit. With an error, none is added; the
-/// queue is given up then.
+/// Adds the buffers that the back end has returned, as many as fit. With an error, none is added;
+/// the queue is given up then.
 #[inline(never)]
 fn poll_filled<Q: DriverQueue>(
     queue: &mut Q,
@@ -466,8 +469,8 @@ fn poll_filled<Q: DriverQueue>(
     Ok(())
 }
 
-/// Adds frames that lie in one slot of `filled` each, with a valid header, up to the first other one or
-/// until the batch is full.
+/// Adds frames that lie in one slot of `filled` each, with a valid header, up to the first other
+/// one or until the batch is full.
 ///
 /// # Safety
 /// The slots must stay mapped while the frames are used.
@@ -517,8 +520,8 @@ enum Gather<'m> {
     NoRoom,
 }
 
-/// Copies a frame to `room` that the back end spread over the slots `parts`, or whose checksum is to be
-/// completed here.
+/// Copies a frame to `room` that the back end spread over the slots `parts`, or whose checksum is
+/// to be completed here.
 #[cold]
 fn gather<'m>(
     slots: Slots,
@@ -546,7 +549,8 @@ fn gather<'m>(
     let Some(to) = room.take(len) else { return Ok(Gather::NoRoom) };
     let mut at = 0;
     for ((header, part), used) in parts_of() {
-        // SAFETY: the header is a part of the slot, and the part lies in the slot and fits into `to`.
+        // SAFETY: the header is a part of the slot, and the part lies in the slot and fits into
+        // `to`.
         unsafe {
             let from = slots.frame(used.id).sub(HEADER_LEN - header);
             frame::copy(from.as_ptr(), to[at..].as_mut_ptr(), part);
@@ -554,8 +558,8 @@ fn gather<'m>(
         at += part;
     }
     let header = match headers.offloads.checksum {
-        // SAFETY: the header lies before the frame; the back end may be writing there, and any bytes are
-        // a valid value.
+        // SAFETY: the header lies before the frame; the back end may be writing there, and any
+        // bytes are a valid value.
         true => unsafe { slots.frame(parts[0].id).sub(HEADER_LEN).cast().read() },
         false => [0; VIRTIO_NET_LEN],
     };

@@ -120,8 +120,8 @@ fn frames_span_num_buffers_buffers() {
     assert_eq!(received(&[(1, 72), (1, 0)]), Ok(vec![60]));
 }
 
-/// Frames over one buffer and over several ones keep their numbers of buffers apart, however many are
-/// taken at a time.
+/// Frames over one buffer and over several ones keep their numbers of buffers apart, however many
+/// are taken at a time.
 #[test]
 fn frames_that_are_not_taken_are_lent_again() {
     const FULL: usize = HEADER_LEN + SLOT_FRAME;
@@ -311,8 +311,8 @@ fn transmitted_headers_say_what_is_left_to_do() {
     }
 }
 
-/// A slot's descriptor follows the length of its frame: an odd number of frames a round, so that each slot
-/// is used with all lengths.
+/// A slot's descriptor follows the length of its frame: an odd number of frames a round, so that
+/// each slot is used with all lengths.
 #[test]
 fn transmitted_lengths_may_alternate() {
     let frames = [60, 1500, 60, 60, 1500, 61, 60].map(|len| packet(len, Offload::None));

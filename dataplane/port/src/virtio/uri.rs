@@ -31,8 +31,8 @@ pub struct VirtioUri {
     pub wait: Wait,
 }
 
-/// Default number of ring entries: the more, the more seldom two programs that share a CPU take turns
-/// (docs/performance.md).
+/// Default number of ring entries: the more, the more seldom two programs that share a CPU take
+/// turns (docs/performance.md).
 pub(super) const SIZE_DEFAULT: u32 = 1024;
 
 impl fmt::Display for VirtioUri {

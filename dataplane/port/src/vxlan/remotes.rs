@@ -86,8 +86,8 @@ impl Sources {
         Self { any: Some(any), ..Self::listed(remotes) }
     }
 
-    /// Returns the number of the host at `ip`, or `None` if its frames are not accepted. `now` is in
-    /// seconds.
+    /// Returns the number of the host at `ip`, or `None` if its frames are not accepted. `now` is
+    /// in seconds.
     #[inline]
     pub(super) fn number(&mut self, ip: IpAddr, now: u32) -> Option<u16> {
         if let Some((last, number)) = self.last
@@ -119,7 +119,8 @@ impl Sources {
         let at = match (0..LEARNED_MAX).find(fits) {
             Some(at) => at,
             None => {
-                // Stations behind a host are as old as the host, or older: they were forgotten before.
+                // Stations behind a host are as old as the host, or older: they were forgotten
+                // before.
                 let at = (0..LEARNED_MAX).min_by_key(|at| learned.seen(*at))?;
                 if now.saturating_sub(learned.seen(at)) <= *age_s {
                     return None;

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The sockets of a port: one receives, the others transmit. The source port of a datagram identifies its
-/// flow, so there is one socket for each.
+/// The sockets of a port: one receives, the others transmit. The source port of a datagram
+/// identifies its flow, so there is one socket for each.
 pub(super) struct Sockets {
     pub(super) receiving: OwnedFd,
     /// By flow.

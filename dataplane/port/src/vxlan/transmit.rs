@@ -145,8 +145,8 @@ impl VxlanTransmit {
         routes
     }
 
-    /// Puts frames into messages: those that follow each other on one route and have one length share
-    /// a message, in which the last one may be shorter.
+    /// Puts frames into messages: those that follow each other on one route and have one length
+    /// share a message, in which the last one may be shorter.
     fn load(&mut self, frames: &[Frame<'_>], routes: &[Route]) {
         self.trains.clear();
         self.loaded.clear();
@@ -219,7 +219,8 @@ impl VxlanTransmit {
                 Ok(count) => sent += count,
                 Err(error) => match Errno::from_io_error(&error) {
                     Some(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => break,
-                    // The device on the way computes no checksums, and the kernel is older than 6.11.
+                    // The device on the way computes no checksums, and the kernel is older than
+                    // 6.11.
                     Some(Errno::IO) if self.trains[sent].size > 0 => {
                         self.gso = false;
                         self.cut(sent);
@@ -245,8 +246,8 @@ impl VxlanTransmit {
         routes.iter().for_each(|route| self.fail(route.index()));
     }
 
-    /// Adds the frames that did not reach a host to those lost, if the call has taken them; returns how
-    /// many it has taken.
+    /// Adds the frames that did not reach a host to those lost, if the call has taken them; returns
+    /// how many it has taken.
     fn settle(&mut self, taken: usize) -> usize {
         if std::mem::take(&mut self.has_failed) {
             for (index, failed) in self.failed.iter_mut().enumerate() {
@@ -285,8 +286,8 @@ impl Transmit for VxlanTransmit {
         if sent == self.trains.len() {
             return Ok(self.settle(frames.len()));
         }
-        // A queue is full. Frames behind the last one that was sent can be tried again; those before
-        // it would overtake it.
+        // A queue is full. Frames behind the last one that was sent can be tried again; those
+        // before it would overtake it.
         let indices = |loaded: &Loaded| {
             routes[loaded.frames.clone()]
                 .iter()

@@ -4,8 +4,8 @@
 //!
 //! The client owns the memory, posts buffers by advancing the head and gets them back by the tail:
 //! full ones to transmit and empty ones to receive, in order, so that an entry of the ring always
-//! has the same buffer. The server takes the posted buffers, reads or fills them, and returns them by
-//! advancing the tail.
+//! has the same buffer. The server takes the posted buffers, reads or fills them, and returns them
+//! by advancing the tail.
 
 mod client;
 mod layout;

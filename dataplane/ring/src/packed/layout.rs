@@ -220,13 +220,14 @@ impl Position {
         (flags & AVAILABLE != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 
-    /// Returns true if a descriptor with these flags has been used in this place's round, and perhaps
-    /// made available again since.
+    /// Returns true if a descriptor with these flags has been used in this place's round, and
+    /// perhaps made available again since.
     pub(crate) fn is_passed(self, flags: u16) -> bool {
         (flags & USED != 0) == self.wrap
     }
 
-    /// Returns the number of descriptors from here to `end`; `None` if that is more than the ring has.
+    /// Returns the number of descriptors from here to `end`; `None` if that is more than the ring
+    /// has.
     pub(crate) fn distance(self, end: Self, size: QueueSize) -> Option<u16> {
         let size = size.get();
         let distance = match (self.wrap == end.wrap, end.at < size) {

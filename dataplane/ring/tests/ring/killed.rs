@@ -1,5 +1,5 @@
-//! A device that goes on after another one was killed, in the middle of anything: the driver gets back
-//! every buffer once and in order, and nothing that may have been used is read again.
+//! A device that goes on after another one was killed, in the middle of anything: the driver gets
+//! back every buffer once and in order, and nothing that may have been used is read again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

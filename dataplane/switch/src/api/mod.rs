@@ -21,8 +21,8 @@
 //! | `GET /livez` | 200 if all workers publish, or 503 with the reason |
 //! | `GET /readyz` | 200 if the ports of the configuration are open and have not failed, or 503 |
 //!
-//! An error is `{"error": "..."}`. If the configuration names a TCP address, the last three resources are also
-//! served there, and no others.
+//! An error is `{"error": "..."}`. If the configuration names a TCP address, the last three
+//! resources are also served there, and no others.
 
 mod metrics;
 mod routes;

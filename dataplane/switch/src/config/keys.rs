@@ -93,8 +93,8 @@ keys! {
     group: Name = "NAME", Name::from_str;
     /// Port to exchange frames with, in patch mode; without it, the next free one.
     pair: Name = "NAME", Name::from_str;
-    /// Ports, such as a+b: this port gets copies of what they receive and send, and takes no part in
-    /// switching.
+    /// Ports, such as a+b: this port gets copies of what they receive and send, and takes no part
+    /// in switching.
     mirror: Vec<Name> = "PORTS", parse_names;
     /// Addresses, as MAC or MAC+MAC, that are pinned to the port: frames from other ports that
     /// claim them are dropped.
@@ -109,8 +109,8 @@ keys! {
     /// Maximum rate at which the peer's frames are flooded and its addresses learned, such as
     /// 1kpps.
     storm: FrameRate = "RATE", FrameRate::from_str;
-    /// forward: relay frames to reserved addresses (01:80:c2:00:00:00 to 0f), as of LLDP and 802.1X,
-    /// between ports that have this key.
+    /// forward: relay frames to reserved addresses (01:80:c2:00:00:00 to 0f), as of LLDP and
+    /// 802.1X, between ports that have this key.
     reserved: Reserved = "forward", Reserved::from_str;
     /// Burst size as a time: the port may send at once as many bytes and frames as these rates
     /// allow in it [default: 10ms].

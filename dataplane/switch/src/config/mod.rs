@@ -50,7 +50,8 @@ pub enum Flow {
     /// The frame is dropped and counted.
     #[default]
     Drop,
-    /// The sender waits (patch mode only: in learning mode one slow receiver would stop all senders).
+    /// The sender waits (patch mode only: in learning mode one slow receiver would stop all
+    /// senders).
     Backpressure,
 }
 

@@ -27,17 +27,18 @@ pub struct PortConfig {
     /// VLANs of the port (learning mode).
     pub vlan: Vlan,
     /// Isolation group (learning mode): ports of the same group do not exchange frames with each
-    /// other, only with ports outside it. Other switches call such ports protected or isolated, and
-    /// the group a split-horizon group.
+    /// other, only with ports outside it. Other switches call such ports protected or isolated,
+    /// and the group a split-horizon group.
     pub group: Option<Name>,
     /// Port to exchange frames with (patch mode). Without this key: the next port that names none
     /// either.
     pub pair: Option<Name>,
-    /// Ports that this one mirrors: its peer is sent copies of what these receive and send. The port
-    /// takes no part in switching, and takes nothing from its peer.
+    /// Ports that this one mirrors: its peer is sent copies of what these receive and send. The
+    /// port takes no part in switching, and takes nothing from its peer.
     pub mirror: Vec<Name>,
-    /// Addresses pinned to the port (learning mode), in all its VLANs: the switch never learns them
-    /// at another port, never forgets them, and drops frames of other ports that claim them.
+    /// Addresses pinned to the port (learning mode), in all its VLANs: the switch never learns
+    /// them at another port, never forgets them, and drops frames of other ports that claim
+    /// them.
     pub macs: Vec<MacAddr>,
     /// True if frames from any other source address are dropped; only with [`macs`](Self::macs).
     pub spoof_check: bool,
@@ -45,19 +46,19 @@ pub struct PortConfig {
     pub rate_in: Option<Rate>,
     /// Maximum rate that the peer is sent.
     pub rate_out: Option<Rate>,
-    /// Maximum rate of the peer's frames that are flooded, to groups or to unknown stations, and of
-    /// its addresses that are learned (learning mode).
+    /// Maximum rate of the peer's frames that are flooded, to groups or to unknown stations, and
+    /// of its addresses that are learned (learning mode).
     pub storm: Option<FrameRate>,
-    /// True if frames to reserved addresses (01:80:c2:00:00:00 to 0f) are relayed between this port and
-    /// others that do so (learning mode).
+    /// True if frames to reserved addresses (01:80:c2:00:00:00 to 0f) are relayed between this
+    /// port and others that do so (learning mode).
     pub forwards_reserved: bool,
     /// How far the port may be ahead of these rates.
     pub burst: Option<Burst>,
 }
 
 impl PortConfig {
-    /// Returns the addresses to be pinned to the port, each with the VLANs in which they are; 0 stands for
-    /// ports without VLANs.
+    /// Returns the addresses to be pinned to the port, each with the VLANs in which they are; 0
+    /// stands for ports without VLANs.
     pub(crate) fn pinned(&self) -> impl Iterator<Item = (MacAddr, u16)> {
         self.macs.iter().flat_map(|mac| self.vlan.ids().map(|vlan| (*mac, vlan)))
     }
@@ -218,7 +219,8 @@ impl From<PortConfig> for Keys {
 }
 
 /// Parses `NAME=URI[,vlan=10][,trunk=10+20][,native=1][,group=NAME][,pair=NAME]
-/// [,mirror=NAME+NAME][,mac=MAC+MAC][,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,storm=1kpps][,reserved=forward][,burst=10ms]`.
+/// [,mirror=NAME+NAME][,mac=MAC+MAC][,spoof_check=false][,rate_in=10Gbit+1Mpps][,rate_out=RATE][,
+/// storm=1kpps][,reserved=forward][,burst=10ms]`.
 impl FromStr for PortConfig {
     type Err = PortError;
 

@@ -13,8 +13,8 @@ pub struct FrameRate(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BitRate(u64);
 
-/// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`. It may
-/// have a burst of its own: `10Gbit/50ms`.
+/// A limit on frames per second, bits per second, or both: `1Mpps`, `10Gbit`, `10Gbit+1Mpps`. It
+/// may have a burst of its own: `10Gbit/50ms`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Maximum number of frames; at least one of the two limits is given.
@@ -25,8 +25,8 @@ pub struct Rate {
     pub burst: Option<Burst>,
 }
 
-/// Time that a port may be ahead of its rates after silence, 1us to 10s: the frames and bytes of this
-/// time may pass at once.
+/// Time that a port may be ahead of its rates after silence, 1us to 10s: the frames and bytes of
+/// this time may pass at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst(Duration);
 

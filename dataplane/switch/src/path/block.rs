@@ -41,8 +41,8 @@ impl Block {
         self.end + len <= BLOCK
     }
 
-    /// Appends a copy of a frame, for which there is [room](Self::has_room), that may go from the tick
-    /// `from` on.
+    /// Appends a copy of a frame, for which there is [room](Self::has_room), that may go from the
+    /// tick `from` on.
     pub(super) fn push(&mut self, frame: &Frame<'_>, from: u64) {
         let (start, len) = (self.end, frame.len());
         frame.copy_into(&mut self.bytes[start..start + len]);
@@ -51,8 +51,8 @@ impl Block {
         self.end = (start + len).next_multiple_of(ALIGN);
     }
 
-    /// Passes a batch of the frames whose time has come by the tick `now` to `take`, which returns how
-    /// many it took. Returns how many there were, and how many were taken.
+    /// Passes a batch of the frames whose time has come by the tick `now` to `take`, which returns
+    /// how many it took. Returns how many there were, and how many were taken.
     pub(super) fn release(
         &mut self,
         now: u64,

@@ -1,9 +1,9 @@
-//! Ports whose frames may bypass the switch: the kernel forwards them from container to container, if the
-//! switch would do no more than that.
+//! Ports whose frames may bypass the switch: the kernel forwards them from container to container,
+//! if the switch would do no more than that.
 //!
-//! The bypass of a port is open only if the switch would not limit, tag, learn from, mirror or capture the
-//! port's frames: between ports of one VLAN, each of which sends from one address of its own. The port's
-//! counters include these frames. A bypass stays as it is while no switch runs.
+//! The bypass of a port is open only if the switch would not limit, tag, learn from, mirror or
+//! capture the port's frames: between ports of one VLAN, each of which sends from one address of
+//! its own. The port's counters include these frames. A bypass stays as it is while no switch runs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
@@ -112,8 +112,8 @@ fn rule(mode: Mode, view: &View, port: &OpenPort, mac: MacAddr) -> Option<Rule> 
     forwards_only.then(|| (vlan, config.group.as_ref().map_or(0, |group| number(group.as_str()))))
 }
 
-/// Returns a number for a group, not 0. Frames between groups with the same number take the switch, which
-/// decides.
+/// Returns a number for a group, not 0. Frames between groups with the same number take the switch,
+/// which decides.
 fn number(group: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     group.hash(&mut hasher);

@@ -19,7 +19,8 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    /// Starts the thread of a switch that runs since `started` and removes stations after `age_s` seconds.
+    /// Starts the thread of a switch that runs since `started` and removes stations after `age_s`
+    /// seconds.
     pub(super) fn start(setting: Arc<Setting>, started: Instant, age_s: u16) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("dray-age".to_owned()).spawn(move || {

@@ -55,7 +55,8 @@ impl InlineSwitch {
         self.worker.round(clock::ticks());
     }
 
-    /// Publishes the counters, and finds the silent ports, as a running worker does once in a while.
+    /// Publishes the counters, and finds the silent ports, as a running worker does once in a
+    /// while.
     pub fn publish(&mut self) {
         self.worker.publish();
     }

@@ -228,8 +228,8 @@ fn decide(
     }
 }
 
-/// Returns true if a bridge does not relay frames to this address: those of protocols between neighbours,
-/// such as STP, LACP, 802.1X and LLDP (IEEE 802.1Q-2018, section 8.6.3 and table 8-1).
+/// Returns true if a bridge does not relay frames to this address: those of protocols between
+/// neighbours, such as STP, LACP, 802.1X and LLDP (IEEE 802.1Q-2018, section 8.6.3 and table 8-1).
 fn is_reserved(address: MacAddr) -> bool {
     matches!(address.0, [0x01, 0x80, 0xc2, 0, 0, 0..=0x0f])
 }

@@ -14,7 +14,8 @@ pub(super) struct Opening<'c> {
 }
 
 impl<'c> Opening<'c> {
-    /// Does for `ports` all that needs privileges: binds sockets, whose owners are set, and opens uplinks.
+    /// Does for `ports` all that needs privileges: binds sockets, whose owners are set, and opens
+    /// uplinks.
     pub(super) fn new(ports: &'c [PortConfig]) -> Result<Self, SwitchError> {
         let mut opening = Self { bound: HashMap::new(), open: HashMap::new() };
         // Sockets first: a socket in use is an error before any interface is touched.

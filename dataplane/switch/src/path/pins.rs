@@ -4,11 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 
 use dray_wire::MacAddr;
 
-/// Map from VLAN and pinned address to the port. Immutable; replaced when ports are added or removed.
+/// Map from VLAN and pinned address to the port. Immutable; replaced when ports are added or
+/// removed.
 ///
-/// Uses open addressing, at most half full. Peers choose the addresses that are looked up, and may choose
-/// their own in the map, but each address of a VLAN is in it once: a lookup takes as long if many VLANs
-/// have the address.
+/// Uses open addressing, at most half full. Peers choose the addresses that are looked up, and may
+/// choose their own in the map, but each address of a VLAN is in it once: a lookup takes as long if
+/// many VLANs have the address.
 #[derive(Debug)]
 pub(super) struct Pins {
     slots: Box<[Slot]>,
@@ -29,8 +30,8 @@ struct Slot {
 const FREE: u64 = u64::MAX;
 
 impl Pins {
-    /// Creates the map of `pinned` addresses: VLAN, or 0 for ports without VLANs, address, and port.
-    /// Returns `None` if there are none, so that lookups can be skipped.
+    /// Creates the map of `pinned` addresses: VLAN, or 0 for ports without VLANs, address, and
+    /// port. Returns `None` if there are none, so that lookups can be skipped.
     pub(super) fn new(pinned: impl Iterator<Item = (u16, MacAddr, u16)>) -> Option<Self> {
         let pinned: Vec<_> =
             pinned.map(|(vlan, mac, port)| Slot { key: key(vlan, mac), port }).collect();

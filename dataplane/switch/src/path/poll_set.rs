@@ -11,8 +11,9 @@ use super::port::OpenPort;
 /// Maximum number of receiving halves that a worker polls in every round, silent ones included.
 const FEW: usize = 4;
 
-/// While other ports have frames, a worker polls its silent ports at intervals of this time for each of
-/// them. A poll takes some 50 ns, so silent ports take 5 % of the time, however many they are.
+/// While other ports have frames, a worker polls its silent ports at intervals of this time for
+/// each of them. A poll takes some 50 ns, so silent ports take 5 % of the time, however many they
+/// are.
 const EACH: Duration = Duration::from_micros(1);
 
 /// A receiving half of the worker.

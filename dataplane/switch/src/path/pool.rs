@@ -1,8 +1,8 @@
 //! Memory of the frames that wait for the rates of a switch's ports.
 //!
 //! A queue takes blocks while frames wait in it, and returns each as soon as its frames have left.
-//! [`PORT_MAX`] bounds the blocks of one direction of a port over all its queues, [`SWITCH_MAX`] those
-//! of all ports.
+//! [`PORT_MAX`] bounds the blocks of one direction of a port over all its queues, [`SWITCH_MAX`]
+//! those of all ports.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -15,10 +15,11 @@ use super::block::{BLOCK, Block};
 const SWITCH_MAX: usize = 256 << 20;
 /// Maximum memory of the frames that wait for one rate of a port, in bytes.
 pub(super) const PORT_MAX: usize = 4 << 20;
-/// Number of blocks that each queue may have if there are any: while its first frames leave the oldest,
-/// it needs another.
+/// Number of blocks that each queue may have if there are any: while its first frames leave the
+/// oldest, it needs another.
 const QUEUE_LEAST: usize = 2;
-/// A port may use up to 1/`PART_OF_FREE` of the blocks left, besides those, so that others get some.
+/// A port may use up to 1/`PART_OF_FREE` of the blocks left, besides those, so that others get
+/// some.
 const PART_OF_FREE: usize = SWITCH_MAX / PORT_MAX;
 /// Number of blocks kept for queues that were just empty, so that short bursts allocate no memory.
 const SPARE: usize = 32;
@@ -53,8 +54,8 @@ impl Share {
         Self { pool, used: AtomicUsize::new(0), most: bytes.div_ceil(BLOCK) + 1 }
     }
 
-    /// Returns a block for a queue that has `count`: the first ones of each queue if the switch has any
-    /// left, others within the limit of the port.
+    /// Returns a block for a queue that has `count`: the first ones of each queue if the switch has
+    /// any left, others within the limit of the port.
     pub(super) fn take(&self, count: usize) -> Option<Block> {
         let most = match count {
             0..QUEUE_LEAST => usize::MAX,

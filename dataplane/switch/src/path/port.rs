@@ -59,8 +59,8 @@ pub(super) struct OpenPort {
     rests: AtomicUsize,
     /// Published counters; control threads count frames that never reached a worker.
     pub(super) published: SharedCounters,
-    /// Frames that the receiving halves had dropped before the last take-over; the counters of that
-    /// switch contain them.
+    /// Frames that the receiving halves had dropped before the last take-over; the counters of
+    /// that switch contain them.
     lost_before: [AtomicU64; 2],
     failure: Failure,
 }
@@ -77,7 +77,8 @@ struct Failure {
 pub(super) struct ReceiveHalf {
     pub(super) worker: usize,
     pub(super) port: Mutex<Box<dyn Receive>>,
-    /// A duplicate of its event descriptor, so that a worker sleeps on it without holding the lock.
+    /// A duplicate of its event descriptor, so that a worker sleeps on it without holding the
+    /// lock.
     pub(super) event: Option<OwnedFd>,
 }
 
@@ -165,8 +166,8 @@ impl OpenPort {
         lock(&self.failure.why).clone()
     }
 
-    /// Resets the workers' counters, while no worker uses the port, and adds them to `before`, or to what
-    /// they have counted without it.
+    /// Resets the workers' counters, while no worker uses the port, and adds them to `before`, or
+    /// to what they have counted without it.
     pub(super) fn count_from(&self, before: Option<Counters>) {
         let sum = before.unwrap_or_else(|| self.counted_here());
         let counted = self.published.get(SharedCounters::CONTROL).drops;
@@ -192,8 +193,8 @@ impl OpenPort {
         [(DropReason::Missed, missed), (DropReason::Malformed, malformed)]
     }
 
-    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
-    /// there are such frames.
+    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns
+    /// true if there are such frames.
     pub(super) fn drain(&self, on: bool) -> bool {
         // Every half drains, so `fold` does not stop at the first one.
         self.rx.iter().fold(false, |any, half| lock(&half.port).drain(on) | any)

@@ -15,18 +15,18 @@ use super::pool::{Pool, Share};
 use super::waiting::Waiting;
 use crate::config::{Burst, Rate};
 
-/// Maximum time that a frame waits at usual rates. With the default burst it is less than 50 ms, so that
-/// any second has less than 1.05 times the rate even after a worker was delayed.
+/// Maximum time that a frame waits at usual rates. With the default burst it is less than 50 ms, so
+/// that any second has less than 1.05 times the rate even after a worker was delayed.
 const PATIENCE: Duration = Duration::from_millis(30);
-/// Frames, and bytes, that may wait longer at low rates: what a kernel transmits at once, 64 KiB that
-/// become up to 64 datagrams, each with headers of its own.
+/// Frames, and bytes, that may wait longer at low rates: what a kernel transmits at once, 64 KiB
+/// that become up to 64 datagrams, each with headers of its own.
 const FRAMES_LEAST: u64 = 64;
 const BYTES_LEAST: u64 = 72 * 1024;
-/// Maximum time that a frame waits at any rate: from then on its sender takes it for lost (RFC 6298,
-/// section 2.1).
+/// Maximum time that a frame waits at any rate: from then on its sender takes it for lost (RFC
+/// 6298, section 2.1).
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
-/// A TCP packet to be segmented that takes longer than this at the rate is cut into its segments, so
-/// that others do not wait for all of it.
+/// A TCP packet to be segmented that takes longer than this at the rate is cut into its segments,
+/// so that others do not wait for all of it.
 const CUT: Duration = Duration::from_millis(12);
 
 /// Rate limit, shared by all workers that use the port.

@@ -57,8 +57,8 @@ impl Switch {
         Ok(switch)
     }
 
-    /// Starts a switch as of the time `started`, with workers that pause and without ports. Returns it
-    /// with the ports of its configuration that need no more privileges to be opened.
+    /// Starts a switch as of the time `started`, with workers that pause and without ports. Returns
+    /// it with the ports of its configuration that need no more privileges to be opened.
     pub(super) fn start_paused<'c>(
         config: &'c SwitchConfig,
         started: Instant,

@@ -1,5 +1,5 @@
-//! The switch as one process continues another's: on both sides ([`takeover`](crate::takeover)), and as
-//! its recorder sees it.
+//! The switch as one process continues another's: on both sides ([`takeover`](crate::takeover)),
+//! and as its recorder sees it.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -61,8 +61,8 @@ fn ago(seconds: f64) -> Instant {
 }
 
 impl Switch {
-    /// Prepares the state for the process after this one, which gets the `sockets` at which the switch is
-    /// reached. With a `store`, the state is recorded there from now on.
+    /// Prepares the state for the process after this one, which gets the `sockets` at which the
+    /// switch is reached. With a `store`, the state is recorded there from now on.
     pub fn record(
         self: &Arc<Self>,
         config: &SwitchConfig,
@@ -77,9 +77,9 @@ impl Switch {
         recorder.start(self, woken)
     }
 
-    /// Hands over to another process. First the control threads of all ports stop, and the other process
-    /// receives the pages. Then the workers pause, and this process ends. If anything fails, the switch
-    /// continues.
+    /// Hands over to another process. First the control threads of all ports stop, and the other
+    /// process receives the pages. Then the workers pause, and this process ends. If anything
+    /// fails, the switch continues.
     ///
     /// # Errors
     /// Why it has failed.
@@ -122,8 +122,8 @@ impl Switch {
 
     /// Starts a switch with the `state` and the ports of another and those of `config`, as
     /// [`start_confined`](Self::start_confined) does. No frame passes until it
-    /// [continues](Self::resume). If the other process `has_ended`, ports that cannot be continued are
-    /// opened again.
+    /// [continues](Self::resume). If the other process `has_ended`, ports that cannot be continued
+    /// are opened again.
     pub(crate) fn take_over(
         config: &SwitchConfig,
         state: State,
@@ -239,8 +239,9 @@ impl Switch {
         }
     }
 
-    /// Records the last state, once the workers have paused and control threads have stopped, and ends
-    /// this process by `end`, which must not drop anything: the next process continues the switch.
+    /// Records the last state, once the workers have paused and control threads have stopped, and
+    /// ends this process by `end`, which must not drop anything: the next process continues the
+    /// switch.
     pub fn leave(&self, end: impl FnOnce()) {
         let stations = self.learned();
         let ports = lock(&self.ports);
@@ -287,7 +288,8 @@ impl Recorded for Switch {
         is_complete
     }
 
-    /// Records the state if it `is_changed`, if other stations were learned, or if their ages are old.
+    /// Records the state if it `is_changed`, if other stations were learned, or if their ages are
+    /// old.
     fn record_state(&self, recorder: &Recorder, is_changed: bool) -> bool {
         let Some(leaving) = self.leaving.get() else { return true };
         let stations = self.learned();
@@ -314,8 +316,8 @@ impl Recorded for Switch {
 }
 
 impl Ports {
-    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns true if
-    /// there are such frames.
+    /// Makes workers take only frames that have left the kernel already (`true`), or all. Returns
+    /// true if there are such frames.
     fn drain(&self, on: bool) -> bool {
         // Every port drains, so `fold` does not stop at the first one.
         self.in_order().fold(false, |any, port| port.drain(on) | any)

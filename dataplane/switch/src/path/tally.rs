@@ -36,8 +36,8 @@ impl Tally {
         &mut self.counters[usize::from(index)]
     }
 
-    /// Transmits `frames` at the port `to`; returns how many are done with. The receiver had no room for
-    /// the others.
+    /// Transmits `frames` at the port `to`; returns how many are done with. The receiver had no
+    /// room for the others.
     #[inline]
     pub(super) fn transmit(&mut self, to: &OpenPort, frames: &[Frame<'_>]) -> usize {
         let worker = self.worker;

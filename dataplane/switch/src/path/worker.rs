@@ -366,9 +366,9 @@ impl<S: Deref<Target = Shared>> Worker<S> {
         incoming.chain(self.tally.backlog.iter().filter_map(to)).min()
     }
 
-    /// Sleeps until a frame arrives, one that waits for a rate may be forwarded, or a control thread wakes
-    /// the worker. Sleeps only briefly while a receiver is full, because no event reports that it has room
-    /// again.
+    /// Sleeps until a frame arrives, one that waits for a rate may be forwarded, or a control
+    /// thread wakes the worker. Sleeps only briefly while a receiver is full, because no event
+    /// reports that it has room again.
     #[cold]
     fn sleep(&mut self, held_back: bool) {
         let mut ready = false;
@@ -402,7 +402,8 @@ impl<S: Deref<Target = Shared>> Worker<S> {
     }
 }
 
-/// Moves `frames`, received on port `from`; returns how many are done with. `flow` is for patch mode.
+/// Moves `frames`, received on port `from`; returns how many are done with. `flow` is for patch
+/// mode.
 fn forward(
     view: &View,
     (setting, flow): (&Setting, Flow),
@@ -419,9 +420,9 @@ fn forward(
     }
 }
 
-/// Passes those of `frames`, received on the queue `queue` of `port`, that may be forwarded now to `forward`,
-/// which returns how many are done with; the others wait, or are dropped. Returns how many of all are
-/// done with.
+/// Passes those of `frames`, received on the queue `queue` of `port`, that may be forwarded now to
+/// `forward`, which returns how many are done with; the others wait, or are dropped. Returns how
+/// many of all are done with.
 #[inline(never)]
 fn shape_in(
     port: &OpenPort,

@@ -61,7 +61,8 @@ impl Workers {
         self.threads.iter().map(|worker| worker.shared.tap().clone()).collect()
     }
 
-    /// Publishes a view, and waits until all workers use it: after that no worker uses a removed port.
+    /// Publishes a view, and waits until all workers use it: after that no worker uses a removed
+    /// port.
     pub(super) fn publish(&self, view: View) {
         let links = view.all().filter_map(|port| Some((port.index, port.end.link.clone()?)));
         *lock(&self.setting.links) = links.collect();

@@ -1,5 +1,6 @@
 //! No frame leaves with a checksum worse than it came with: right, or partial and said to be so, or
-//! wrong. The input bytes determine packets, how far their checksums are, and what is wrong with them.
+//! wrong. The input bytes determine packets, how far their checksums are, and what is wrong with
+//! them.
 
 use std::num::NonZeroU16;
 

@@ -15,8 +15,8 @@ impl Service for Upf {
         Self::check_alive(self)
     }
 
-    /// Always succeeds: both ports were opened before requests are answered, and the failure of one ends
-    /// the program.
+    /// Always succeeds: both ports were opened before requests are answered, and the failure of one
+    /// ends the program.
     fn check_ready(&self) -> Result<(), String> {
         Ok(())
     }

@@ -210,7 +210,8 @@ impl Client {
         self.0.json("GET", "/", b"")
     }
 
-    /// Asks whether the data threads are well, and with `ready` whether its ports are open; the error says why not.
+    /// Asks whether the data threads are well, and with `ready` whether its ports are open; the
+    /// error says why not.
     pub fn health(&self, ready: bool) -> Result<(), ClientError> {
         self.0.health(ready)
     }

@@ -35,11 +35,11 @@ const DRAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time after which the load prints what it waits for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time without a solicitation after which the user plane function has received all replies. It repeats
-/// its first solicitation after 50 ms, and the second after 100 ms.
+/// Time without a solicitation after which the user plane function has received all replies. It
+/// repeats its first solicitation after 50 ms, and the second after 100 ms.
 const ANSWER: Duration = Duration::from_millis(150);
-/// Time after a reply of the user plane function without a solicitation: it knows its neighbours. It solicits
-/// one that it has heard of within half a second.
+/// Time after a reply of the user plane function without a solicitation: it knows its neighbours.
+/// It solicits one that it has heard of within half a second.
 const KNOWN: Duration = Duration::from_secs(1);
 /// Interval between announcements.
 const ANNOUNCE: Duration = Duration::from_millis(500);
@@ -89,8 +89,8 @@ struct Side {
     turn: usize,
     /// The gNBs, or the routers.
     stations: Stations,
-    /// Replies of the stations that have not left, by the address that was asked for. They leave before
-    /// any packet: a load as fast as possible leaves no room in the port for others.
+    /// Replies of the stations that have not left, by the address that was asked for. They leave
+    /// before any packet: a load as fast as possible leaves no room in the port for others.
     replies: BTreeMap<IpAddr, Vec<u8>>,
     /// Tick of the last announcement; 0: none.
     announced: u64,
@@ -188,8 +188,8 @@ impl Side {
         Ok(())
     }
 
-    /// Returns true if the user plane function has received the Ethernet addresses of all stations, or
-    /// knew them.
+    /// Returns true if the user plane function has received the Ethernet addresses of all stations,
+    /// or knew them.
     fn is_settled(&self, now: u64) -> bool {
         let silence = now.saturating_sub(self.stations.heard);
         let has_replied = self.stations.silent().next().is_none();
@@ -364,8 +364,8 @@ impl Load {
         })
     }
 
-    /// Announces the stations and replies until the user plane function has resolved all neighbours, so
-    /// that no packet has to wait for an unknown address.
+    /// Announces the stations and replies until the user plane function has resolved all
+    /// neighbours, so that no packet has to wait for an unknown address.
     fn settle(&mut self, stop: &AtomicBool, watch: &mut dyn Watch) -> io::Result<()> {
         let start = clock::ticks();
         let mut silence = clock::to_ticks(SILENCE);

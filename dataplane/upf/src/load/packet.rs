@@ -23,12 +23,12 @@ pub(super) const PORTS: (u16, u16) = (7000, 7001);
 const FIRST_PORT: u16 = 49_152;
 /// Time to live of sent packets.
 pub(super) const TTL: u8 = packet::TTL;
-/// Length of the label at the start of the payload: "DUPF" plus the direction, time, session, packet
-/// number.
+/// Length of the label at the start of the payload: "DUPF" plus the direction, time, session,
+/// packet number.
 pub(super) const LABEL: usize = 16;
 const MAGIC: u32 = 0x4455_5046;
-/// A label's time is the number of units of 32 ticks since the start of the machine. It starts again
-/// from zero about once a minute.
+/// A label's time is the number of units of 32 ticks since the start of the machine. It starts
+/// again from zero about once a minute.
 const UNIT: u32 = 5;
 
 /// Minimum frame length on N6, in bytes.

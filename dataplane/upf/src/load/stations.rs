@@ -1,5 +1,5 @@
-//! The stations that a side of the load plays: their announcements, their replies, and what the user plane
-//! function has said to them.
+//! The stations that a side of the load plays: their announcements, their replies, and what the
+//! user plane function has said to them.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -28,13 +28,15 @@ pub(super) enum Heard {
 pub(super) struct Stations {
     pub(super) mac: MacAddr,
     addresses: HashSet<IpAddr>,
-    /// Addresses that the user plane function has not asked for yet, and that are not configured there.
+    /// Addresses that the user plane function has not asked for yet, and that are not configured
+    /// there.
     awaited: HashSet<IpAddr>,
     /// Addresses of the UPF, as far as a station has one of their version.
     upf: Vec<IpAddr>,
     /// Addresses of the UPF that have not replied yet.
     silent: HashSet<IpAddr>,
-    /// Tick of the last solicitation that was answered, or of the last reply of the user plane function.
+    /// Tick of the last solicitation that was answered, or of the last reply of the user plane
+    /// function.
     pub(super) heard: u64,
 }
 
@@ -104,8 +106,8 @@ impl Stations {
         [&header, packet].concat()
     }
 
-    /// Returns what a frame means to the stations; `None` if it is neither ARP nor neighbour discovery, or
-    /// does not concern them.
+    /// Returns what a frame means to the stations; `None` if it is neither ARP nor neighbour
+    /// discovery, or does not concern them.
     pub(super) fn hear(&mut self, frame: &[u8]) -> Option<Heard> {
         let from = Ethernet::parse(frame)?;
         let bytes = &frame[ETHERNET_LEN..];

@@ -237,7 +237,8 @@ impl Downlink {
     }
 
     /// Sends a router advertisement with its prefix to a user, in the tunnel of the rule that
-    /// matches packets to the user's address. The message does not count against the limits of the session.
+    /// matches packets to the user's address. The message does not count against the limits of the
+    /// session.
     fn advertise(&mut self, forwarder: &mut Forwarder, prefix: u64, user: Ipv6Addr) -> Option<()> {
         let Forwarder { sessions, from, .. } = &*forwarder;
         let slot = sessions.table.find(prefix)?;
@@ -408,8 +409,8 @@ fn find<'s>(session: &'s Session, packet: &Packet) -> Option<&'s Rule> {
     })
 }
 
-/// Returns the source of the frame in `head`, the station that gets an error if the next hop does not
-/// reply; 0 for a message of our own.
+/// Returns the source of the frame in `head`, the station that gets an error if the next hop does
+/// not reply; 0 for a message of our own.
 #[cold]
 fn sender_mac(head: &[u8], is_generated: bool) -> MacAddr {
     let Some(Ethernet { src, .. }) = Ethernet::parse(&head[HEADROOM..]).filter(|_| !is_generated)

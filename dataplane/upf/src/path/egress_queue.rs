@@ -9,8 +9,8 @@ use dray_port::{FRAME_LIMIT, Frame};
 use super::header_buffer::CHUNK;
 use crate::counters::Sent;
 
-/// Maximum number of packets in the queue. It exceeds a batch, since a packet may become many fragments,
-/// and packets that waited for their session come in a row.
+/// Maximum number of packets in the queue. It exceeds a batch, since a packet may become many
+/// fragments, and packets that waited for their session come in a row.
 const QUEUE_MAX: usize = 8 * CHUNK;
 
 /// Class of a transmitted frame, by which it is counted.
@@ -63,8 +63,8 @@ impl EgressQueue {
         }
     }
 
-    /// Passes the first waiting packets to `transmit`, and those that the port took to `count`; returns
-    /// their number.
+    /// Passes the first waiting packets to `transmit`, and those that the port took to `count`;
+    /// returns their number.
     pub(super) fn release(
         &mut self,
         transmit: impl FnOnce(&[Frame<'_>]) -> Sent,

@@ -1,4 +1,5 @@
-//! The part of a worker that is the same in both directions: interfaces, sessions, queues and counters.
+//! The part of a worker that is the same in both directions: interfaces, sessions, queues and
+//! counters.
 
 mod departures;
 mod fates;
@@ -65,8 +66,8 @@ pub(crate) struct Forwarder {
     /// Packets that wait for the Ethernet address of their next hop.
     pub(super) unresolved: Unresolved,
     shaped: ShapingQueue,
-    /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and their
-    /// sessions with the ticks from which they may leave.
+    /// The packets of the chunk that have to wait for their rate, by their frames' numbers, and
+    /// their sessions with the ticks from which they may leave.
     delays: ArrayVec<(u16, (u32, u64)), CHUNK>,
     /// Time that packets may wait for their rate.
     pub(super) patience: Patience,
@@ -188,7 +189,8 @@ impl Forwarder {
             if copy.get(ETHERNET_LEN - 2..ETHERNET_LEN) != Some(&ethertype::IPV6.to_be_bytes()) {
                 return self.from.note_source(copy);
             }
-            // The copy of a packet with longer headers may have been overwritten by its inner packet.
+            // The copy of a packet with longer headers may have been overwritten by its inner
+            // packet.
             frame.copy_from(0, &mut beginning[..len]);
             self.from.note_source(&beginning[..len])
         });
@@ -196,8 +198,8 @@ impl Forwarder {
     }
 
     /// Checks the packet of a frame, by its number in the chunk, against the limits of `rule`, and
-    /// counts it if it passes, now or after it has waited for its rate. If its next hop is not known, its
-    /// rates are left for later.
+    /// counts it if it passes, now or after it has waited for its rate. If its next hop is not
+    /// known, its rates are left for later.
     #[inline(always)]
     pub(super) fn admit(
         &mut self,

@@ -52,9 +52,10 @@ impl State {
         }
     }
 
-    /// Does the work between batches: transmits packets whose next hop has an Ethernet address now, takes
-    /// packets from the other direction or from reassembly, and applies changes of sessions, unless packets
-    /// that the previous rules let pass wait for the egress port. Returns true if there was anything to do.
+    /// Does the work between batches: transmits packets whose next hop has an Ethernet address now,
+    /// takes packets from the other direction or from reassembly, and applies changes of
+    /// sessions, unless packets that the previous rules let pass wait for the egress port.
+    /// Returns true if there was anything to do.
     pub(crate) fn adopt(&mut self, forwarder: &mut Forwarder) -> bool {
         let has_waiting = forwarder.has_waiting();
         let mut any = match self {

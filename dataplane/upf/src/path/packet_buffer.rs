@@ -1,6 +1,6 @@
-//! Packets that wait until their session forwards them, or until the Ethernet address of their next hop
-//! is known ([`Unresolved`](super::unresolved::Unresolved)). Each worker stores the packets that it
-//! received.
+//! Packets that wait until their session forwards them, or until the Ethernet address of their next
+//! hop is known ([`Unresolved`](super::unresolved::Unresolved)). Each worker stores the packets
+//! that it received.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -160,8 +160,8 @@ impl<T: Copy + Default> PacketBuffer<T> {
         }
     }
 
-    /// Appends a copy of the first `len` bytes of `frame` to the chain of `owner`, and returns the copy; the
-    /// caller has checked that there is [room](Self::check_room).
+    /// Appends a copy of the first `len` bytes of `frame` to the chain of `owner`, and returns the
+    /// copy; the caller has checked that there is [room](Self::check_room).
     pub(crate) fn keep(
         &mut self,
         (owner, note): (u32, T),
@@ -216,8 +216,8 @@ impl<T: Copy + Default> PacketBuffer<T> {
             .map(|index| self.frame(index))
     }
 
-    /// Returns the first frame of a chain, its note, and the number of the place that follows, if there
-    /// is one.
+    /// Returns the first frame of a chain, its note, and the number of the place that follows, if
+    /// there is one.
     pub(super) fn first_mut(&mut self, first: u32) -> Option<(&mut [u8], T, u32)> {
         let index = first.checked_sub(1)? as usize;
         let Entry { len, next, note, .. } = self.places[index];
@@ -289,15 +289,15 @@ impl<T: Copy + Default> PacketBuffer<T> {
         self.len
     }
 
-    /// Returns the owner of the oldest frame, which is the first of its chain, and the tick at which it
-    /// expires.
+    /// Returns the owner of the oldest frame, which is the first of its chain, and the tick at
+    /// which it expires.
     pub(crate) fn oldest(&self) -> Option<(u32, u64)> {
         let oldest = &self.places[self.oldest.checked_sub(1)? as usize];
         Some((oldest.owner, oldest.due))
     }
 
-    /// Returns the owner of a frame that has expired at the tick `now`; the frame is the first of its
-    /// chain.
+    /// Returns the owner of a frame that has expired at the tick `now`; the frame is the first of
+    /// its chain.
     pub(crate) fn expired(&self, now: u64) -> Option<u32> {
         self.oldest().filter(|(_, due)| *due <= now).map(|(owner, _)| owner)
     }

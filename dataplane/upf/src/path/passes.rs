@@ -71,8 +71,8 @@ pub(crate) trait Passes {
     /// Processes a packet without a session.
     fn unknown(&mut self, forwarder: &mut Forwarder, frame: &Frame<'_>, item: &Self::Item);
 
-    /// Checks a packet of `chunk` against its session's rules, and [forwards](Forwarder::forward) it, in
-    /// fragments only if `DIVIDE`.
+    /// Checks a packet of `chunk` against its session's rules, and [forwards](Forwarder::forward)
+    /// it, in fragments only if `DIVIDE`.
     fn check<const DIVIDE: bool>(
         &mut self,
         forwarder: &mut Forwarder,
@@ -116,8 +116,8 @@ pub(crate) trait Passes {
         forwarder.sessions.apply(change);
     }
 
-    /// Transmits packets whose next hop has an Ethernet address now, and drops those that have waited for
-    /// too long; returns true if any were transmitted.
+    /// Transmits packets whose next hop has an Ethernet address now, and drops those that have
+    /// waited for too long; returns true if any were transmitted.
     #[cold]
     fn release_waiting(&mut self, forwarder: &mut Forwarder) -> bool {
         let any = forwarder.release_resolved();
@@ -229,8 +229,8 @@ pub(crate) trait Passes {
         });
     }
 
-    /// Checks a packet again that was too long, and forwards it in fragments. In the fast path, what the
-    /// first check found stays in registers, which passing it on would prevent.
+    /// Checks a packet again that was too long, and forwards it in fragments. In the fast path,
+    /// what the first check found stays in registers, which passing it on would prevent.
     #[cold]
     fn divide(
         &mut self,
@@ -244,8 +244,8 @@ pub(crate) trait Passes {
         }
     }
 
-    /// Processes a private copy of `frame`, which no peer can write to, after transmitting the packets of
-    /// `chunk` that are ready.
+    /// Processes a private copy of `frame`, which no peer can write to, after transmitting the
+    /// packets of `chunk` that are ready.
     #[cold]
     fn check_copy(&mut self, forwarder: &mut Forwarder, chunk: &mut Chunk<'_>, frame: &Frame<'_>) {
         let whole = reading::copy_of(frame);

@@ -5,8 +5,9 @@
 //!                      ^ the frame, once it is complete
 //! ```
 //!
-//! A copy of a fragment that has arrived already is ignored (RFC 791, section 3.2; RFC 8200, section 4.5):
-//! it begins and ends where that one does, and has the same bytes. Any other overlap drops the packet.
+//! A copy of a fragment that has arrived already is ignored (RFC 791, section 3.2; RFC 8200,
+//! section 4.5): it begins and ends where that one does, and has the same bytes. Any other overlap
+//! drops the packet.
 //!
 //! A worker reassembles packets from its own queues. Ports that distribute packets by a hash use
 //! only the addresses of fragments, so all fragments of a packet arrive on the same queue.
@@ -444,9 +445,9 @@ mod tests {
     }
 
     proptest! {
-        /// Fragments of several packets, some of them twice or three times, in any order: each packet
-        /// completes when all its fragments have arrived, or never if two of them overlap that are
-        /// not copies.
+        /// Fragments of several packets, some of them twice or three times, in any order: each
+        /// packet completes when all its fragments have arrived, or never if two of them overlap
+        /// that are not copies.
         #[test]
         fn packets_are_reassembled_unless_fragments_overlap(
             cuts in prop::collection::vec(prop::collection::btree_set(1usize..250, 0..6), 1..5),
@@ -492,8 +493,8 @@ mod tests {
                 if let Some(frame) = take(&mut reassembly, it, 1, &mut drops) {
                     let packet = Packet::parse(&frame[ETHERNET_LEN..], frame.len() - ETHERNET_LEN).unwrap();
                     prop_assert_eq!((packet.fragment, packet.len), (ip::Fragment::Whole, LEN + IPV4_LEN));
-                    // A wrong copy may come first, or when the packet is complete already: there is no
-                    // checksum that would tell.
+                    // A wrong copy may come first, or when the packet is complete already: there is
+                    // no checksum that would tell.
                     if !(is_wrong && *number == 0) {
                         prop_assert_eq!(&frame[ETHERNET_LEN + IPV4_LEN..], &whole(*number)[..]);
                     }

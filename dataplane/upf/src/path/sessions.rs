@@ -39,8 +39,8 @@ pub(crate) struct Change {
     pub(crate) end_markers: Option<Arc<EndMarkers>>,
 }
 
-/// End markers, to be transmitted once no worker uses the old state of a session any more: frames whose
-/// destination is still 0, each with its next hop.
+/// End markers, to be transmitted once no worker uses the old state of a session any more: frames
+/// whose destination is still 0, each with its next hop.
 pub(crate) struct EndMarkers {
     frames: Vec<(u16, Vec<u8>)>,
     /// Number of workers that still use it.
@@ -74,8 +74,8 @@ pub(crate) struct Sessions {
     pub(super) table: Table,
     pub(super) slots: Vec<Session>,
     pub(super) accounts: Arc<Accounts>,
-    /// True if any session has ever had a rate or usage rule, and if any has ever needed its second
-    /// line on the uplink. Otherwise these lines need not be prefetched.
+    /// True if any session has ever had a rate or usage rule, and if any has ever needed its
+    /// second line on the uplink. Otherwise these lines need not be prefetched.
     has_accounts: bool,
     has_more: bool,
 }

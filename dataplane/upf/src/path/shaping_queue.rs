@@ -67,9 +67,9 @@ impl ShapingQueue {
         self.order.is_empty()
     }
 
-    /// Returns true if a packet of a session may wait: the session has fewer rooms than are free, so that it
-    /// leaves room for others. Some rooms stay free for fragments and for the packets of a chunk, which get
-    /// theirs only when the chunk is transmitted.
+    /// Returns true if a packet of a session may wait: the session has fewer rooms than are free,
+    /// so that it leaves room for others. Some rooms stay free for fragments and for the
+    /// packets of a chunk, which get theirs only when the chunk is transmitted.
     #[inline]
     pub(super) fn may_wait(&self, slot: u32) -> bool {
         let free = (self.bytes.len() / self.room).saturating_sub(self.order.len() + 4 * CHUNK);
@@ -86,8 +86,8 @@ impl ShapingQueue {
         self.order.peek().map(|Reverse(first)| first.from)
     }
 
-    /// Keeps a copy of `frame`, of the session `slot`, until the tick `from`; returns false if there is no
-    /// room for it.
+    /// Keeps a copy of `frame`, of the session `slot`, until the tick `from`; returns false if
+    /// there is no room for it.
     pub(super) fn keep(
         &mut self,
         (frame, class): (&Frame<'_>, FrameClass),
@@ -136,8 +136,8 @@ impl ShapingQueue {
         self.packets
     }
 
-    /// Passes the frames that are due at the tick `now`, at most a chunk, and their classes to `send`.
-    /// Returns true if there were any.
+    /// Passes the frames that are due at the tick `now`, at most a chunk, and their classes to
+    /// `send`. Returns true if there were any.
     pub(super) fn release(
         &mut self,
         now: u64,

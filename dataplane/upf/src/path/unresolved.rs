@@ -1,10 +1,11 @@
-//! Packets that wait for the Ethernet address of their next hop (RFC 1122, section 2.3.2.2; RFC 4861,
-//! section 7.2.2).
+//! Packets that wait for the Ethernet address of their next hop (RFC 1122, section 2.3.2.2; RFC
+//! 4861, section 7.2.2).
 //!
-//! They are complete but for the destination of their Ethernet header, whose place has the address of
-//! the station that the packet came from, or 0 in a message of our own. Once the address is known, they
-//! leave in order, before any newer packet to the same next hop. If there is no room, the oldest packet is
-//! dropped (RFC 4861, section 7.2.2): of the same next hop if that has its share, else of any.
+//! They are complete but for the destination of their Ethernet header, whose place has the address
+//! of the station that the packet came from, or 0 in a message of our own. Once the address is
+//! known, they leave in order, before any newer packet to the same next hop. If there is no room,
+//! the oldest packet is dropped (RFC 4861, section 7.2.2): of the same next hop if that has its
+//! share, else of any.
 
 use std::time::Duration;
 
@@ -19,11 +20,13 @@ use super::pending_rates::PendingRates;
 use crate::interface::Interface;
 use crate::neighbours::HOPS_MAX;
 
-/// Time that a packet waits for a neighbour to reply: that until a neighbour without replies counts as absent.
+/// Time that a packet waits for a neighbour to reply: that until a neighbour without replies counts
+/// as absent.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Number of packets that may wait for a neighbour in any case.
 const LEAST: usize = 1024;
-/// Bit of a group address, which no station has: it marks all fragments of a packet but the last one.
+/// Bit of a group address, which no station has: it marks all fragments of a packet but the last
+/// one.
 const GROUP: u8 = 1;
 /// Length of the destination in an Ethernet header, which comes first.
 const MAC_LEN: usize = 6;
@@ -37,8 +40,8 @@ pub(crate) struct Unresolved {
     packets: u64,
     /// Maximum number of packets for each next hop.
     most: u16,
-    /// Number of addresses [learned](crate::neighbours::Neighbours::learned) at the last search for packets
-    /// that may leave.
+    /// Number of addresses [learned](crate::neighbours::Neighbours::learned) at the last search
+    /// for packets that may leave.
     pub(super) learned: u64,
 }
 
@@ -49,8 +52,8 @@ pub(super) struct Lost<'s> {
 }
 
 impl Unresolved {
-    /// Creates room for frames of `frame_max` bytes: for each next hop as many as may be `buffered` for
-    /// all sessions, since these may leave at once, and for all next hops twice as many.
+    /// Creates room for frames of `frame_max` bytes: for each next hop as many as may be `buffered`
+    /// for all sessions, since these may leave at once, and for all next hops twice as many.
     pub(crate) fn new(buffered: usize, frame_max: usize) -> Self {
         let most = buffered.clamp(LEAST, u16::MAX.into());
         let store = PacketBuffer::new(2 * most, frame_max, clock::to_ticks(LIFETIME));
@@ -62,8 +65,8 @@ impl Unresolved {
         self.store.is_empty()
     }
 
-    /// Returns the Ethernet address of a next hop of `to`; `None` if it is not known, or if packets still
-    /// wait for it, which have to leave first.
+    /// Returns the Ethernet address of a next hop of `to`; `None` if it is not known, or if packets
+    /// still wait for it, which have to leave first.
     #[inline(always)]
     pub(super) fn mac_of(&self, to: &Interface, hop: u16) -> Option<MacAddr> {
         let mac = to.mac_of(hop);
@@ -91,8 +94,8 @@ impl Unresolved {
         self.lose_first(hop, lost);
     }
 
-    /// Keeps a packet; the caller has [made room](Self::make_room) for it. Returns false if it is too
-    /// long.
+    /// Keeps a packet; the caller has [made room](Self::make_room) for it. Returns false if it is
+    /// too long.
     pub(super) fn keep(
         &mut self,
         (hop, pending): (u16, Option<PendingRates>),
@@ -115,7 +118,8 @@ impl Unresolved {
         self.packets
     }
 
-    /// Passes a packet that has expired at the tick `now` to `lost`; returns false if there is none.
+    /// Passes a packet that has expired at the tick `now` to `lost`; returns false if there is
+    /// none.
     pub(super) fn expire(&mut self, now: u64, lost: impl FnOnce(Lost<'_>)) -> bool {
         let Some(hop) = self.store.expired(now) else { return false };
         self.lose_first(hop as u16, lost);
@@ -131,8 +135,9 @@ impl Unresolved {
         self.store.forget_first(first);
     }
 
-    /// Passes the first packets that wait for `hop`, up to [`CHUNK`], with `mac` as their destination to
-    /// `leave`, and the class and pending rates of each. Either all are messages of our own, or none is.
+    /// Passes the first packets that wait for `hop`, up to [`CHUNK`], with `mac` as their
+    /// destination to `leave`, and the class and pending rates of each. Either all are messages
+    /// of our own, or none is.
     pub(super) fn release(
         &mut self,
         hop: u16,

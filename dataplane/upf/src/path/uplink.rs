@@ -36,8 +36,8 @@ mod headers;
 mod tests;
 mod wrong_gnb;
 
-/// Number of the user's packet's first bytes that must be in the header buffer: those of the longest IPv4
-/// header, and ports.
+/// Number of the user's packet's first bytes that must be in the header buffer: those of the
+/// longest IPv4 header, and ports.
 const INNER_MIN: usize = 60 + 4;
 
 /// Maximum number of queued messages from the uplink to the downlink; more are lost.
@@ -212,7 +212,8 @@ impl Passes for Uplink {
         }
     }
 
-    /// Sends an ICMP error to the user, through the tunnel that the session's downlink rules select.
+    /// Sends an ICMP error to the user, through the tunnel that the session's downlink rules
+    /// select.
     #[cold]
     fn report(
         &mut self,

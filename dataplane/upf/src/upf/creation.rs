@@ -54,13 +54,15 @@ struct Common<'c> {
 }
 
 impl Upf {
-    /// Like [`new`](Self::new), with `count` workers for each direction, among which the queues of the ports
-    /// are divided. Packets of a session may arrive at any worker. Packets of a flow must arrive on the
-    /// same queue to stay in order, as they do on ports that distribute flows by a hash.
+    /// Like [`new`](Self::new), with `count` workers for each direction, among which the queues of
+    /// the ports are divided. Packets of a session may arrive at any worker. Packets of a flow
+    /// must arrive on the same queue to stay in order, as they do on ports that distribute
+    /// flows by a hash.
     ///
     /// With `restored`, the sessions are those of another process; they get their usage in
-    /// [`RestoredState::complete`]. Sessions that are not valid with `config` end, which is logged. Calls
-    /// `progress` after every 1000 sessions, since a million of them may take a minute on a busy machine.
+    /// [`RestoredState::complete`]. Sessions that are not valid with `config` end, which is logged.
+    /// Calls `progress` after every 1000 sessions, since a million of them may take a minute on
+    /// a busy machine.
     pub fn create(
         config: &UpfConfig,
         [n3, n6]: [Port; 2],
@@ -179,8 +181,8 @@ impl Common<'_> {
         )
     }
 
-    /// Creates the workers of both directions, and the channels to them; `n3` and `n6` are the queues
-    /// that they receive from.
+    /// Creates the workers of both directions, and the channels to them; `n3` and `n6` are the
+    /// queues that they receive from.
     fn workers(&self, [n3, n6]: [Queues; 2]) -> ([Vec<Worker>; 2], [Vec<Wire>; 2]) {
         let config = self.config;
         // Messages for users, from uplink to downlink.

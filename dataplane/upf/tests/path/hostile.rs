@@ -309,7 +309,8 @@ fn upper() -> impl Strategy<Value = (u8, Vec<u8>)> {
     prop_oneof![3 => icmp, 3 => udp, 1 => (any::<u8>(), bytes())]
 }
 
-/// Returns frames of every kind between any addresses, alone and in a tunnel, and whether N6 gets them.
+/// Returns frames of every kind between any addresses, alone and in a tunnel, and whether N6 gets
+/// them.
 fn frames() -> impl Strategy<Value = (bool, Vec<u8>)> {
     let ttl = prop_oneof![Just(0), Just(1), Just(64), Just(255)];
     let change = prop::option::of((0usize..90, any::<u8>()));
@@ -333,7 +334,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     /// Packets with valid checksums at both sides: nothing panics, each is counted once, and both
-    /// directions forward after each. A function of its own for each packet would take most of the time.
+    /// directions forward after each. A function of its own for each packet would take most of the
+    /// time.
     #[test]
     fn any_headers_are_counted_once(frames in prop::collection::vec(frames(), 16)) {
         let mut ends = Ends::new(&plain_session(1));

@@ -84,8 +84,8 @@ fn inner(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     frames.iter().map(|frame| to_gnb(frame).2).collect()
 }
 
-/// The first packet to a gNB that is not known is the reason for a question; it and later ones leave in
-/// order once there is a reply, before newer ones.
+/// The first packet to a gNB that is not known is the reason for a question; it and later ones
+/// leave in order once there is a reply, before newer ones.
 #[test]
 fn packets_wait_for_a_neighbour_in_order() {
     for gnb in ["10.0.3.7", "fd00:3::7"] {
@@ -429,7 +429,8 @@ fn learned_neighbours_are_kept_while_they_answer() {
     }
 }
 
-/// A silent neighbour is asked less and less often, and within half a second when it sends something.
+/// A silent neighbour is asked less and less often, and within half a second when it sends
+/// something.
 #[test]
 fn silent_neighbours_are_asked_less_often() {
     let mut ends = Ends::new(&plain_session(1).replace("10.0.3.2", "10.0.3.7"));

@@ -12,8 +12,8 @@ use crate::ends::{Ends, from_dn, plain_session, routed, session_of, to_gnb};
 const LEN: usize = 28 + 972;
 /// Rate, in bytes per second.
 const RATE: f64 = 125_000.0;
-/// Maximum bytes that are ahead of the rate: 3000, after a pause of the thread 20 ms more, and 3000 when
-/// nothing waits any more.
+/// Maximum bytes that are ahead of the rate: 3000, after a pause of the thread 20 ms more, and 3000
+/// when nothing waits any more.
 const BURST: f64 = 6000.0 + 0.020 * RATE;
 
 fn limited(session: &str) -> String {

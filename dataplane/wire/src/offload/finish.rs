@@ -47,8 +47,8 @@ pub fn start(bytes: &mut [u8]) -> Option<Layout> {
 }
 
 /// Returns true if the checksum field of a TCP or UDP packet holds the sum of its pseudo-header, as
-/// that of one packet in 65,536 does by chance, and a partial checksum always. `head` is the beginning
-/// of a frame of `len` bytes.
+/// that of one packet in 65,536 does by chance, and a partial checksum always. `head` is the
+/// beginning of a frame of `len` bytes.
 #[inline]
 pub fn is_suspect(head: &[u8], len: usize) -> bool {
     Layout::of(head, len).is_some_and(|layout| {
@@ -59,8 +59,8 @@ pub fn is_suspect(head: &[u8], len: usize) -> bool {
     })
 }
 
-/// Returns the checksum of a packet without a virtio-net header that [is suspect](is_suspect), and its
-/// position. `None` if the present checksum is right.
+/// Returns the checksum of a packet without a virtio-net header that [is suspect](is_suspect), and
+/// its position. `None` if the present checksum is right.
 pub fn missing_checksum(bytes: &[u8]) -> Option<(usize, [u8; 2])> {
     let layout = Layout::of(bytes, bytes.len()).filter(|_| is_suspect(bytes, bytes.len()))?;
     let upper = &bytes[layout.start..layout.end];
@@ -184,8 +184,8 @@ impl<'b> Finish<'b> {
         payload
     }
 
-    /// Returns the checksum of an upper layer of `len` bytes: its header is in `head`, with zero for
-    /// the checksum, and `payload` follows.
+    /// Returns the checksum of an upper layer of `len` bytes: its header is in `head`, with zero
+    /// for the checksum, and `payload` follows.
     fn sum(&self, head: &[u8], len: usize, payload: &[u8]) -> u16 {
         let mut sum = Sum::default();
         self.layout.add_pseudo_header(head, len, &mut sum);

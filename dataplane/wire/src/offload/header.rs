@@ -122,9 +122,9 @@ impl VirtioNet {
         self.flags & NEEDS_CSUM == 0 && self.gso_type & !GSO_ECN == GSO_NONE
     }
 
-    /// Makes the checksum of a packet of several segments partial, in the header and in its frame, if
-    /// it is not: a kernel that has verified the checksums of packets and merged these leaves that of
-    /// the first one. Peers that negotiate offloads must not.
+    /// Makes the checksum of a packet of several segments partial, in the header and in its frame,
+    /// if it is not: a kernel that has verified the checksums of packets and merged these
+    /// leaves that of the first one. Peers that negotiate offloads must not.
     pub fn with_partial_checksum(self, frame: &mut [u8]) -> Self {
         if self.flags & NEEDS_CSUM != 0 || self.gso_type & !GSO_ECN == GSO_NONE {
             return self;

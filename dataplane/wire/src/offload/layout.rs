@@ -156,8 +156,8 @@ fn v6(head: &[u8], network: usize) -> Option<Upper> {
     }
     let (mut number, mut start) = (fixed[6], network + IPV6_LEN);
     let end = start + usize::from(u16::from_be_bytes([fixed[4], fixed[5]]));
-    // Each has at least 8 bytes, and `head` bounds them. Behind a routing header, the checksum may be
-    // that of another destination.
+    // Each has at least 8 bytes, and `head` bounds them. Behind a routing header, the checksum may
+    // be that of another destination.
     while matches!(number, protocol::HOP_BY_HOP | protocol::DESTINATION) {
         let &[next, length] = head.get(start..start + 2)?.first_chunk()?;
         number = next;

@@ -8,9 +8,9 @@
 //! * `finish`: the work itself, for a receiver that does not take it over.
 //! * `tunnel`: the same for a packet inside another, which only a kernel leaves.
 //!
-//! All of them read what a hostile peer has written. A frame's [`Offload`] says only what is left to
-//! do; offsets are found in the frame's own headers each time, so they are right even if a VLAN tag
-//! was added, or if the peer changes the frame meanwhile.
+//! All of them read what a hostile peer has written. A frame's [`Offload`] says only what is left
+//! to do; offsets are found in the frame's own headers each time, so they are right even if a VLAN
+//! tag was added, or if the peer changes the frame meanwhile.
 
 mod finish;
 mod header;

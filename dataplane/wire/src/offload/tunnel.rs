@@ -1,5 +1,6 @@
 //! Packets of several segments inside a UDP tunnel, as a kernel's VXLAN or GENEVE interface sends
-//! them: each segment gets the outer headers. The virtio-net header describes the inner packet alone.
+//! them: each segment gets the outer headers. The virtio-net header describes the inner packet
+//! alone.
 
 use super::finish::{sent, set_v4};
 use super::header::{Accept, VirtioNet};
@@ -32,8 +33,8 @@ impl Tunnel {
         }
         let (udp, message) = (outer.start, outer.start + UDP_LEN);
         let options = 4 * usize::from(frame.get(message)? & 0x3f);
-        // Only one of them puts the inner checksum where the header says. GENEVE's flags are VXLAN's
-        // number of words of options.
+        // Only one of them puts the inner checksum where the header says. GENEVE's flags are
+        // VXLAN's number of words of options.
         [message + TUNNEL_LEN, message + TUNNEL_LEN + options].into_iter().find_map(|inner| {
             let csum_start = header.csum_start.checked_sub(u16::try_from(inner).ok()?)?;
             let header = VirtioNet { csum_start, hdr_len: 0, ..*header };

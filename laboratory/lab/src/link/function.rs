@@ -9,8 +9,8 @@ use rustix::io::Errno;
 
 use crate::netlink::Netlink;
 
-/// Settings for the virtual functions at a link's ends. One that is not given has a default, which a
-/// driver that does not support it need not have.
+/// Settings for the virtual functions at a link's ends. One that is not given has a default, which
+/// a driver that does not support it need not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Functions {
     /// MAC addresses, in the order of the ends. Ends beyond the list get addresses of the lab.
@@ -19,7 +19,8 @@ pub struct Functions {
     pub vlan: Option<u16>,
     /// True if the card drops frames sent from other addresses; by default it does.
     pub spoof_check: Option<bool>,
-    /// True if the user of a function may change its address and receive all frames; by default not.
+    /// True if the user of a function may change its address and receive all frames; by default
+    /// not.
     pub trust: Option<bool>,
 }
 
@@ -32,8 +33,8 @@ pub(super) struct VirtualFunction {
 }
 
 impl VirtualFunction {
-    /// Returns the settings of the function `number` of a link: those of `functions`, or else the address
-    /// `mac`, the VLAN `vlan`, which the link needs or does not need, and the defaults.
+    /// Returns the settings of the function `number` of a link: those of `functions`, or else the
+    /// address `mac`, the VLAN `vlan`, which the link needs or does not need, and the defaults.
     pub(super) fn new(
         functions: &Functions,
         number: usize,
@@ -58,8 +59,9 @@ impl VirtualFunction {
         Self { number, settings }
     }
 
-    /// Applies the settings by the driver of the card `index`. Returns true if the card gives the function
-    /// its address. An error names the setting that the driver rejected, or accepted without applying it.
+    /// Applies the settings by the driver of the card `index`. Returns true if the card gives the
+    /// function its address. An error names the setting that the driver rejected, or accepted
+    /// without applying it.
     pub(super) fn set(&self, netlink: &Netlink, index: u32) -> io::Result<bool> {
         let mut applied = Vec::new();
         for (wanted, is_needed) in &self.settings {

@@ -24,7 +24,8 @@ pub(super) fn wire(
     Ok(None)
 }
 
-/// Fails if the kernel has no ipvlan. Called before an engine creates ipvlan interfaces on `parent`.
+/// Fails if the kernel has no ipvlan. Called before an engine creates ipvlan interfaces on
+/// `parent`.
 pub(super) fn check(segment: &Segment<'_>, parent: &str) -> Result<(), LabError> {
     const NAME: &str = "ipvlan";
     let netlink = segment.host().netlink;

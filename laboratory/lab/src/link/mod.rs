@@ -1,8 +1,8 @@
 //! Links between pairs of containers.
 //!
 //! Pairs that are linked in one call share one segment: one bridge, one switch, one parent. A kind
-//! of link is a constant in `kind.rs` and a file here that wires it, with what `end.rs`, `segment.rs`
-//! and `interfaces.rs` offer to all of them.
+//! of link is a constant in `kind.rs` and a file here that wires it, with what `end.rs`,
+//! `segment.rs` and `interfaces.rs` offer to all of them.
 
 pub(crate) mod address;
 mod bridge;

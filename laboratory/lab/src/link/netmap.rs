@@ -1,5 +1,5 @@
-//! Ports of netmap's kernel module: the programs at the ends make them when they open them, and they
-//! disappear with the programs.
+//! Ports of netmap's kernel module: the programs at the ends make them when they open them, and
+//! they disappear with the programs.
 
 use std::path::Path;
 
@@ -27,8 +27,8 @@ pub fn has_netmap() -> bool {
     Path::new(DEVICE).exists()
 }
 
-/// Names the ports for each link. They are in the network namespace of the "host": VALE switches and
-/// pipes of one namespace do not exist in others.
+/// Names the ports for each link. They are in the network namespace of the "host": VALE switches
+/// and pipes of one namespace do not exist in others.
 pub(super) fn ports(
     lab: &mut Lab,
     wiring: Wiring,

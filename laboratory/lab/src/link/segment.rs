@@ -104,8 +104,8 @@ impl Segment<'_> {
     }
 
     /// Waits until an interface carries frames. After it is set up it drops everything, uncounted,
-    /// until the kernel has noticed that its counterpart is up too. Cards negotiate for seconds, and a
-    /// virtual function polls its card only every two seconds.
+    /// until the kernel has noticed that its counterpart is up too. Cards negotiate for seconds,
+    /// and a virtual function polls its card only every two seconds.
     pub(super) fn wait_until_running(&self, netlink: &Netlink, name: &str) -> Result<(), LabError> {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !netlink.interface(name).map_err(self.doing(name))?.is_running {

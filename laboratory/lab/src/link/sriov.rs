@@ -72,8 +72,8 @@ impl Card {
         Ok(())
     }
 
-    /// Moves the interface of a function into a container, where it gets an address that the card does not
-    /// give it.
+    /// Moves the interface of a function into a container, where it gets an address that the card
+    /// does not give it.
 
     fn move_into(
         &self,

@@ -38,8 +38,8 @@ pub(super) struct Hugepages {
 }
 
 impl Hugepages {
-    /// Adds pages for `mib` MiB. Pages that are free already are left to others; if others take some
-    /// of those that were added, more are added.
+    /// Adds pages for `mib` MiB. Pages that are free already are left to others; if others take
+    /// some of those that were added, more are added.
     pub(super) fn reserve(dir: &Path, mib: u32) -> Result<Self, LabError> {
         static RECORDS: AtomicU32 = AtomicU32::new(0);
         let what = format!("reserving {mib} MiB of huge pages in {POOL}");
@@ -52,8 +52,8 @@ impl Hugepages {
         loop {
             let grown = grow(&pages.record, added, missing).map_err(doing())?;
             added += grown;
-            // Memory that is free, or the page cache's, may lie in pieces. A machine that is short of
-            // memory gets back what it gave.
+            // Memory that is free, or the page cache's, may lie in pieces. A machine that is short
+            // of memory gets back what it gave.
             let is_short = grown < missing && memory_left().map_err(doing())? < missing - grown;
             if grown < missing && !is_short {
                 fs::write(COMPACT, "1").map_err(doing())?;
@@ -160,8 +160,8 @@ fn lock_named(name: &str) -> io::Result<Lock> {
     Lock::take(&folder.join(name))
 }
 
-/// Takes the lock under which one program of the machine at a time starts again that lacked its pages. Two
-/// would count the same free pages, and lack them again.
+/// Takes the lock under which one program of the machine at a time starts again that lacked its
+/// pages. Two would count the same free pages, and lack them again.
 pub(super) fn lock_retry() -> Result<Lock, LabError> {
     let doing = LabError::doing("waiting for another start that lacked huge pages".to_owned());
     lock_named("hugepages-retry.lock").map_err(doing)

@@ -221,8 +221,8 @@ impl Process {
         LabError::peer(&self.name, format!("{what}; last output: {last}"))
     }
 
-    /// Makes the error for a request without a reply. The program may have ended: its sockets close a
-    /// moment before the process ends.
+    /// Makes the error for a request without a reply. The program may have ended: its sockets close
+    /// a moment before the process ends.
     pub(crate) fn unanswered(&self, error: &impl std::fmt::Display) -> LabError {
         thread::sleep(INTERVAL);
         self.check().err().unwrap_or_else(|| self.failed(&error.to_string()))

@@ -65,8 +65,8 @@ pub(super) fn end(firsts: &[Pid], programs: &[Program]) -> Vec<CommandEnd> {
     programs.iter().zip(lengths).map(end).collect()
 }
 
-/// Returns the lines that a command wrote as it ended, or else its last line. The indented lines that
-/// a role writes for each interval are left out.
+/// Returns the lines that a command wrote as it ended, or else its last line. The indented lines
+/// that a role writes for each interval are left out.
 fn summary(all: &str, at_end: &str, is_role: bool) -> Vec<String> {
     let lines = |text: &str| -> Vec<String> {
         let lines = text.lines().map(str::trim_end);

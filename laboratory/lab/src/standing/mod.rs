@@ -1,5 +1,5 @@
-//! Standing labs, which stay up until they are taken down. Each has a background process, the keeper, that is
-//! the parent of its containers; when the keeper dies, so do they.
+//! Standing labs, which stay up until they are taken down. Each has a background process, the
+//! keeper, that is the parent of its containers; when the keeper dies, so do they.
 //!
 //! A keeper has a private directory, whose name identifies its owner, with the lab's name and a
 //! Unix socket. A request on the socket is one line of JSON, and so is the reply.
@@ -50,7 +50,8 @@ fn named() -> Vec<(String, PathBuf)> {
     living.filter_map(|entry| name(entry.path())).collect()
 }
 
-/// Returns the control sockets of our switches in labs that are not standing: those of measurements.
+/// Returns the control sockets of our switches in labs that are not standing: those of
+/// measurements.
 pub fn measured_switches() -> Vec<PathBuf> {
     let living =
         own_entries().filter(|entry| !cgroup::is_stale(&entry.file_name().to_string_lossy()));

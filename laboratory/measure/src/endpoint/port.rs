@@ -30,8 +30,8 @@ impl Port {
         }
     }
 
-    /// URI of the port at `end` of a link whose other end is `peer`; `None` if the port does not open
-    /// this kind of end.
+    /// URI of the port at `end` of a link whose other end is `peer`; `None` if the port does not
+    /// open this kind of end.
     pub(super) fn uri(self, end: &End, peer: &End, burst: usize, wait: Wait) -> Option<PortUri> {
         match self {
             Self::Socket(socket) => socket.uri(end, peer, burst, wait),

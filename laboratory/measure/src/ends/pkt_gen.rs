@@ -14,7 +14,8 @@ use crate::run::Run;
 use crate::timing::Timing;
 use crate::topology::{Hop, Load, Topology};
 
-/// Runs a trial with frames from a `pkt-gen`, through a `bridge` for each forwarder, to a `pkt-gen`.
+/// Runs a trial with frames from a `pkt-gen`, through a `bridge` for each forwarder, to a
+/// `pkt-gen`.
 pub(crate) fn observe(
     lab: &mut Lab,
     topology: &Topology,

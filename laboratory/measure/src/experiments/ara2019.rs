@@ -70,7 +70,7 @@ const FIGURE: Experiment = Experiment {
 };
 
 /// A point of the paper is the mean of 20 per-second rates, after the first 20. Here these are from
-/// [`TRIALS`] trials: virtual CPUs that move do so within seconds, and hardly one trial of 40 s has them
-/// near each other, or far, from beginning to end.
+/// [`TRIALS`] trials: virtual CPUs that move do so within seconds, and hardly one trial of 40 s has
+/// them near each other, or far, from beginning to end.
 const TIMING: Timing = Timing::of_ms(1000, 2000, 1000);
 const TRIALS: usize = 10;

@@ -71,8 +71,8 @@ pub(super) const FIG6: Experiment = Experiment {
     losses: &[0.0],
     // Rates of one technique were up to 50 % apart, so closer bounds make no figure more exact.
     coarse_searches: true,
-    // The paper's runs took 50 s. Here trials are short, since virtual CPUs move within seconds, and
-    // hardly one of 10 s has them near each other, or far, from beginning to end.
+    // The paper's runs took 50 s. Here trials are short, since virtual CPUs move within seconds,
+    // and hardly one of 10 s has them near each other, or far, from beginning to end.
     timing: Timing::of_ms(500, 1000, 100),
     trials: 3,
     machine_limit: MachineLimit::Never,

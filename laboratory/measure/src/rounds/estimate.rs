@@ -12,16 +12,16 @@ const OVERHEAD: Duration = Duration::from_millis(500);
 const TRIALS_EACH: u32 = 40;
 
 impl Plan {
-    /// Returns the approximate time that the plan takes: rows x trials x length of a trial. Cases that
-    /// this host is known to lack take no time.
+    /// Returns the approximate time that the plan takes: rows x trials x length of a trial. Cases
+    /// that this host is known to lack take no time.
     pub fn duration(&self) -> Duration {
         let cases: Duration = self.cases.iter().map(|case| Estimate::of(self, case)).sum();
         let limits = limit_duration(&self.settings) * self.limit_sizes.len() as u32;
         (cases + limits) * self.settings.trials as u32
     }
 
-    /// Returns the approximate time that the rest of a run takes. Of trials that are repeated, this is
-    /// the time of one round: how many follow is known only after it.
+    /// Returns the approximate time that the rest of a run takes. Of trials that are repeated, this
+    /// is the time of one round: how many follow is known only after it.
     pub fn left(&self, journal: &Journal) -> Duration {
         let (settings, of_run) = (&self.settings, journal.distance());
         let rounds = |done: usize, states: &[State]| {

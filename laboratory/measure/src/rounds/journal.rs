@@ -63,8 +63,8 @@ impl Journal {
         (self.limits.len(), self.cases.len()) == (plan.limit_sizes.len(), plan.cases.len())
     }
 
-    /// Returns the number of trials, including failed ones, or more after repeats. A search counts as
-    /// one.
+    /// Returns the number of trials, including failed ones, or more after repeats. A search counts
+    /// as one.
     pub fn trials(&self) -> usize {
         self.cases.iter().map(|case| case.rounds).sum()
     }

@@ -158,12 +158,12 @@ struct Steady {
 }
 
 impl Steady {
-    /// Maximum number of trials that are left out. Most searches have 30 to 60 trials, and a virtual
-    /// machine was seen to spoil half of those of 2 s.
+    /// Maximum number of trials that are left out. Most searches have 30 to 60 trials, and a
+    /// virtual machine was seen to spoil half of those of 2 s.
     const LEFT_OUT_MAX: usize = 150;
 
-    /// Returns true if a trial counts, by the distance during it, if that was measured. One that does
-    /// not is left out, and must be repeated.
+    /// Returns true if a trial counts, by the distance during it, if that was measured. One that
+    /// does not is left out, and must be repeated.
     fn accepts(&mut self, distance: Option<Distance>) -> bool {
         self.at = self.at.or(distance.filter(|distance| *distance != Distance::Changed));
         let counts = distance.is_none() || distance == self.at;

@@ -137,9 +137,9 @@ impl Testbed {
         Ok((trial, load.check))
     }
 
-    /// Waits until the CPUs are at the distance `of_run`, or near each other if it is not known yet: a
-    /// trial that begins elsewhere will be left out. Waits no longer than a trial takes, since CPUs may
-    /// stay elsewhere.
+    /// Waits until the CPUs are at the distance `of_run`, or near each other if it is not known
+    /// yet: a trial that begins elsewhere will be left out. Waits no longer than a trial takes,
+    /// since CPUs may stay elsewhere.
     fn wait_for(&self, of_run: Option<Distance>, timing: &Timing) {
         const TIMEOUT_MAX: Duration = Duration::from_secs(3);
         let timeout = timing.measure.min(TIMEOUT_MAX);

@@ -68,8 +68,8 @@ impl Point {
     }
 }
 
-/// Draws a line through the points of all rows with the same key, from left to right. `name` returns
-/// the technique of a line and its label.
+/// Draws a line through the points of all rows with the same key, from left to right. `name`
+/// returns the technique of a line and its label.
 pub(crate) fn lines<'t, R, K: PartialEq>(
     rows: &[R],
     key: impl Fn(&R) -> K,
@@ -123,7 +123,8 @@ impl Plot {
     }
 }
 
-/// Chooses the dash pattern of each line, one of five, which distinguishes lines of the same colour.
+/// Chooses the dash pattern of each line, one of five, which distinguishes lines of the same
+/// colour.
 fn set_dashes(series: &mut [Series]) {
     let mut drawn = [0; 10];
     for series in series {
@@ -133,8 +134,8 @@ fn set_dashes(series: &mut [Series]) {
     }
 }
 
-/// Returns the positions of the lines' labels, in pixels from the top: at the lines' ends, which are
-/// `wanted`, or as near as other labels allow.
+/// Returns the positions of the lines' labels, in pixels from the top: at the lines' ends, which
+/// are `wanted`, or as near as other labels allow.
 fn spread(wanted: &[f64], height: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));

@@ -146,8 +146,9 @@ fn remarks(sides: &[Option<Side>; 2]) -> Vec<String> {
     remarks
 }
 
-/// Describes what disturbed a measurement, if anything did. CPUs that were not as near to each other,
-/// or as far, as in the other rows of their run do not disturb a comparison with another run.
+/// Describes what disturbed a measurement, if anything did. CPUs that were not as near to each
+/// other, or as far, as in the other rows of their run do not disturb a comparison with another
+/// run.
 fn disturbed(noise: Option<Noise>, lines: Option<Lines>) -> Option<String> {
     noise.and_then(|noise| noise.in_words()).or_else(|| lines?.changed())
 }

@@ -9,9 +9,9 @@ use crate::template;
 const STYLE: &str = include_str!("../../assets/page.css");
 const SCRIPT: &str = include_str!("../../assets/page.js");
 
-/// Output of `openssl dgst -sha256 -binary laboratory/report/assets/page.js | base64`: the hash of the
-/// only script that browsers may run in the page. If it is wrong, the browser test prints the right
-/// one.
+/// Output of `openssl dgst -sha256 -binary laboratory/report/assets/page.js | base64`: the hash of
+/// the only script that browsers may run in the page. If it is wrong, the browser test prints the
+/// right one.
 const SCRIPT_SHA256: &str = "PYXGXGTbYrbPh2YV8dPZuWFoK8ddCLXPMdkQj49f1XE=";
 impl Report {
     /// Renders one self-contained HTML page.

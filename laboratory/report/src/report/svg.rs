@@ -27,8 +27,8 @@ struct Bar<'a> {
 }
 
 impl Report {
-    /// Draws the links of the first host as one picture, for light and dark backgrounds. Empty if no
-    /// run compares links.
+    /// Draws the links of the first host as one picture, for light and dark backgrounds. Empty if
+    /// no run compares links.
     pub fn svg(&self) -> String {
         let compared = self.hosts.iter().find_map(|host| Some((host, host.overview.as_ref()?)));
         compared.map_or_else(String::new, |(host, overview)| render(&host.name, overview))

@@ -6,7 +6,8 @@ use super::cell::{head, kilo, loss};
 use crate::distinct::distinct;
 use dray_text::fit;
 
-/// Formats a table for each kind of time (one way, round trip) and size, with a row for each technique and load.
+/// Formats a table for each kind of time (one way, round trip) and size, with a row for each
+/// technique and load.
 pub(super) fn by_load(rows: &[ResultRow]) -> String {
     let mut text = String::new();
     for (topology, size) in distinct(rows, |row| (row.topology.clone(), row.frame_size)) {

@@ -56,7 +56,8 @@ pub(super) fn table(results: &Results) -> String {
     fit(&cells, 2, front([""; 3]).len(), &[FIGURES.len()]) + &requirements(rows)
 }
 
-/// Returns dray's switch of the same kind as `link`. Its learning switch is compared with its patch.
+/// Returns dray's switch of the same kind as `link`. Its learning switch is compared with its
+/// patch.
 fn own_switch_like(link: &str) -> &'static str {
     let is_other = link != "switch/learning";
     if is_other && link.ends_with("/learning") { "switch/learning" } else { "switch/patch" }

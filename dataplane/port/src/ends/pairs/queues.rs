@@ -39,8 +39,8 @@ pub(crate) trait ReceiveQueue: Send + 'static {
 
 /// A queue on which a port transmits.
 pub(crate) trait TransmitQueue: Send + 'static {
-    /// Copies `frames` to the peer; returns how many there was room for. Frames that the peer can never
-    /// receive count as taken, and are added to `lost`.
+    /// Copies `frames` to the peer; returns how many there was room for. Frames that the peer can
+    /// never receive count as taken, and are added to `lost`.
     fn transmit(&mut self, frames: &[Frame<'_>], lost: &mut Lost) -> Result<usize, Failure>;
 
     /// See [`Transmit::fill`](crate::Transmit::fill).
@@ -133,8 +133,8 @@ pub(crate) struct Device<R, T> {
     pub(crate) malformed: Arc<AtomicU64>,
     /// Messages of the peer, if another process can continue the port.
     pub(crate) messages: Option<Mutex<SessionMessages>>,
-    /// Progress of the queues, if another process can continue the port. Those of pair `p` have the
-    /// numbers `2 * p` (transmit) and `2 * p + 1` (receive).
+    /// Progress of the queues, if another process can continue the port. Those of pair `p` have
+    /// the numbers `2 * p` (transmit) and `2 * p + 1` (receive).
     pub(crate) progress: Option<Arc<QueueProgress>>,
 }
 

@@ -269,8 +269,8 @@ impl TransmitQueue {
         Ok((taken, self.ring.publish()))
     }
 
-    /// Transmits frames of one buffer each, into `posted` entries, up to the first that does not fit
-    /// its buffer; returns how many.
+    /// Transmits frames of one buffer each, into `posted` entries, up to the first that does not
+    /// fit its buffer; returns how many.
     #[inline]
     fn put(&mut self, frames: &[Frame<'_>], posted: u16) -> Result<usize, RingError> {
         let mut space = frame::CopySpace::new();

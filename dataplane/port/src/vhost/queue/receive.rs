@@ -40,11 +40,12 @@ pub(super) fn receive<Q: DeviceQueue, const OFFLOADS: bool>(
             // SAFETY: all of the buffer is mapped, as below, and it is long enough.
             (true, true) => unsafe { headers.read(buffer.start, len) },
         };
-        // `receive_odd` handles a frame of another length, or with another header, once it is the first.
+        // `receive_odd` handles a frame of another length, or with another header, once it is the
+        // first.
         fits = offload.is_some();
         if let Some(offload) = offload {
-            // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as the
-            // queue's lock is held, which is longer than the frame is lent.
+            // SAFETY: the buffer is longer than its header, and all of it is mapped for as long as
+            // the queue's lock is held, which is longer than the frame is lent.
             batch.push(unsafe {
                 let start = buffer.start.add(headers.len as usize);
                 if OFFLOADS {

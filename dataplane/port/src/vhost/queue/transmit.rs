@@ -13,8 +13,8 @@ use crate::frame::list::Space;
 use crate::frame::{self, Copier, Frame};
 use crate::lost::{Loss, Lost};
 
-/// Fills buffers with `frames`; returns how many there was room for. Those that the driver can never
-/// have room for are among them, and added to `lost`.
+/// Fills buffers with `frames`; returns how many there was room for. Those that the driver can
+/// never have room for are among them, and added to `lost`.
 #[inline]
 pub(super) fn transmit<Q: DeviceQueue>(
     queue: &mut Q,
@@ -87,8 +87,8 @@ enum Outcome {
 }
 
 /// Transmits a frame that does not fit one buffer: over all buffers of its chain and, if
-/// negotiated, over more chains. Uses nothing unless all of it fits: chains that are too short for this
-/// frame stay for shorter ones.
+/// negotiated, over more chains. Uses nothing unless all of it fits: chains that are too short for
+/// this frame stay for shorter ones.
 #[cold]
 fn scatter<Q: DeviceQueue>(
     queue: &mut Q,
@@ -163,7 +163,8 @@ impl Room {
     fn write(&self, headers: Headers, frame: &Frame<'_>) {
         let mut room = [0; HEADER_MAX];
         let (to, buffers) = (NonNull::from(&mut room).cast(), self.chains.len() as u16);
-        // SAFETY: the longest header fits. If its sender has changed the frame since, it arrives as it is.
+        // SAFETY: the longest header fits. If its sender has changed the frame since, it arrives as
+        // it is.
         unsafe {
             if !headers.write(to, frame, buffers) {
                 headers.write_plain(to, buffers);

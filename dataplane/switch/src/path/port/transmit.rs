@@ -21,8 +21,8 @@ pub(in crate::path) enum Fate {
 
 /// Result of a transmission.
 pub(in crate::path) struct Outcome {
-    /// Number of frames, from the first one on, that are done with. The receiver had no room for the
-    /// others.
+    /// Number of frames, from the first one on, that are done with. The receiver had no room for
+    /// the others.
     pub(in crate::path) done: usize,
     /// True if frames of the worker wait at the port since this transmission.
     pub(in crate::path) waits: bool,
@@ -83,8 +83,8 @@ impl OpenPort {
         Outcome { done, waits: waits | rate.list(worker) }
     }
 
-    /// Transmits frames of any length and with any offload; returns how many are done with. Sets `waits`
-    /// if segments of the last of these wait.
+    /// Transmits frames of any length and with any offload; returns how many are done with. Sets
+    /// `waits` if segments of the last of these wait.
     fn transmit_now(
         &self,
         worker: usize,
@@ -168,8 +168,8 @@ impl OpenPort {
         self.recovered();
     }
 
-    /// Segments frames, writes their checksums, and transmits what they become. Returns how many are
-    /// done with; if the rest of the last one waits for the peer, others are not tried.
+    /// Segments frames, writes their checksums, and transmits what they become. Returns how many
+    /// are done with; if the rest of the last one waits for the peer, others are not tried.
     #[cold]
     fn finish(
         &self,
@@ -224,7 +224,8 @@ impl OpenPort {
         self.release_as(self.flow(worker), worker, now, account)
     }
 
-    /// Transmits all of the worker's frames that wait; those that the peer does not take are dropped.
+    /// Transmits all of the worker's frames that wait; those that the peer does not take are
+    /// dropped.
     #[cold]
     pub(in crate::path) fn flush(&self, worker: usize, account: &mut Account<'_>) {
         self.release_as(Flow::Drop, worker, u64::MAX, account);
@@ -261,14 +262,15 @@ impl OpenPort {
         released
     }
 
-    /// Returns the treatment of frames that its peer does not take: frames for a mirror do not delay others, and
-    /// frames for a peer that has left are not for the next one.
+    /// Returns the treatment of frames that its peer does not take: frames for a mirror do not
+    /// delay others, and frames for a peer that has left are not for the next one.
     fn flow(&self, worker: usize) -> Flow {
         let may_wait = self.config.mirror.is_empty() && self.tx.of(worker).is_ready();
         if may_wait { self.flow } else { Flow::Drop }
     }
 
-    /// Returns the fate of frames that the receiver did not take, and that are not transmitted again.
+    /// Returns the fate of frames that the receiver did not take, and that are not transmitted
+    /// again.
     pub(in crate::path) fn refusal(&self, worker: usize) -> Fate {
         Fate::Dropped(match self.tx.of(worker).is_ready() {
             true => DropReason::ReceiverFull,

@@ -27,7 +27,8 @@ pub(crate) struct Departure {
 
 pub(crate) type Departures = ArrayVec<Departure, CHUNK>;
 
-/// Frames that go through the passes together, at most [`CHUNK`], and those of their packets that are ready.
+/// Frames that go through the passes together, at most [`CHUNK`], and those of their packets that
+/// are ready.
 pub(crate) struct Chunk<'f> {
     pub(crate) frames: &'f [Frame<'f>],
     pub(crate) departures: Departures,
@@ -108,7 +109,8 @@ impl Forwarder {
         departures.clear();
     }
 
-    /// Waits until the egress queue has room for `count` packets, in case the egress port takes none.
+    /// Waits until the egress queue has room for `count` packets, in case the egress port takes
+    /// none.
     #[inline(always)]
     pub(super) fn make_room(&mut self, count: usize) {
         // While packets wait there, only buffered or fragmented packets get here.

@@ -109,8 +109,8 @@ pub(super) fn wait(
     to_notify
 }
 
-/// Counts a packet that has waited for its next hop in vain; returns true if it is a whole one that was
-/// received, or the last fragment of one.
+/// Counts a packet that has waited for its next hop in vain; returns true if it is a whole one that
+/// was received, or the last fragment of one.
 pub(super) fn lose(lost: &Lost<'_>, to: &Interface, tap: &Tap, counters: &mut Counters) -> bool {
     let class = unresolved::class(lost.frame);
     to.neighbours.leave(lost.hop, 1, class == FrameClass::Generated);

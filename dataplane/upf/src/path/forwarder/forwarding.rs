@@ -18,12 +18,14 @@ use crate::counters::DropReason;
 use crate::interface::Interface;
 use crate::session::Rule;
 
-/// Headers that a direction puts in front of a packet, from Ethernet's to the one before the packet.
+/// Headers that a direction puts in front of a packet, from Ethernet's to the one before the
+/// packet.
 pub(crate) trait Encapsulation: Copy {
     /// Returns the length of the headers in bytes.
     fn headers_len(self) -> usize;
 
-    /// Writes the headers of a packet of `len` bytes to `room`, which is exactly as long as they are.
+    /// Writes the headers of a packet of `len` bytes to `room`, which is exactly as long as they
+    /// are.
     fn write_headers(self, own: &Interface, room: &mut [u8], len: usize);
 
     /// Returns true if the headers contain a checksum of the packet.
@@ -31,8 +33,8 @@ pub(crate) trait Encapsulation: Copy {
         false
     }
 
-    /// Writes the checksum. `head` ends with the headers and the first `copied` bytes of the packet; `rest`
-    /// is the rest of the packet.
+    /// Writes the checksum. `head` ends with the headers and the first `copied` bytes of the
+    /// packet; `rest` is the rest of the packet.
     fn write_checksum(self, _own: &Interface, _head: &mut [u8], _copied: usize, _rest: &[u8]) {}
 }
 
@@ -48,8 +50,8 @@ impl Encapsulation for Ethernet {
     }
 }
 
-/// A packet that its session's rule forwards, and where it goes. No cold function may take it in the fast
-/// path: each packet's would be written to memory.
+/// A packet that its session's rule forwards, and where it goes. No cold function may take it in
+/// the fast path: each packet's would be written to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Forwarding<'p, E> {
     /// Number of the session.
@@ -70,8 +72,9 @@ pub(crate) struct Forwarding<'p, E> {
 }
 
 impl Forwarder {
-    /// Forwards a packet of `chunk` if the limits of its rule let it pass: writes its new headers, and adds
-    /// it to the departures. With `DIVIDE`, a packet that is too long is forwarded in fragments.
+    /// Forwards a packet of `chunk` if the limits of its rule let it pass: writes its new headers,
+    /// and adds it to the departures. With `DIVIDE`, a packet that is too long is forwarded in
+    /// fragments.
     #[inline(always)]
     pub(crate) fn forward<E: Encapsulation, const DIVIDE: bool>(
         &mut self,
@@ -113,8 +116,9 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Forwards a packet that is too long for the next link in fragments, after the departures of the chunk.
-    /// In a tunnel, each fragment gets headers of its own, so that no router has to fragment outer packets.
+    /// Forwards a packet that is too long for the next link in fragments, after the departures of
+    /// the chunk. In a tunnel, each fragment gets headers of its own, so that no router has to
+    /// fragment outer packets.
     #[cold]
     fn forward_fragments<E: Encapsulation>(
         &mut self,
@@ -145,8 +149,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Writes the headers of the fragments of a packet at `at` in `frame`, whose first bytes after its IP
-    /// header are `ports`.
+    /// Writes the headers of the fragments of a packet at `at` in `frame`, whose first bytes after
+    /// its IP header are `ports`.
     fn write_fragments<E: Encapsulation>(
         &mut self,
         (frame, at): (&Frame<'_>, usize),
@@ -179,7 +183,8 @@ impl Forwarder {
         departures
     }
 
-    /// Transmits the fragments of `frame`, or keeps them until their rate or their next hop lets them leave.
+    /// Transmits the fragments of `frame`, or keeps them until their rate or their next hop lets
+    /// them leave.
     fn send_fragments(
         &mut self,
         frame: &Frame<'_>,

@@ -75,8 +75,8 @@ impl Forwarder {
         }
     }
 
-    /// Transmits packets whose next hop has an Ethernet address now, while the egress port has room;
-    /// returns true if there were any.
+    /// Transmits packets whose next hop has an Ethernet address now, while the egress port has
+    /// room; returns true if there were any.
     pub(crate) fn release_resolved(&mut self) -> bool {
         let learned = self.to.neighbours.learned();
         if std::mem::replace(&mut self.unresolved.learned, learned) == learned {
@@ -88,7 +88,8 @@ impl Forwarder {
                 && let Some(mac) = self.to.mac_of(hop)
             {
                 if self.is_full() {
-                    // The others leave once the port has taken these: newer packets wait behind them.
+                    // The others leave once the port has taken these: newer packets wait behind
+                    // them.
                     self.unresolved.learned = learned.wrapping_sub(1);
                     return any;
                 }

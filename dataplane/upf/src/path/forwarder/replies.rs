@@ -30,7 +30,8 @@ impl Forwarder {
         Some(frame)
     }
 
-    /// Sends a [`error_message`](Self::error_message), if there is one, as an [`reply`](Self::reply).
+    /// Sends a [`error_message`](Self::error_message), if there is one, as an
+    /// [`reply`](Self::reply).
     pub(crate) fn send_error(&mut self, frame: impl FnOnce() -> Option<Vec<u8>>) {
         if let Some(frame) = self.error_message(frame) {
             self.reply(&frame);

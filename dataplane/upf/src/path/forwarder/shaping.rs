@@ -12,7 +12,8 @@ use super::Forwarder;
 use super::fates::{keep, send};
 use crate::session::{Rule, Session};
 
-/// Maximum delay of packets beyond their rate. If a thread pauses for longer, the clock of the rates stops.
+/// Maximum delay of packets beyond their rate. If a thread pauses for longer, the clock of the
+/// rates stops.
 const LATE: Duration = Duration::from_millis(20);
 
 /// Ticks in which the clock of the rates catches up by one.
@@ -24,8 +25,8 @@ impl Forwarder {
     #[cold]
     pub(crate) fn release_shaped(&mut self, now: u64) -> bool {
         let Some(next) = self.shaped.next() else { return false };
-        // After a pause of the thread, packets that became due meanwhile do not leave all at once: the
-        // clock of the rates goes on where it was, and catches up slowly.
+        // After a pause of the thread, packets that became due meanwhile do not leave all at once:
+        // the clock of the rates goes on where it was, and catches up slowly.
         let elapsed = now.saturating_sub(std::mem::replace(&mut self.lag_at, now));
         let caught_up = now - self.lag.saturating_sub(elapsed / CATCH_UP);
         let latest = caught_up.min(next + clock::to_ticks(LATE));
@@ -54,8 +55,8 @@ impl Forwarder {
         any
     }
 
-    /// Transmits the packets of a session that wait for their rate before the session changes, if newer
-    /// ones could overtake them.
+    /// Transmits the packets of a session that wait for their rate before the session changes, if
+    /// newer ones could overtake them.
     pub(crate) fn expedite(&mut self, change: &Change) {
         let (slot, new) = (change.slot, &change.session);
         if !self.has_shaped() || new.rules.is_empty() {
@@ -69,8 +70,8 @@ impl Forwarder {
         }
     }
 
-    /// Transmits an end marker of a session to a next hop, after the packets of the session that wait for
-    /// their rate.
+    /// Transmits an end marker of a session to a next hop, after the packets of the session that
+    /// wait for their rate.
     pub(crate) fn send_end_marker(&mut self, slot: u32, hop: u16, marker: &[u8]) {
         let (last, mac) = (self.shaped.last(slot), self.mac_of(hop));
         let (Some(from), Some(MacAddr(mac))) = (last, mac) else {

@@ -128,11 +128,23 @@ fn shrink(pages: u64) -> io::Result<()> {
 /// Pool size as last written. After it is lowered, pages that a dying process still uses are
 /// counted on top, as surplus.
 fn pool() -> io::Result<u64> {
-    Ok(number_in(POOL)?.saturating_sub(number_in(SURPLUS)?))
+    difference(POOL, SURPLUS)
 }
 
 fn available() -> io::Result<u64> {
-    Ok(number_in(FREE)?.saturating_sub(number_in(RESERVED)?))
+    difference(FREE, RESERVED)
+}
+
+/// Returns how much larger the number in `path` is than that in `part`. A page that a process takes or
+/// gives back changes both at once, but the files are read one after the other.
+fn difference(path: &str, part: &str) -> io::Result<u64> {
+    loop {
+        let before = number_in(part)?;
+        let number = number_in(path)?;
+        if number_in(part)? == before {
+            return Ok(number.saturating_sub(before));
+        }
+    }
 }
 
 /// Returns the memory that programs could still get, in huge pages, if it lay in one piece.

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use dray_port::memif::{MemifUri, Role};
 use dray_port::{MemoryLimits, Wait, scratch};
-use dray_socket::{SocketName};
+use dray_shm::guard::{Guarded, guarded};
+use dray_socket::SocketName;
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -146,10 +147,10 @@ fuzz_target!(|input: &[u8]| {
         exchange(&mut port, &mut scratch, 8, 14);
         drop(client);
         exchange(&mut port, &mut scratch, 8, 14);
-        let (regions, memory) = dray_shm::guard::in_use();
-        assert!(regions <= 32 && memory <= 256 << 30, "{regions} regions, {memory} bytes");
+        let now = guarded();
+        assert!(now.mappings <= 32 && now.bytes <= 256 << 30, "{now:?}");
     }
     drop(port);
-    assert_eq!(dray_shm::guard::in_use(), (0, 0), "nothing is left");
+    assert_eq!(guarded(), Guarded { mappings: 0, bytes: 0 }, "nothing is left");
     assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
 });

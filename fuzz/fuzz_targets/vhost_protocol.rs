@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dray_port::vhost::VhostUri;
 use dray_port::{Port, Scratch, Wait, scratch};
+use dray_shm::guard::{Guarded, guarded};
 use libfuzzer_sys::fuzz_target;
 
 #[path = "../../dataplane/ring/tests/ring/bytes.rs"]
@@ -27,8 +28,8 @@ mod ring;
 use bytes::Bytes;
 use memory::{GUEST, LEN, USER, parts};
 use message::{
-    EVENT_INDEX, INDIRECT, HostileDriver, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL, SET_VRING_KICK,
-    words,
+    EVENT_INDEX, HostileDriver, INDIRECT, MERGEABLE, PACKED, PLAIN, Region, SET_VRING_CALL,
+    SET_VRING_KICK, words,
 };
 use peer::{HANG, exchange, number};
 
@@ -144,10 +145,10 @@ const MEMORY_MAX: u64 = 256 << 30;
 
 /// Checks that a driver takes no more than its share, whatever it sends.
 fn check_bounds(descriptors_before: usize) {
-    let (regions, memory) = dray_shm::guard::in_use();
-    assert!(regions <= REGIONS_MAX, "{regions} regions are mapped");
+    let now = guarded();
+    assert!(now.mappings <= REGIONS_MAX, "{now:?}");
     // Whole pages are mapped.
-    assert!(memory <= MEMORY_MAX + REGIONS_MAX as u64 * 8192, "{memory} bytes are mapped");
+    assert!(now.bytes <= MEMORY_MAX + REGIONS_MAX as u64 * 8192, "{now:?}");
     let now = descriptors();
     assert!(now <= descriptors_before + DESCRIPTORS_MAX, "{now} file descriptors");
 }
@@ -199,6 +200,6 @@ fuzz_target!(|input: &[u8]| {
         check_bounds(before);
     }
     drop(port);
-    assert_eq!(dray_shm::guard::in_use(), (0, 0), "nothing is left");
+    assert_eq!(guarded(), Guarded { mappings: 0, bytes: 0 }, "nothing is left");
     assert!(start.elapsed() < HANG, "{:?}", start.elapsed());
 });

@@ -73,9 +73,7 @@ use dray_netdev::privilege::{self, Capability};
 use dray_wire::offload::Offloads;
 
 pub use dray_bpf::{BypassEntry, Bypassed};
-pub use dray_shm::guard::{
-    GUARDED_IN_ALL, in_use as guarded_in_use, limit_guarded, survive_truncation,
-};
+pub use dray_shm::guard::{GUARDED_IN_ALL, guarded, limit_guarded, survive_truncation};
 pub use dray_shm::share_heap;
 pub use ends::limits::MemoryLimits;
 pub use fill::Fill;

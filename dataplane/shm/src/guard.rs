@@ -164,11 +164,20 @@ impl Drop for Guard {
     }
 }
 
-/// Returns how many mappings are guarded, and how many bytes they take.
-pub fn in_use() -> (usize, u64) {
+/// Guarded mappings that exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guarded {
+    /// Number of the mappings.
+    pub mappings: usize,
+    /// Bytes that they take.
+    pub bytes: u64,
+}
+
+/// Returns what is guarded now.
+pub fn guarded() -> Guarded {
     let used = USED.load(Ordering::Acquire).min(GUARDS_MAX);
     let taken = SLOTS[..used].iter().filter(|slot| slot.taken.load(Ordering::Acquire));
-    (taken.count(), GUARDED.load(Ordering::Relaxed))
+    Guarded { mappings: taken.count(), bytes: GUARDED.load(Ordering::Relaxed) }
 }
 
 fn part(index: usize) -> u64 {

@@ -73,9 +73,9 @@ impl AfxdpUri {
     }
 
     /// Continues with the queues of another process.
-    fn resume_queues(&self, live: PortSnapshot) -> Result<Port, Failed> {
+    fn resume_queues(&self, snapshot: PortSnapshot) -> Result<Port, Failed> {
         let fail = |what| move |error: io::Error| (what, error);
-        let (descriptors, frame_max) = live.into_devices();
+        let (descriptors, frame_max) = snapshot.into_devices();
         let (chunks, rest) = (descriptors.len() / EACH, descriptors.len() % EACH);
         if chunks != self.queues as usize || rest != 0 {
             let what = format!("give {EACH} for each of {} queues", self.queues);

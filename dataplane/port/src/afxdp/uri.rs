@@ -140,8 +140,12 @@ impl Scheme for AfxdpUri {
         self.open_queues()
     }
 
-    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
-        Ok((self.resume_queues(live)?, None))
+    fn resume(
+        &self,
+        snapshot: PortSnapshot,
+        _: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
+        Ok((self.resume_queues(snapshot)?, None))
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {

@@ -166,11 +166,15 @@ impl Scheme for MemifUri {
         server::open(self, *memory, peers, None)
     }
 
-    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
+    fn resume(
+        &self,
+        snapshot: PortSnapshot,
+        _: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
         let Role::Server { memory, access } = &self.role else {
             return Err(refused("a memif client cannot be handed over".to_owned()));
         };
-        let mut parts = live.into_parts().map_err(refused)?;
+        let mut parts = snapshot.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
         let (resumption, resumed) = resumption.unzip();
         let own = parts.own;

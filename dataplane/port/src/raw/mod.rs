@@ -171,10 +171,10 @@ impl Scheme for RawUri {
 
     fn resume(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
-        let (sockets, frame_max) = live.into_devices();
+        let (sockets, frame_max) = snapshot.into_devices();
         let is_right = |socket| sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET);
         if sockets.len() != usize::from(self.queues) || !sockets.iter().all(is_right) {
             let what = format!("give {} packet sockets, one for each queue", self.queues);

@@ -244,10 +244,10 @@ impl Scheme for TapUri {
 
     fn resume(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
-        let (devices, frame_max) = live.into_devices();
+        let (devices, frame_max) = snapshot.into_devices();
         Ok((self.open_devices(devices, frame_max, offloads && self.offload)?, None))
     }
 

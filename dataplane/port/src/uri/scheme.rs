@@ -127,10 +127,10 @@ pub(crate) trait Scheme: fmt::Display {
     /// user that handles frames with offloads, or not.
     fn resume(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
-        let _ = (live, offloads);
+        let _ = (snapshot, offloads);
         Err(refused("such a port cannot be handed over".to_owned()))
     }
 

@@ -138,10 +138,10 @@ impl Scheme for VhostUri {
 
     fn resume(
         &self,
-        live: PortSnapshot,
+        snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
-        let mut parts = live.into_parts().map_err(refused)?;
+        let mut parts = snapshot.into_parts().map_err(refused)?;
         let resumption = parts.resumption();
         let (resumption, resumed) = resumption.unzip();
         let mut peers = passed::resume(parts, &self.socket, SocketType::STREAM, self.client)?;
@@ -249,8 +249,9 @@ mod tests {
             let before = uri.open().unwrap();
             let link = before.link.as_ref().unwrap();
             let mut frozen = link.freeze(Duration::from_secs(10)).unwrap().unwrap();
-            let live = frozen.take_snapshot();
-            let resumed = if handles { uri.resume_offloading(live) } else { uri.resume(live) };
+            let snapshot = frozen.take_snapshot();
+            let resumed =
+                if handles { uri.resume_offloading(snapshot) } else { uri.resume(snapshot) };
             let (_port, resumption) = resumed.unwrap();
             assert!(resumption.is_none(), "there is no driver");
             let mut driver = UnixStream::connect(&path).unwrap();

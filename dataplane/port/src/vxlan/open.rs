@@ -208,8 +208,12 @@ impl Scheme for VxlanUri {
         port(self, Sockets::handed(self, descriptors)?)
     }
 
-    fn resume(&self, live: PortSnapshot, _: bool) -> Result<(Port, Option<Resumption>), Failed> {
-        let (mut descriptors, _) = live.into_devices();
+    fn resume(
+        &self,
+        snapshot: PortSnapshot,
+        _: bool,
+    ) -> Result<(Port, Option<Resumption>), Failed> {
+        let (mut descriptors, _) = snapshot.into_devices();
         let memory = descriptors.pop().ok_or_else(|| refused("there are none".to_owned()))?;
         let sockets = Sockets::handed(self, descriptors)?;
         let memory = Memory::of(memory).map_err(|error| ("memory", error))?;

@@ -1,7 +1,7 @@
 //! Metrics and health of a switch, for monitoring systems.
 
 use dray_daemon::Metrics;
-use dray_port::guarded_in_use;
+use dray_port::guarded;
 use dray_service::{LoggedPort, Service, total};
 
 use crate::apply::Configuration;
@@ -122,7 +122,7 @@ fn of_switch(metrics: &mut Metrics, status: &Status, config: &SwitchConfig) {
     let help = "Maximum number of learned stations: `table_size`.";
     metrics.gauge("dray_switch_stations_max", help, [([], config.table_size)]);
     let help = "Memory that peers share with the switch.";
-    metrics.gauge("dray_switch_peer_memory_bytes", help, [([], guarded_in_use().1)]);
+    metrics.gauge("dray_switch_peer_memory_bytes", help, [([], guarded().bytes)]);
     let help = "Maximum memory that peers may share: `peer_memory`.";
     metrics.gauge("dray_switch_peer_memory_max_bytes", help, [([], config.peer_memory.0)]);
 }

@@ -135,8 +135,8 @@ fn available() -> io::Result<u64> {
     difference(FREE, RESERVED)
 }
 
-/// Returns how much larger the number in `path` is than that in `part`. A page that a process takes or
-/// gives back changes both at once, but the files are read one after the other.
+/// Returns how much larger the number in `path` is than that in `part`. A page that a process takes
+/// or gives back changes both at once, but the files are read one after the other.
 fn difference(path: &str, part: &str) -> io::Result<u64> {
     loop {
         let before = number_in(part)?;

@@ -74,7 +74,6 @@ impl Card {
 
     /// Moves the interface of a function into a container, where it gets an address that the card
     /// does not give it.
-
     fn move_into(
         &self,
         segment: &Segment<'_>,

@@ -2,8 +2,9 @@
 //! swaps and delays frames by a known plan ([`ImpairUri`](dray_port::impair::ImpairUri)). Their
 //! reports must match the plan, and the search must find a known rate.
 
+use std::collections::BTreeMap;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dray_lab::peer::PeerDir;
 use dray_lab::{Cancel, LabError};
@@ -17,9 +18,11 @@ use dray_traffic::{
     SendJob, SendReport, Signal,
 };
 use dray_wire::{FRAME_MIN, Flow};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-use crate::noise::Watch;
+use crate::cpu::{self, CpuTimes};
+use crate::noise::{self, Watch};
 use crate::rounds::search::loss_ratio;
 use crate::trial::Trial;
 
@@ -182,12 +185,14 @@ impl Bench {
                 yielding: true,
                 interval,
             };
+            let own = OwnTime::now()?;
             let report =
                 match both(Job::Echo(echo), Job::Ping(ping)).map_err(|error| failed(&error))? {
                     (_, Report::Ping(report)) => report,
                     other => unreachable!("reports do not match the jobs: {other:?}"),
                 };
-            let noise = Noise::of_trial(before, self.measure_noise(&mut watch)?);
+            let during = Noise::of_trial(before, own.noise_since()?);
+            let noise = Noise::of_trial(during, self.measure_noise(&mut watch)?);
             let times = report.latency.percentiles().ok_or_else(|| LabError::Container {
                 container: "ping".to_owned(),
                 what: "no frame came back".to_owned(),
@@ -234,6 +239,31 @@ impl Bench {
             reported: format!("{found} pps, {} trials", search.count()),
             outcome: if is_right { Outcome::Right } else { Outcome::Wrong },
         })
+    }
+}
+
+/// CPU times of the machine and of this process, whose threads are the roles.
+struct OwnTime {
+    cpus: BTreeMap<usize, CpuTimes>,
+    used: Duration,
+    at: Instant,
+}
+
+impl OwnTime {
+    fn now() -> Result<Self, LabError> {
+        let doing = |error| LabError::System { what: "/proc/stat".to_owned(), error };
+        let cpus = cpu::read().map_err(doing)?;
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
+        Ok(Self { cpus, used, at: Instant::now() })
+    }
+
+    /// Returns the activity of others since then.
+    fn noise_since(&self) -> Result<Noise, LabError> {
+        let now = Self::now()?;
+        let used = now.used.saturating_sub(self.used);
+        let cpus = dray_lab::placement::allowed();
+        Ok(noise::between(&self.cpus, &now.cpus, &cpus, now.at - self.at, Some(used)))
     }
 }
 

@@ -53,8 +53,8 @@ pub enum Outcome {
 
 /// Maximum relative error of a time, or of a rate that was searched for.
 const TOLERANCE: f64 = 0.01;
-/// Maximum number of measurements of times, of which the last counts: a machine with occasional
-/// other work also has quiet moments.
+/// Maximum number of measurements of times. The least of each counts: a machine makes them longer
+/// and never shorter, and one with occasional other work also has quiet moments.
 const TRIES: usize = 4;
 
 /// Runs all checks, which takes about a quarter of a minute.
@@ -165,12 +165,13 @@ impl Bench {
 
     /// Checks the reported percentiles of round trips: most take one time, one in twenty another.
     fn percentiles(&self) -> Result<Vec<Check>, LabError> {
-        const USUAL: Duration = Duration::from_millis(10);
-        const LATE: Duration = Duration::from_millis(40);
+        // Of 20 ms, the time that virtual CPUs need to wake up, up to 170 us, is less than 1 %.
+        const USUAL: Duration = Duration::from_millis(20);
+        const LATE: Duration = Duration::from_millis(50);
         let plan = format!("delay={},late=20,late_by={}", USUAL.as_micros(), LATE.as_micros());
         let interval = Duration::from_millis(100);
         let mut watch = Watch::default();
-        let mut checks = Vec::new();
+        let (mut checks, mut least, mut lost) = (Vec::new(), [u64::MAX; 3], 0);
         for _ in 0..TRIES {
             let before = self.measure_noise(&mut watch)?;
             let echo = EchoJob { port: self.port("echo", "ping", ""), yielding: true, interval };
@@ -197,11 +198,13 @@ impl Bench {
                 container: "ping".to_owned(),
                 what: "no frame came back".to_owned(),
             })?;
-            let of =
-                [("p50", USUAL, times.p50), ("p90", USUAL, times.p90), ("p99", LATE, times.p99)];
-            checks =
-                of.map(|(what, expected, ns)| Check::time(what, expected, ns, &noise)).to_vec();
-            let lost = report.send.sent - report.receive.received;
+            for (least, ns) in least.iter_mut().zip([times.p50, times.p90, times.p99]) {
+                *least = ns.min(*least);
+            }
+            let of = [("p50", USUAL), ("p90", USUAL), ("p99", LATE)].into_iter().zip(least);
+            let time = |((what, expected), ns)| Check::time(what, expected, ns, &noise);
+            checks = of.map(time).collect();
+            lost += report.send.sent - report.receive.received;
             checks.push(Check::exact("round trips lost".to_owned(), 0, lost));
             if checks.iter().all(|check| check.outcome == Outcome::Right) {
                 break;

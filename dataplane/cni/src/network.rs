@@ -409,8 +409,8 @@ mod tests {
         assert_eq!(network.device_info, Some("/a/b".into()));
     }
 
-    /// The burst that runtimes give if nobody has asked for one must not let a pod exceed its rate
-    /// for long.
+    /// Runtimes give an enormous burst if nobody has asked for one; with it, a pod would exceed its
+    /// rate for long.
     #[test]
     fn burst_is_honoured_unless_runtime_made_it_up() {
         for (rate, burst, expected) in [

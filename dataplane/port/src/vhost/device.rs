@@ -74,8 +74,7 @@ impl Device {
     }
 
     pub(super) fn watch_kick(&self, index: usize, kick: BorrowedFd<'_>) -> io::Result<()> {
-        // No data thread waits for room to transmit to the driver: if there is none, frames are
-        // dropped.
+        // Only a receiving queue waits for the driver; frames to a driver without room are dropped.
         if comes_from_driver(index) { self.pair(index).wakes.watch(kick) } else { Ok(()) }
     }
 

@@ -138,11 +138,16 @@ fn available() -> io::Result<u64> {
 /// Returns how much larger the number in `path` is than that in `part`. A page that a process takes
 /// or gives back changes both at once, but the files are read one after the other.
 fn difference(path: &str, part: &str) -> io::Result<u64> {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let before = number_in(part)?;
         let number = number_in(path)?;
         if number_in(part)? == before {
             return Ok(number.saturating_sub(before));
+        }
+        if Instant::now() > deadline {
+            let error = format!("{part} changed at each look for {TIMEOUT:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, error));
         }
     }
 }

@@ -49,7 +49,8 @@ impl Channels {
             [("QEMU", &self.errors), ("its kernel", &self.console), ("its script", &self.output)];
         let last_words = |(part, file): (&str, &MemoryFile)| {
             let text = file.text().ok()?;
-            let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+            let panic = text.lines().rfind(|line| line.contains("Kernel panic"));
+            let line = panic.or_else(|| text.lines().rfind(|line| !line.trim().is_empty()))?;
             Some(format!("; last output of {part}: {}", line.trim()))
         };
         parts.into_iter().filter_map(last_words).collect()
@@ -94,6 +95,9 @@ mod tests {
         std::fs::write(channels.output.path(), "one\ntwo\n\n").unwrap();
         assert_eq!(channels.output.text().unwrap(), "one\ntwo\n\n");
         assert_eq!(channels.last_words(), "; last output of its script: two");
+        std::fs::write(channels.console.path(), "Kernel panic - why\nits stack\n").unwrap();
+        let last_words = channels.last_words();
+        assert!(last_words.starts_with("; last output of its kernel: Kernel panic - why; "));
         for (text, status) in [("", None), ("exit 7\n", Some(7)), ("exit x\n", None)] {
             std::fs::write(channels.status.path(), text).unwrap();
             assert_eq!(channels.exit_status().unwrap(), status, "{text}");

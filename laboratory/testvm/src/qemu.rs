@@ -9,9 +9,10 @@ use crate::vm::Vm;
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
 /// Kernel arguments: no watchdog, no address randomization, no self-tests of the ciphers, which
-/// take a fifth of the time to boot; a kernel panic ends the machine.
+/// take a fifth of the time to boot; a kernel panic ends the machine. The kernel would panic if too
+/// few timer interrupts came in a short time, which happens if the host is busy.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off tsc=reliable \
-                                nowatchdog cryptomgr.notests random.trust_cpu=on";
+                                no_timer_check nowatchdog cryptomgr.notests random.trust_cpu=on";
 
 /// Returns the command that runs `vm`.
 pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {

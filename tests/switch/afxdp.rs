@@ -42,8 +42,9 @@ fn receive(port: &mut Port, frames: &mut Vec<Vec<u8>>) -> bool {
     port.rx[0].receive(take).unwrap() > 0
 }
 
-/// Sends `frames` in batches of at most 16 and calls `pass` after each batch. Returns the frames
-/// that arrived at `to`, once there are as many as were sent.
+/// Sends `frames` in batches of at most 16 and calls `pass` after each batch. At most 128 are under
+/// way, for which every queue between has room. Returns the frames that arrived at `to`, once there
+/// are as many as were sent.
 fn exchange(
     from: &mut Port,
     to: &mut Port,
@@ -53,8 +54,9 @@ fn exchange(
     let (deadline, mut sent, mut received) = (Instant::now() + LIMIT, 0, Vec::new());
     while received.len() < frames.len() {
         assert!(Instant::now() < deadline, "{} of {} arrived", received.len(), frames.len());
+        let room = (received.len() + 128).saturating_sub(sent).min(16);
         let some: Vec<Frame<'_>> =
-            frames[sent..].iter().take(16).map(|frame| Frame::from(&frame[..])).collect();
+            frames[sent..].iter().take(room).map(|frame| Frame::from(&frame[..])).collect();
         sent += from.tx[0].transmit(&some).unwrap();
         pass();
         while received.len() < sent && receive(to, &mut received) {}

@@ -124,6 +124,11 @@ impl<'r> Progress<'r> {
         }
         self.bar.suspend(|| eprintln!("{line}"));
     }
+
+    /// Prints a line whether or not the bar is shown.
+    fn warn(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("dray: {line}"));
+    }
 }
 
 impl Listener for Progress<'_> {
@@ -146,8 +151,12 @@ impl Listener for Progress<'_> {
         let kept = to_json(&results).and_then(|text| json.keep(&text));
         if let (Err(error), false) = (kept, self.has_failed) {
             self.has_failed = true;
-            self.bar.println(format!("dray: {error:#}; continuing without saving results"));
+            self.warn(&format!("{error:#}; continuing without saving results"));
         }
+    }
+
+    fn lost_trial(&mut self, case: &str, why: &str) {
+        self.warn(&format!("{case} has fewer trials, because one failed: {why}"));
     }
 }
 

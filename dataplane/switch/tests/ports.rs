@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dray_daemon::Request;
-use dray_port::{Frame, Port};
+use dray_port::Frame;
 use dray_switch::apply::Configuration;
 use dray_switch::config::Pairs;
 use dray_switch::{DropReason, Mode, Switch, SwitchConfig, SwitchControl, SwitchError};

@@ -163,6 +163,11 @@ impl CaseTrials {
         none.then(|| self.failure.clone().unwrap_or_else(interrupted))
     }
 
+    /// Returns why a trial failed, if others did not.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.failure.as_deref().filter(|_| self.lacking().is_none())
+    }
+
     /// Returns the conditions of the trials, of which there is at least one.
     pub(crate) fn conditions(&self) -> (&SettingOfRun, Check) {
         (

@@ -34,6 +34,8 @@ pub trait Listener {
     fn began(&mut self, step: &Step);
     /// Called when the journal holds something new to save.
     fn found(&mut self, journal: &Journal);
+    /// Called at the end for each case that has fewer trials because one failed.
+    fn lost_trial(&mut self, case: &str, why: &str);
 }
 
 /// A step of a run.
@@ -111,6 +113,11 @@ pub fn run(
         }
         run.measure_limits(round)?;
         run.measure_cases(round)?;
+    }
+    for (case, trials) in plan.cases.iter().zip(&run.journal.cases) {
+        if let Some(why) = trials.lost() {
+            run.listener.lost_trial(&case.to_string(), why);
+        }
     }
     run.journal.ended = true;
     Ok(())

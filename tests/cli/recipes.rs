@@ -36,7 +36,6 @@ const RECIPES: &[Recipe] = &[
     Recipe {
         heading: "QEMU guest",
         needs: &[
-            ("qemu-system-x86_64", "qemu-system-x86"),
             ("ping", "iputils-ping"),
             ("/var/cache/dray/vm/initrd", "the files of scripts/setup-vm.sh"),
         ],

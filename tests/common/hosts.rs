@@ -22,14 +22,7 @@ impl Hosts {
             .collect();
         lab.wait_until_up().unwrap();
         for pair in ids.windows(2) {
-            let options = LinkOptions {
-                mtu,
-                addressed,
-                has_programs: false,
-                has_machines: false,
-                switch_cpu: 0,
-                switch_sleeps: false,
-            };
+            let options = LinkOptions { addressed, ..LinkOptions::of_mtu(mtu) };
             lab.link(kind, &[[pair[0], pair[1]]], options).unwrap();
         }
         Self { lab, ids }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
-use dray_lab::link::Functions;
+use dray_lab::link::{Functions, LinkOptions};
 use dray_lab::{Cancel, ContainerId, Lab, LabError, Placement, Runtime, placement::Cpu};
 use dray_measure::topology::{Hop, Load, Station, Topology};
 use dray_measure::{Endpoint, Shape, Technique, Timing, trial};
@@ -144,7 +144,7 @@ fn pass(
     if endpoint == Endpoint::TCP_SOCKMAP {
         lab.short_cut_tcp()?;
     }
-    let options = endpoint.link_options(1500, switch_cpu);
+    let options = LinkOptions { functions: 2, ..endpoint.link_options(1500, switch_cpu) };
     let link = lab.link(kind, &[[sender, receiver]], options)?.remove(0);
     let is_both_ends = endpoint.is_both_ends();
     let station = |role: &str, container, side: usize| {
@@ -326,8 +326,10 @@ fn techniques_with_vm() {
         return;
     }
     let script = format!(
-        "modprobe -a ipvlan openvswitch igb igbvf tun || exit 1
-         card=$(ls /sys/bus/pci/drivers/igb/*/net/)
+        "modprobe -a ipvlan openvswitch tun vfio-pci vfio_iommu_type1 || exit 1
+         for functions in /sys/bus/pci/devices/*/sriov_totalvfs; do
+             test $(cat $functions) = 0 || card=$(ls ${{functions%/*}}/virtio*/net)
+         done
          /busybox ip link set $card up
          mkdir -p /sys/fs/cgroup
          /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -338,8 +340,7 @@ fn techniques_with_vm() {
     let output = Vm::new("coverage")
         .cpus(2)
         .memory_mib(2048)
-        .arguments(["-device", "pcie-root-port,id=root,chassis=1"])
-        .arguments(["-netdev", "hubport,id=n,hubid=0", "-device", "igb,bus=root,netdev=n"])
+        .card(2)
         .script(&script)
         .boot(Duration::from_secs(900))
         .unwrap();

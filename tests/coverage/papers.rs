@@ -1,5 +1,5 @@
 //! Measurements of the five papers: the paper, its name for the technique, and the technique here,
-//! or what is missing.
+//! or where it is shown.
 
 type Row = (&'static str, &'static str, Here);
 
@@ -9,11 +9,9 @@ pub(crate) enum Here {
     Technique(&'static str),
     /// Not a technique of `dray bench`, but shown in a virtual machine: where.
     Shown(&'static str),
-    /// Not available: what is missing.
-    No(&'static str),
 }
 
-use Here::{No, Shown, Technique};
+use Here::{Shown, Technique};
 
 const NETMAP: &str = "`vale/netmap`, chains and fans of forwarders included: `tests/vm/netmap.rs`, \
                       `containers_are_joined_by_netmap`. To be measured it needs the netmap \
@@ -21,13 +19,6 @@ const NETMAP: &str = "`vale/netmap`, chains and fans of forwarders included: `te
 const NS3: &str = "`vale/ns3-netmap`, chains of up to 6 forwarders: `tests/vm/netmap.rs`, \
                    `simulations_exchange_packets_over_vale`. To be measured it needs the netmap \
                    module";
-const VFIO: &str = "with DPDK's own driver behind an IOMMU, from container to container: \
-                    `tests/vm/functions.rs`, `dpdk_passes_frames_between_virtual_functions`. To be measured \
-                    it needs a network card with SR-IOV";
-const ZERO_COPY: &str = "needs a network card whose virtual functions' driver has XDP; on whole cards \
-                         AF_XDP without copies is proven in the VM \
-                         (`tests/vm/main.rs`, `afxdp_zero_copy_and_virtual_functions`)";
-
 pub(crate) const PAPERS: &[Row] = &[
     ("ara2019", "UDP sockets over a bridge, send and recv", Technique("bridge/udp")),
     ("ara2019", "the same with sendmmsg and recvmmsg", Technique("bridge/udp-mmsg")),
@@ -37,7 +28,7 @@ pub(crate) const PAPERS: &[Row] = &[
     ("ara2019", "through OVS with DPDK", Technique("ovs-dpdk/learning/dpdk")),
     ("ara2019", "through VPP", Technique("vpp/learning/dpdk")),
     ("ara2019", "through Snabb", Technique("snabb/pairs/dpdk")),
-    ("ara2019", "DPDK on virtual functions of a card", Shown(VFIO)),
+    ("ara2019", "DPDK on virtual functions of a card", Technique("sriov/dpdk")),
     ("shyamkumar2022", "an L2 bridge and the Linux stack", Technique("bridge/udp")),
     ("shyamkumar2022", "macvlan", Technique("macvlan/bridge/udp")),
     ("shyamkumar2022", "ipvlan", Technique("ipvlan/l2/udp")),
@@ -47,7 +38,7 @@ pub(crate) const PAPERS: &[Row] = &[
         "AF_XDP behind a virtual function's driver",
         Technique("sriov/afxdp-generic"),
     ),
-    ("shyamkumar2022", "AF_XDP without copies on virtual functions", No(ZERO_COPY)),
+    ("shyamkumar2022", "AF_XDP without copies on virtual functions", Technique("sriov/afxdp")),
     ("claassen2016", "veth pairs and a bridge, TCP", Technique("bridge/tcp")),
     ("claassen2016", "the same, UDP", Technique("bridge/udp-mmsg")),
     ("claassen2016", "macvlan in bridge mode, TCP", Technique("macvlan/bridge/tcp")),
@@ -67,6 +58,6 @@ pub(crate) const PAPERS: &[Row] = &[
     ("casoni2013", "ns-3 at both ends, by sockets", Technique("veth/ns3-fd")),
     ("casoni2013", "ns-3 at both ends, by netmap's VALE", Shown(NS3)),
     ("liang2016", "virtio-user through a vhost-user switch", Technique("ovs-dpdk/learning/dpdk")),
-    ("liang2016", "DPDK on virtual functions of a card", Shown(VFIO)),
+    ("liang2016", "DPDK on virtual functions of a card", Technique("sriov/dpdk")),
     ("liang2016", "the kernel's stack", Technique("bridge/udp")),
 ];

@@ -201,15 +201,7 @@ pub(crate) fn hosts() -> (Lab, [ContainerId; 2]) {
     let ids = ["upf", "load"].map(|name| lab.start_container(name, &placement::allowed()).unwrap());
     lab.wait_until_up().unwrap();
     for _ in 0..2 {
-        let options = LinkOptions {
-            mtu: 1500,
-            addressed: false,
-            has_programs: false,
-            has_machines: false,
-            switch_cpu: 0,
-            switch_sleeps: false,
-        };
-        lab.link(LinkKind::VETH, &[[ids[0], ids[1]]], options).unwrap();
+        lab.link(LinkKind::VETH, &[[ids[0], ids[1]]], LinkOptions::of_mtu(1500)).unwrap();
     }
     (lab, ids)
 }

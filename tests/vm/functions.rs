@@ -1,7 +1,8 @@
-//! Virtual functions of a network card, which QEMU's `igb` has and the Linux driver of the same
-//! name manages.
+//! Virtual functions of network cards, which QEMU's `igb` has, with addresses and VLANs, and its
+//! virtio-net, whose driver needs no copies for AF_XDP.
 
 use dray_lab::peer::SwitchKind;
+use dray_results::{Outcome, Results};
 use dray_testvm::Vm;
 
 use crate::common::{self, DRAY, alone};
@@ -160,8 +161,7 @@ fn dpdk_passes_frames_between_virtual_functions() {
     let output = Vm::new("dpdk")
         .cpus(2)
         .memory_mib(1536)
-        .kernel_argument("intel_iommu=on")
-        .arguments(["-machine", "q35,kernel-irqchip=off", "-device", "intel-iommu"])
+        .iommu()
         .arguments(CARD)
         .script(&script)
         .boot(LIMIT)
@@ -176,4 +176,85 @@ fn dpdk_passes_frames_between_virtual_functions() {
         assert_eq!(side.matches(&count).count(), 3, "{count}: {said}");
         assert!(side.contains("net_e1000_igb_vf") && side.contains("Using IOMMU type 1"), "{said}");
     }
+}
+
+/// Shell commands: set `card` to the name of the virtio card that is up, and `functions` to the
+/// file with the number of its virtual functions.
+const FIND_VIRTIO_CARD: &str = "
+    modprobe -a vfio-pci vfio_iommu_type1
+    for functions in /sys/bus/pci/devices/*/sriov_numvfs; do
+        test $(cat ${functions%/*}/sriov_totalvfs) = 0 || break
+    done
+    card=$(ls ${functions%/*}/virtio*/net)
+    for name in all default; do echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6; done
+    /busybox ip link set $card up";
+
+/// Every technique of virtual functions, whole systems of the papers among them: frames pass
+/// without copies, by DPDK through vfio, through forwarders, and through a user plane function with
+/// 8000 sessions.
+#[test]
+fn functions_are_measured_without_copies() {
+    let _alone = alone();
+    require_vm!();
+    let dpdk = if SwitchKind::Testpmd.find().is_ok() { ",sriov/dpdk" } else { "" };
+    let script = format!(
+        "set -e
+         {FIND_VIRTIO_CARD}
+         {DRAY} doctor | grep ' SR-IOV '
+         bench() {{
+             echo \"== $1\"
+             {DRAY} bench \"$@\" --quick --duration 0.5 --trials 1 --parent $card --json - 2>errors || {{
+                 cat errors
+                 exit 1
+             }}
+             test $(cat $functions) = 0
+         }}
+         cd /tmp
+         bench all --size 200 --rate 500 --technique sriov/udp,sriov/afxdp,sriov/afxdp-deferred
+         bench casoni2013-sender-load --technique sriov/raw-mmsg,sriov/afxdp{dpdk}
+         bench shyamkumar2022-fig6 --rate 500 --technique sriov/afxdp"
+    );
+    let vm = Vm::new("functions").cpus(2).memory_mib(2048).card(6).script(&script);
+    let output = vm.boot(LIMIT).unwrap();
+    let said = &output.output;
+    assert_eq!(output.status, 0, "{output:?}");
+    assert!(said.contains("0 of 6 virtual functions created"), "{said}");
+    let results = |experiment: &str| -> Results {
+        let title = format!("== {experiment}\n");
+        let rest = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+        values.next().unwrap().unwrap()
+    };
+    let all = [results("all"), results("casoni2013-sender-load"), results("shyamkumar2022-fig6")];
+    let mut rows = all.iter().flat_map(|results| &results.results).peekable();
+    assert!(rows.peek().is_some());
+    let (mut chains, mut refused, mut ways) = (0, 0, 0);
+    for row in rows {
+        let name = format!("{} {} {}", row.technique, row.topology, row.forwarders);
+        match &row.outcome {
+            Outcome::Measured(measured) => {
+                assert!(measured.received > 0 && measured.corrupt == 0, "{name}: {measured:?}");
+                assert_ne!(measured.counters_agree, Some(false), "{name}: {measured:?}");
+                chains += usize::from(row.forwarders > 0);
+                ways += usize::from(row.topology == "upf");
+                if row.endpoint.starts_with("afxdp") {
+                    let roles = &measured.setting.agreements;
+                    let ports = roles.values().flatten().inspect(|port| {
+                        assert_eq!(port.features[..2], ["xdp native", "zero copy"], "{name}");
+                    });
+                    assert!(ports.count() >= 2, "{name}: {roles:?}");
+                }
+            }
+            // A chain of n forwarders has n + 1 links.
+            Outcome::Skipped { skipped } => {
+                let needed = 2 * (row.forwarders + 1);
+                let why = format!("{needed} virtual functions needed, but the card has at most 6");
+                assert!(skipped.ends_with(&why), "{name}: {skipped}");
+                refused += 1;
+            }
+            Outcome::Isolated { .. } => panic!("{name}"),
+        }
+    }
+    let techniques = if dpdk.is_empty() { 2 } else { 3 };
+    assert_eq!((chains, refused, ways), (2 * techniques, 6 * techniques, 2));
 }

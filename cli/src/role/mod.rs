@@ -381,6 +381,7 @@ pub(crate) fn forward(arguments: ForwardArguments) -> Result<(), Failure> {
         Job::Forward(ForwardJob {
             ports: (from, to),
             both_ways,
+            addresses: None,
             yielding: true,
             interval: common.samples(),
         }),

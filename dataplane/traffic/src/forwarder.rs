@@ -1,4 +1,5 @@
-//! The forwarder: moves frames from one port to another, one way or both, unchanged.
+//! The forwarder: moves frames from one port to another, one way or both, unchanged unless it is
+//! given MAC addresses.
 
 use std::io;
 
@@ -7,6 +8,9 @@ use dray_port::{Batch, Frame, PortUri, Transmit};
 use crate::links::{Links, OpenPort};
 use crate::receive_queues::{Progress, ReceiveQueues};
 use crate::{ForwardJob, ForwardReport, OnSample, RoleError, Signal};
+
+/// Length of the MAC addresses with which a frame begins.
+const ADDRESSES_LEN: usize = 12;
 
 /// A forwarder with its ports open: frames that arrive at one port leave at the other.
 pub struct Forwarder {
@@ -23,6 +27,8 @@ struct Out {
     tx: Vec<Box<dyn Transmit>>,
     /// Number of the role's queues that lead to this port.
     queues: usize,
+    /// Destination and source MAC address in frames that leave, if they are changed.
+    addresses: Option<[u8; ADDRESSES_LEN]>,
 }
 
 impl Forwarder {
@@ -35,11 +41,22 @@ impl Forwarder {
         }
         let mut links = Links::default();
         let (left, right) = (links.open(left_uri, open)?, links.open(right_uri, open)?);
-        let out = |uri: &PortUri, tx, from: &[_]| Out { uri: uri.clone(), tx, queues: from.len() };
-        let mut outs = vec![out(right_uri, right.tx, &left.rx)];
+        let out = |uri: &PortUri, tx, from: &[_], addresses| Out {
+            uri: uri.clone(),
+            tx,
+            queues: from.len(),
+            addresses,
+        };
+        let addresses = job.addresses.map(|[to, from]| {
+            let mut both = [0; ADDRESSES_LEN];
+            both[..6].copy_from_slice(&to.0);
+            both[6..].copy_from_slice(&from.0);
+            both
+        });
+        let mut outs = vec![out(right_uri, right.tx, &left.rx, addresses)];
         let mut rx_queues = vec![(left_uri.clone(), left.rx)];
         if job.both_ways {
-            outs.push(out(left_uri, left.tx, &right.rx));
+            outs.push(out(left_uri, left.tx, &right.rx, None));
             rx_queues.push((right_uri.clone(), right.rx));
         }
         Ok(Self { rx_queues: ReceiveQueues::new(rx_queues, job.yielding), outs, links, job })
@@ -58,12 +75,9 @@ impl Forwarder {
             self.rx_queues.serve(self.job.interval, signal, on_sample, |rx_queues| {
                 let mut worked = false;
                 let mut index = 0;
-                for Out { uri, tx, queues } in outs.iter_mut() {
-                    for queue in 0..*queues {
-                        // A flow stays in one queue, and so in order.
-                        let count = tx.len();
-                        let tx = &mut tx[queue % count];
-                        worked |= forward(rx_queues, index, uri, &mut **tx, &mut report)?;
+                for out in outs.iter_mut() {
+                    for queue in 0..out.queues {
+                        worked |= forward(rx_queues, index, out, queue, &mut report)?;
                         index += 1;
                     }
                 }
@@ -83,18 +97,33 @@ impl Forwarder {
     }
 }
 
-/// Forwards the frames in one of the role's queues; returns true if there were any.
+/// Forwards the frames in the role's queue `index`, which is queue `queue` of its port; returns
+/// true if there were any.
 fn forward(
     rx_queues: &mut ReceiveQueues,
     index: usize,
-    to: &PortUri,
-    tx: &mut dyn Transmit,
+    out: &mut Out,
+    queue: usize,
     report: &mut ForwardReport,
 ) -> Result<bool, RoleError> {
-    pass(rx_queues, index, to, report, |frames| {
-        let batch: Batch<'_> = frames.iter().filter(|frame| tx.accepts(frame)).copied().collect();
+    let addresses = out.addresses.as_ref();
+    // A flow stays in one queue, and so in order.
+    let count = out.tx.len();
+    let tx = &mut *out.tx[queue % count];
+    pass(rx_queues, index, &out.uri, report, |frames| {
+        let accepted = frames.iter().filter(|frame| tx.accepts(frame));
+        let batch: Batch<'_> = match addresses {
+            None => accepted.copied().collect(),
+            Some(head) => accepted.filter_map(|frame| readdress(frame, head)).collect(),
+        };
         transmit(tx, &batch)
     })
+}
+
+/// Returns the frame with other MAC addresses; `None` if it is too short to have any.
+fn readdress<'a>(frame: &Frame<'a>, addresses: &'a [u8; ADDRESSES_LEN]) -> Option<Frame<'a>> {
+    let has_addresses = frame.len() >= ADDRESSES_LEN;
+    has_addresses.then(|| frame.with_head(addresses, ADDRESSES_LEN..frame.len()))
 }
 
 /// Lends the frames in one of the role's queues to `send`, which returns how many it transmitted to
@@ -126,4 +155,26 @@ pub(crate) fn pass(
 pub(crate) fn transmit(tx: &mut dyn Transmit, batch: &[Frame<'_>]) -> io::Result<u64> {
     let taken = tx.transmit(batch)?;
     Ok((taken - tx.lost().of_call().len()) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_addresses_replace_the_old_ones() {
+        let addresses = [7; ADDRESSES_LEN];
+        let bytes: Vec<u8> = (0..64).collect();
+        let readdressed = |bytes: &[u8]| {
+            let mut copy = vec![0; bytes.len()];
+            let frame = Frame::from(bytes);
+            readdress(&frame, &addresses).map(|frame| {
+                frame.copy_into(&mut copy);
+                copy
+            })
+        };
+        assert_eq!(readdressed(&bytes), Some([&addresses, &bytes[12..]].concat()));
+        assert_eq!(readdressed(&bytes[..12]), Some(addresses.to_vec()));
+        assert_eq!(readdressed(&bytes[..11]), None);
+    }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dray_port::PortUri;
 use dray_results::Check;
 use dray_upf::UpfConfig;
-use dray_wire::Flow;
 use dray_wire::gtpu::Direction;
+use dray_wire::{Flow, MacAddr};
 use serde::{Deserialize, Serialize};
 
 use crate::stream::{StreamReceiveReport, StreamSendReport, StreamUri};
@@ -130,6 +130,9 @@ pub struct ForwardJob {
     pub ports: (PortUri, PortUri),
     /// True to forward from the second to the first port as well.
     pub both_ways: bool,
+    /// Destination and source MAC address of frames that leave by the second port; `None` to leave
+    /// frames unchanged.
+    pub addresses: Option<[MacAddr; 2]>,
     /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// Time between samples.

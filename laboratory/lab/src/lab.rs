@@ -6,6 +6,7 @@ use std::io;
 use std::ops::{Index, IndexMut};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use dray_bpf::Shortcut;
@@ -14,7 +15,7 @@ use crate::cgroup::{self, LabGroup};
 use crate::container::Starting;
 use crate::link::LinkOptions;
 use crate::link::address::EndId;
-use crate::link::card;
+use crate::link::card::{self, Card};
 use crate::link::function::Functions;
 use crate::link::kind::LinkKind;
 use crate::peer::{Memory, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
@@ -47,7 +48,9 @@ pub struct Lab {
     /// Objects that must live as long as the links that need them.
     resources: Vec<Box<dyn Any>>,
     /// The network card whose functions containers may get, and the settings of those functions.
-    card: Option<(String, Functions)>,
+    chosen_card: Option<(String, Functions)>,
+    /// Cards whose functions containers have.
+    cards: Vec<Rc<Card>>,
     /// Directory for sockets, from the first one on.
     dir: Option<PeerDir>,
 }
@@ -87,7 +90,8 @@ impl Lab {
             switch: None,
             shortcut: None,
             resources: Vec::new(),
-            card: None,
+            chosen_card: None,
+            cards: Vec::new(),
             dir: None,
         };
         lab.starting.push(Starting::new(&lab.program, "host", &placement::allowed(), None)?);
@@ -265,14 +269,24 @@ impl Lab {
         self.switch = Some(switch);
     }
 
-    /// Lets links use virtual functions of this network card of the machine. They are given back
-    /// when the lab is dropped.
+    /// Lets the next links use virtual functions of this network card of the machine. They are
+    /// given back when the lab is dropped.
     pub fn use_card(&mut self, name: &str, functions: &Functions) {
-        self.card = Some((name.to_owned(), functions.clone()));
+        self.chosen_card = Some((name.to_owned(), functions.clone()));
     }
 
-    pub(crate) fn card(&self) -> Option<&(String, Functions)> {
-        self.card.as_ref()
+    pub(crate) fn chosen_card(&self) -> Option<&(String, Functions)> {
+        self.chosen_card.as_ref()
+    }
+
+    /// Returns the card `name`, at first with `count` new virtual functions.
+    pub(crate) fn card(&mut self, name: &str, count: usize) -> Result<Rc<Card>, LabError> {
+        if let Some(card) = self.cards.iter().find(|card| card.is(name)) {
+            return Ok(card.clone());
+        }
+        let card = Rc::new(Card::create(self.dir()?, name, count)?);
+        self.cards.push(card.clone());
+        Ok(card)
     }
 
     pub(crate) fn containers(&self) -> &[Container] {

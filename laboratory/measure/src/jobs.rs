@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dray_lab::link::Carries;
 use dray_port::PortUri;
 use dray_port::netmap::NetmapUri;
 use dray_results::{Traffic, UpfLoad};
@@ -171,9 +172,14 @@ impl<'t> Jobs<'t> {
             port
         };
         let ports = (port(&forwarder.ins), port(&forwarder.outs));
+        let out = &forwarder.outs[0];
+        // A link that delivers only what is addressed to an end drops frames for the one before.
+        let has_addresses = topology.technique.link.carries == Carries::OwnMac;
+        let addresses = has_addresses.then(|| [out.remote().station, out.local().station]);
         Job::Forward(ForwardJob {
             ports,
             both_ways: false,
+            addresses,
             yielding: forwarder.shares_cpu,
             interval: timing.interval,
         })

@@ -151,6 +151,12 @@ impl Technique {
         self.link.is_bypassed() || self.endpoint.is_ns3()
     }
 
+    /// Returns true if the interfaces at the ends count every frame at once: drivers of cards count
+    /// late, and some do not count what passes between them and AF_XDP sockets.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.link.needs_card()
+    }
+
     /// How closely the receiver checks frames by default.
     pub fn usual_check(&self) -> Check {
         let sampled = self.link.shares_memory() || self.endpoint.is_stream();
@@ -175,7 +181,7 @@ impl Technique {
                 link: link.to_owned(),
                 endpoint: endpoint.name.to_owned(),
                 endpoints: fits(&|it| it.link.is_called(link), |it| it.endpoint.name),
-                links: fits(&|it| it.endpoint == endpoint, |it| it.link.name),
+                links: fits(&|it| it.endpoint.name == endpoint.name, |it| it.link.name),
             });
         }
         let given = word.to_owned();

@@ -123,11 +123,13 @@ impl Topology {
             lab.short_cut_tcp()?;
         }
         let switch_cpu = cpus.switch.map(|cpu| cpu.id);
+        let segments = segments(shape, link);
         let options = LinkOptions {
+            functions: 2 * segments.iter().map(Vec::len).sum::<usize>(),
             switch_sleeps: technique.outlasts_switch(),
             ..endpoint.link_options(mtu, switch_cpu.unwrap_or_default())
         };
-        for segment in segments(shape, link) {
+        for segment in segments {
             let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
             let links = lab.link(link, &ends.collect::<Vec<_>>(), options)?;
             for (pair, link) in segment.into_iter().zip(links) {

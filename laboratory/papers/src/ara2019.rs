@@ -159,8 +159,8 @@ const HELD_BACK: &str = "nine tenths or more of the frames sent arrived: a full 
 
 const DRAWN: &str = "drawn only, lost in the text";
 const FUNCTIONS: Rule = Rule::Unmeasured(
-    "no experiment has DPDK on virtual functions, for want of a network card with SR-IOV; functional \
-     in a virtual machine (`tests/vm/functions.rs`)",
+    "needs a network card with SR-IOV ([how](sriov.md)); `sriov/dpdk` is functional in a virtual \
+     machine",
 );
 
 const fn steady(technique: &'static str) -> Rule {

@@ -32,7 +32,7 @@ pub(super) const PAPER: Paper = Paper {
             name: "DPDK SR-IOV PMD for Container",
             shows: "a virtual function with a driver in user space",
             content: Content::Drawing(
-                "link `sriov`; DPDK's driver behind an IOMMU: `tests/vm/functions.rs`",
+                "link `sriov`; DPDK's driver behind an IOMMU, `sriov/dpdk`: [virtual functions](sriov.md)",
             ),
         },
         Exhibit {
@@ -87,8 +87,8 @@ pub(super) const PAPER: Paper = Paper {
                 "line rate even with small packets, low latency",
                 "not stated",
                 Rule::Unmeasured(
-                    "no experiment has DPDK on virtual functions, for want of a network card with SR-IOV; \
-                     functional in a virtual machine (`tests/vm/functions.rs`)",
+                    "needs a network card with SR-IOV ([how](sriov.md)); `sriov/dpdk` is functional in \
+                     a virtual machine",
                 ),
             )]),
         },
@@ -156,9 +156,7 @@ pub(super) const PAPER: Paper = Paper {
                 Claim::new(
                     "SR-IOV is at the level of microseconds",
                     "us level",
-                    Rule::Unmeasured(
-                        "no experiment has it, for want of a network card with SR-IOV",
-                    ),
+                    Rule::Unmeasured("needs a network card with SR-IOV ([how](sriov.md))"),
                 ),
             ]),
         },

@@ -105,7 +105,9 @@ const IPVLAN: Pick = uplink("ipvlan/l2/raw-mmsg");
 const FUNCTION: Pick = uplink("sriov/raw-mmsg");
 const ONE_HOST: &str = "all on one host: sender, user plane function and receiver share its cores";
 const ZERO_COPY: Rule = Rule::Unmeasured(
-    "no experiment has it, for want of a network card whose virtual functions' driver has XDP; AF_XDP without copies on whole cards is functional in a virtual machine (`tests/vm/main.rs`)",
+    "needs a network card whose virtual functions' driver has XDP ([how](sriov.md)); `sriov/afxdp` \
+     without copies is functional in a virtual machine, under this user plane function with 8000 \
+     sessions",
 );
 
 const fn ten_times(of: Pick) -> Rule {

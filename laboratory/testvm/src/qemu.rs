@@ -6,7 +6,8 @@ use crate::channels::Channels;
 use crate::vhost_user::escape;
 use crate::vm::Vm;
 
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
+/// Where `scripts/setup-vm.sh` puts QEMU.
+pub(crate) const QEMU: &str = "/var/cache/dray/qemu/qemu-system-x86_64";
 
 /// Kernel arguments: no watchdog, no address randomization, no self-tests of the ciphers, which
 /// take a fifth of the time to boot; a kernel panic ends the machine. The kernel would panic if too

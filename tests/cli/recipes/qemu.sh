@@ -15,7 +15,7 @@ chmod 755 guest/init
 (cat $vm/initrd && cd guest && echo init | $vm/busybox cpio -o -H newc 2>/dev/null | gzip -1) >initrd
 cat >bin/qemu-system-x86_64 <<WRAPPER
 #!/bin/bash
-exec $(command -v qemu-system-x86_64) "\${@/accel=kvm/accel=tcg}" -cpu max \
+exec /var/cache/dray/qemu/qemu-system-x86_64 "\${@/accel=kvm/accel=tcg}" -cpu max \
     -kernel $vm/vmlinuz -initrd $PWD/initrd -append quiet
 WRAPPER
 chmod 755 bin/qemu-system-x86_64

@@ -1,7 +1,9 @@
 //! A network card whose virtual functions a lab uses, and the record by which they are given back.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::LabError;
@@ -14,8 +16,11 @@ const RECORD: &str = "card-";
 /// A card whose virtual functions were created here. Dropping it removes them; for a killed run, a
 /// record in the peers' directory has the same effect.
 #[derive(Debug)]
-pub(super) struct Card {
+pub(crate) struct Card {
     pub(super) name: String,
+    /// Number of functions, and of those that links have taken.
+    count: usize,
+    taken: Cell<usize>,
     record: PathBuf,
     /// Keeps the directory of the record.
     _dir: PeerDir,
@@ -27,7 +32,7 @@ pub(super) fn no_card(what: String) -> LabError {
 
 impl Card {
     /// Creates `count` virtual functions, without drivers, on the card `name`, which has none yet.
-    pub(super) fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
+    pub(crate) fn create(dir: PeerDir, name: &str, count: usize) -> Result<Self, LabError> {
         let wrong = |what: String| Err(no_card(format!("{name}: {what}")));
         match dray_netdev::Interface::find(name).and_then(|card| card.is_up()) {
             Ok(true) => {}
@@ -60,11 +65,44 @@ impl Card {
         let record = dir.join(&format!("{RECORD}{name}"));
         let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
         fs::write(&record, "").map_err(doing("record"))?;
-        let card = Self { name: name.to_owned(), record, _dir: dir };
+        let (name_owned, taken) = (name.to_owned(), Cell::new(0));
+        let card = Self { name: name_owned, count, taken, record, _dir: dir };
         write(name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
         let made = write(name, "sriov_numvfs", &count.to_string());
         made.map_err(doing("virtual functions"))?;
         Ok(card)
+    }
+
+    /// Returns the numbers of the next `count` functions.
+    pub(super) fn take(&self, count: usize) -> Range<usize> {
+        let taken = self.taken.get();
+        assert!(taken + count <= self.count, "the links' functions have been counted");
+        self.taken.set(taken + count);
+        taken..taken + count
+    }
+
+    pub(crate) fn is(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// Starts the driver of virtual function `number`: `driver`, or that of its network interface.
+    pub(super) fn start_driver(&self, number: usize, driver: Option<&str>) -> io::Result<()> {
+        let function = fs::canonicalize(self.function(number))?;
+        if let Some(driver) = driver {
+            fs::write(function.join("driver_override"), driver)?;
+        }
+        fs::write("/sys/bus/pci/drivers_probe", bus_address(&function))
+    }
+
+    /// Stops the driver of virtual function `number`.
+    pub(super) fn stop_driver(&self, number: usize) -> io::Result<()> {
+        let function = fs::canonicalize(self.function(number))?;
+        fs::write(function.join("driver/unbind"), bus_address(&function))
+    }
+
+    /// Bus address of virtual function `number`.
+    pub(super) fn address(&self, number: usize) -> io::Result<String> {
+        Ok(bus_address(&fs::canonicalize(self.function(number))?))
     }
 
     /// Folder of virtual function `number`.
@@ -128,6 +166,10 @@ fn restore(record: &Path) -> io::Result<()> {
 fn device(card: &str) -> PathBuf {
     let device = Path::new("/sys/class/net").join(card).join("device");
     fs::canonicalize(&device).map_or(device, pci_function)
+}
+
+fn bus_address(function: &Path) -> String {
+    function.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Returns an entry of a directory.

@@ -31,6 +31,8 @@ pub enum Attachment {
     /// A netmap port of the "host"'s network namespace; [`netmap_uri`](super::netmap_uri) returns
     /// how to open it.
     Netmap(String),
+    /// Bus address of a PCI function that the driver `vfio-pci` has.
+    Function(String),
 }
 
 /// A link's end in one container.
@@ -63,7 +65,7 @@ pub struct Link {
     pub(super) parent: Option<String>,
 }
 
-/// Options of a link.
+/// Options of a link; [`of_mtu`](Self::of_mtu) has the usual ones.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkOptions {
     /// The MTU of its interfaces, in bytes.
@@ -80,10 +82,32 @@ pub struct LinkOptions {
     /// True if the programs at the ends take the places of virtual machines: each has a TAP
     /// interface, bridged to the link's interface unless that is one itself.
     pub has_machines: bool,
+    /// True if drivers in user space have the virtual functions at the ends, which get no
+    /// interface.
+    pub has_drivers: bool,
+    /// Number of virtual functions that the lab's links need of the link's card. The card's first
+    /// link creates them all, since their number cannot change while one is in use.
+    pub functions: usize,
     /// CPU of the link's switch, if it has one.
     pub switch_cpu: usize,
     /// True if our own switch sleeps while it is idle, and leaves its CPU to others.
     pub switch_sleeps: bool,
+}
+
+impl LinkOptions {
+    /// Options of a link with this MTU in bytes, and nothing else.
+    pub fn of_mtu(mtu: u32) -> Self {
+        Self {
+            mtu,
+            addressed: false,
+            has_programs: false,
+            has_machines: false,
+            has_drivers: false,
+            functions: 0,
+            switch_cpu: 0,
+            switch_sleeps: false,
+        }
+    }
 }
 
 impl End {
@@ -101,7 +125,8 @@ impl End {
             Attachment::Interface(_)
             | Attachment::Tap(_)
             | Attachment::Datagrams { .. }
-            | Attachment::Netmap(_) => None,
+            | Attachment::Netmap(_)
+            | Attachment::Function(_) => None,
             Attachment::Driver(path) | Attachment::Device(path) | Attachment::Memif(path) => {
                 Some(path)
             }

@@ -33,22 +33,25 @@ pub(super) struct VirtualFunction {
 }
 
 impl VirtualFunction {
-    /// Returns the settings of the function `number` of a link: those of `functions`, or else the
-    /// address `mac`, the VLAN `vlan`, which the link needs or does not need, and the defaults.
+    /// Returns the settings of the card's function `number` at end `end` of a link: those of
+    /// `functions`, or else the address `mac`, the VLAN `vlan`, which the link needs or does not
+    /// need, and the defaults.
     pub(super) fn new(
-        functions: &Functions,
         number: usize,
+        functions: &Functions,
+        end: usize,
         mac: MacAddr,
         (vlan, needs_vlan): (u16, bool),
     ) -> Self {
-        let (number, given) = (number as u32, functions.macs.get(number));
+        let (number, given) = (number as u32, functions.macs.get(end));
         let vlan_id = functions.vlan.unwrap_or(vlan).into();
         let (check, trust) = (functions.spoof_check, functions.trust);
         let settings = [
             (VfInfo::Mac(VfInfoMac::new(number, &given.unwrap_or(&mac).0)), given.is_some()),
             (
                 VfInfo::Vlan(VfInfoVlan::new(number, vlan_id, 0)),
-                needs_vlan || functions.vlan.is_some(),
+                // A driver without VLANs leaves functions in none.
+                functions.vlan.map_or(needs_vlan, |vlan| vlan != 0),
             ),
             (
                 VfInfo::SpoofCheck(VfInfoSpoofCheck::new(number, check.unwrap_or(true))),
@@ -123,21 +126,24 @@ mod tests {
     #[test]
     fn link_needs_the_settings_that_were_given() {
         let needed = |functions: &Functions, needs_vlan| {
-            let function = VirtualFunction::new(functions, 1, MacAddr::local(7), (5, needs_vlan));
+            let vlan = (5, needs_vlan);
+            let function = VirtualFunction::new(9, functions, 1, MacAddr::local(7), vlan);
             function.settings.map(|(_, is_needed)| is_needed)
         };
         let macs = vec![MacAddr::local(1)];
-        let all = Functions { macs, vlan: Some(0), spoof_check: Some(true), trust: Some(false) };
+        let all = Functions { macs, vlan: Some(5), spoof_check: Some(true), trust: Some(false) };
         assert_eq!(needed(&Functions::default(), false), [false; 4]);
         assert_eq!(needed(&Functions::default(), true), [false, true, false, false]);
         // The list has no address for the second function.
         assert_eq!(needed(&all, false), [false, true, true, true]);
+        let in_no_vlan = Functions { vlan: Some(0), ..Functions::default() };
+        assert_eq!(needed(&in_no_vlan, true), [false; 4]);
     }
 
     #[test]
     fn rejected_function_setting_is_named() {
         let settings = |functions: &Functions| {
-            let function = VirtualFunction::new(functions, 0, MacAddr::local(7), (5, true));
+            let function = VirtualFunction::new(0, functions, 0, MacAddr::local(7), (5, true));
             function.settings.map(|(setting, _)| setting)
         };
         let wanted = settings(&Functions { trust: Some(true), ..Functions::default() });

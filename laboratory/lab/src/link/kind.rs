@@ -52,6 +52,8 @@ pub enum EndKind {
     UnixSocket,
     /// Port of netmap's kernel module, in the network of no container.
     Netmap,
+    /// PCI function of a network card, for a driver in user space.
+    Function,
 }
 
 /// Mechanism between the ends.
@@ -148,7 +150,6 @@ impl LinkKind {
     pub const SRIOV: Self = Self {
         about: "virtual functions of one network card, which --parent names",
         carries: Carries::OwnMac,
-        xdp: &[Mode::Generic],
         ..Self::of("sriov", Wire::Sriov)
     };
 
@@ -479,11 +480,17 @@ impl LinkKind {
     }
 
     /// Returns true if programs that open `end` can be at the ends. A virtual machine can also be
-    /// attached to some links with interfaces.
+    /// attached to some links with interfaces, and a driver in user space takes the place of a
+    /// virtual function's interface.
     pub fn takes(self, end: EndKind) -> bool {
-        use Wire::{Bridge, Ovs, Veth, Vxlan, Xdp};
-        let takes_machines = matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_));
-        end == self.end() || end == EndKind::Machine && takes_machines
+        use Wire::{Bridge, Ovs, Sriov, Veth, Vxlan, Xdp};
+        match end {
+            EndKind::Function => self.wire == Sriov,
+            EndKind::Machine if matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_)) => {
+                true
+            }
+            _ => end == self.end(),
+        }
     }
 
     /// Returns true if the ends share memory, without the kernel between them.

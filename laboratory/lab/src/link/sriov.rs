@@ -2,16 +2,21 @@
 //! forwards frames among them.
 
 use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use dray_wire::MacAddr;
 
 use super::card::{Card, no_card, write};
-use super::end::{End, Link, LinkOptions};
+use super::end::{Attachment, End, Link, LinkOptions};
 use super::function::{Functions, VirtualFunction};
 use super::kind::LinkKind;
 use super::segment::Segment;
+use crate::modules::Modules;
 use crate::netlink::Netlink;
 use crate::{ContainerId, Lab, LabError, NetworkNamespace};
 
@@ -20,56 +25,158 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Polling interval of waits.
 const INTERVAL: Duration = Duration::from_millis(5);
 
+/// Driver that gives a device to a program in user space.
+const VFIO: &str = "vfio-pci";
+
 pub(super) fn link(
     lab: &mut Lab,
     kind: LinkKind,
     pairs: &[[ContainerId; 2]],
     options: LinkOptions,
 ) -> Result<Vec<Link>, LabError> {
-    let (name, functions) = lab.card().cloned().ok_or_else(|| {
+    let (name, functions) = lab.chosen_card().cloned().ok_or_else(|| {
         no_card(
             "give a network card with --parent; containers get its virtual functions".to_owned(),
         )
     })?;
-    let dir = lab.dir()?;
+    if options.has_drivers {
+        check_vfio(&name)?;
+    }
+    let card = lab.card(&name, options.functions)?;
+    let numbers = card.take(2 * pairs.len());
+    if options.has_drivers {
+        return card.hand_to_drivers(lab, kind, pairs, numbers, &functions);
+    }
     lab.link_interfaces(kind, pairs, options, |segment| {
-        let count = segment.ends().count();
-        let card = Card::create(dir, &name, count)?;
-        card.hand_out(segment, &functions)?;
-        Ok(Some(Box::new(card)))
+        card.hand_out(segment, numbers, &functions)?;
+        Ok(None)
     })
 }
 
+/// Fails if no program in user space could have functions of the card.
+fn check_vfio(card: &str) -> Result<(), LabError> {
+    if fs::read_dir("/sys/kernel/iommu_groups").is_ok_and(|mut groups| groups.next().is_none()) {
+        let what = "drivers in user space need an IOMMU: enable it in the firmware, and boot with \
+                    intel_iommu=on";
+        return Err(no_card(format!("{card}: {what}")));
+    }
+    if !Path::new("/sys/bus/pci/drivers").join(VFIO).exists() {
+        let remedy = Modules::of_running_kernel().remedy("vfio_pci", "CONFIG_VFIO_PCI");
+        return Err(LabError::NotInKernel { what: VFIO.to_owned(), remedy });
+    }
+    Ok(())
+}
+
 impl Card {
-    /// Gives each end a function, which is configured before its driver starts.
-    fn hand_out(&self, segment: &Segment<'_>, functions: &Functions) -> Result<(), LabError> {
+    /// Gives each end the interface of a function, which is configured before its driver starts.
+    fn hand_out(
+        &self,
+        segment: &Segment<'_>,
+        numbers: Range<usize>,
+        functions: &Functions,
+    ) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
-        let here = NetworkNamespace::current().map_err(doing("network namespace"))?;
-        let netlink = Netlink::open(&here).map_err(doing("network namespace"))?;
-        let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
-        // Links may outnumber VLANs, but no card has functions for that many links.
-        let own_vlan = 1 + (segment.number - 1) % 4094;
-        let mut has_mac = Vec::new();
-        for (number, end) in segment.ends().enumerate() {
-            // The frames of the first link alone need no VLAN.
-            let vlan = (own_vlan as u16, segment.number > 1);
-            let function = VirtualFunction::new(functions, number, end.mac, vlan);
-            let set = function.set(&netlink, index);
-            has_mac.push(set.map_err(doing(&format!("virtual function {number}")))?);
-        }
+        let netlink = self.netlink().map_err(doing("network namespace"))?;
+        let has_mac = self.configure(segment, &netlink, numbers.clone(), functions)?;
         write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
         // Drivers read the address when they start, so they are started only now.
-        for number in 0..segment.ends().count() {
-            let address = fs::canonicalize(self.function(number)).map_err(doing("bus address"))?;
-            let address = address.file_name().unwrap_or_default().as_encoded_bytes();
-            let begun = fs::write("/sys/bus/pci/drivers_probe", address);
-            begun.map_err(doing("driver of a virtual function"))?;
+        for number in numbers.clone() {
+            let started = self.start_driver(number, None);
+            started.map_err(doing("driver of a virtual function"))?;
         }
-        for (number, end) in segment.ends().enumerate() {
-            let mac = (!has_mac[number]).then_some(end.mac);
+        for ((number, end), has_mac) in numbers.zip(segment.ends()).zip(has_mac) {
+            let mac = (!has_mac).then_some(end.mac);
             self.move_into(segment, &netlink, (number, mac), end)?;
         }
         Ok(())
+    }
+
+    /// Makes links whose ends are functions without an interface, for drivers in user space.
+    fn hand_to_drivers(
+        &self,
+        lab: &mut Lab,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        numbers: Range<usize>,
+        functions: &Functions,
+    ) -> Result<Vec<Link>, LabError> {
+        let doing = |what: &str| LabError::doing(format!("{kind} link: {what} of {}", self.name));
+        let addresses = numbers.clone().map(|number| self.address(number));
+        let addresses: Vec<_> =
+            addresses.collect::<Result<_, _>>().map_err(doing("bus addresses"))?;
+        let link = |(pair, &containers): (usize, &[ContainerId; 2])| {
+            let at = |side: usize| Attachment::Function(addresses[2 * pair + side].clone());
+            Link::new(containers, [at(0), at(1)], lab.next_ends(), true)
+        };
+        let mut links: Vec<_> = pairs.iter().enumerate().map(link).collect();
+        let Some(first) = links.first() else { return Ok(links) };
+        let number = first.ends[0].id.link();
+        let segment = Segment { lab, kind, number, links: &links, mtu: 0 };
+        let netlink = self.netlink().map_err(doing("network namespace"))?;
+        let has_mac = self.configure(&segment, &netlink, numbers.clone(), functions)?;
+        let ends = links.iter_mut().flat_map(|link| &mut link.ends);
+        for ((number, end), has_mac) in numbers.zip(ends).zip(has_mac) {
+            if !has_mac {
+                // The address is the function's own, which its network driver knows.
+                write(&self.name, "sriov_drivers_autoprobe", "1").map_err(doing("drivers"))?;
+                self.start_driver(number, None).map_err(doing("driver"))?;
+                end.mac = self.read_interface(lab, number, "address")?;
+                end.station = end.mac;
+                self.stop_driver(number).map_err(doing("driver"))?;
+            }
+            self.start_driver(number, Some(VFIO)).map_err(doing("driver"))?;
+        }
+        Ok(links)
+    }
+
+    fn netlink(&self) -> io::Result<Netlink> {
+        Netlink::open(&NetworkNamespace::current()?)
+    }
+
+    /// Configures the functions of a segment's ends. Returns for each whether the card gives it
+    /// its address.
+    fn configure(
+        &self,
+        segment: &Segment<'_>,
+        netlink: &Netlink,
+        numbers: Range<usize>,
+        functions: &Functions,
+    ) -> Result<Vec<bool>, LabError> {
+        let doing = |what: &str| segment.doing(&format!("{what} of card {}", self.name));
+        let index = netlink.interface(&self.name).map_err(doing("interface"))?.index;
+        // Links may outnumber VLANs, but no card has functions for that many links. The frames of
+        // the first link alone need no VLAN.
+        let own_vlan = 1 + (segment.number - 1) % 4094;
+        let vlan = (own_vlan as u16, segment.number > 1);
+        let set = |(place, (number, end)): (usize, (usize, &End))| {
+            let function = VirtualFunction::new(number, functions, place, end.mac, vlan);
+            let set = function.set(netlink, index);
+            set.map_err(doing(&format!("virtual function {number}")))
+        };
+        numbers.zip(segment.ends()).enumerate().map(set).collect()
+    }
+
+    /// Reads a file of a function's interface, as soon as its driver has made it.
+    fn read_interface<T: FromStr>(
+        &self,
+        lab: &Lab,
+        number: usize,
+        file: &str,
+    ) -> Result<T, LabError> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let interface = self.interface(number);
+            let text = interface.and_then(|path| fs::read_to_string(path.join(file)).ok());
+            if let Some(value) = text.and_then(|text| text.trim().parse().ok()) {
+                return Ok(value);
+            }
+            if Instant::now() > deadline {
+                let what = "virtual functions got no interface; is their driver installed?";
+                return Err(no_card(format!("{}: {what}", self.name)));
+            }
+            lab.cancel().check()?;
+            thread::sleep(INTERVAL);
+        }
     }
 
     /// Moves the interface of a function into a container, where it gets an address that the card
@@ -82,21 +189,8 @@ impl Card {
         end: &End,
     ) -> Result<(), LabError> {
         let doing = |what: &str| segment.doing(&format!("{what} {number} of card {}", self.name));
-        let deadline = Instant::now() + TIMEOUT;
-        let index = loop {
-            // Identified by its index: another program may be about to rename it.
-            let interface = self.interface(number);
-            let text = interface.and_then(|path| fs::read_to_string(path.join("ifindex")).ok());
-            if let Some(index) = text.and_then(|text| text.trim().parse().ok()) {
-                break index;
-            }
-            if Instant::now() > deadline {
-                let what = "virtual functions got no interface; is their driver installed?";
-                return Err(no_card(format!("{}: {what}", self.name)));
-            }
-            segment.lab.cancel().check()?;
-            thread::sleep(INTERVAL);
-        };
+        // Identified by its index: another program may be about to rename it.
+        let index = self.read_interface(segment.lab, number, "ifindex")?;
         let container = &segment.lab[end.container];
         let moved = netlink.move_to(index, container.namespace(), end.name());
         moved.map_err(doing("moving virtual function"))?;

@@ -5,9 +5,9 @@ use dray_wire::MacAddr;
 use super::adapter::RunningSwitch;
 use super::port::check;
 use super::settings::SwitchKind;
-use super::testpmd::{Settings, Testpmd, same_queues, vhost_device};
+use super::testpmd::{Device, Settings, Testpmd, same_queues, vhost_device};
 use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
-use crate::{Cancel, LabError, NetworkNamespace, Placement};
+use crate::{Attachment, Cancel, LabError, NetworkNamespace, Placement};
 
 /// Role of an endpoint once its traffic is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub enum EndpointRole {
     Receiver,
     /// Passes frames unchanged between ports 0 and 1, 2 and 3 and so on.
     Forwarder,
+    /// Passes frames between ports like [`Forwarder`](Self::Forwarder), and addresses them to the
+    /// station behind the output port.
+    MacForwarder,
     /// Sends frames back through their input port, with their MAC addresses swapped.
     Echo,
     /// Forwarder that first sends frames through every port, and addresses forwarded frames to the
@@ -38,7 +41,7 @@ pub enum EndpointRole {
 impl EndpointRole {
     /// Returns true if frames pass between two ports each; false if each port is independent.
     fn is_paired(self) -> bool {
-        matches!(self, Self::Forwarder | Self::Loop { .. })
+        matches!(self, Self::Forwarder | Self::MacForwarder | Self::Loop { .. })
     }
 }
 
@@ -57,10 +60,11 @@ pub struct EndpointSettings {
     pub ports: Vec<EndpointPort>,
 }
 
-/// Settings of an endpoint whose only port is an interface of a container, through DPDK's AF_XDP
-/// driver. The XDP program that it attaches stays when it ends.
-#[derive(Clone, Copy, Debug)]
-pub struct OnInterface<'a> {
+/// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, or
+/// at virtual functions, through DPDK's driver of the card. An XDP program that it attaches stays
+/// when it ends.
+#[derive(Clone, Debug)]
+pub struct AtLinks<'a> {
     /// Name, unique among the peers of its directory.
     pub name: &'a str,
     /// Role of the endpoint.
@@ -69,10 +73,10 @@ pub struct OnInterface<'a> {
     pub cpu: usize,
     /// Network namespace of the container.
     pub namespace: &'a NetworkNamespace,
-    /// Name of the interface there.
-    pub interface: &'a str,
-    /// Destination of its frames.
-    pub peer_mac: MacAddr,
+    /// Interfaces there, or functions.
+    pub attachments: Vec<&'a Attachment>,
+    /// Destination of the frames that leave by each port.
+    pub peer_macs: Vec<MacAddr>,
 }
 
 /// A running endpoint. It is killed when this value is dropped or the thread that started it ends.
@@ -80,6 +84,8 @@ pub struct OnInterface<'a> {
 pub struct PeerEndpoint {
     testpmd: Testpmd,
     role: EndpointRole,
+    /// True if its ports are to receive only what is addressed to them.
+    addressed: bool,
 }
 
 impl PeerEndpoint {
@@ -104,12 +110,21 @@ impl PeerEndpoint {
                 options: options(settings.role, ports.iter().map(|port| port.peer_mac)),
             },
         )?;
-        Ok(Self { testpmd, role: settings.role })
+        Ok(Self { testpmd, role: settings.role, addressed: false })
     }
 
-    /// Starts an endpoint on an interface of a container.
-    pub fn start_on_interface(dir: &PeerDir, settings: &OnInterface<'_>) -> Result<Self, LabError> {
-        let &OnInterface { name, role, cpu, namespace, interface, peer_mac } = settings;
+    /// Starts an endpoint at the ends of links.
+    pub fn start_at_links(dir: &PeerDir, settings: &AtLinks<'_>) -> Result<Self, LabError> {
+        let &AtLinks { name, role, cpu, namespace, .. } = settings;
+        let device = |(index, attachment): (usize, &&Attachment)| match attachment {
+            Attachment::Function(address) => Device::Function(address.clone()),
+            Attachment::Interface(name) => {
+                Device::Virtual(format!("net_af_xdp{index},iface={name}"))
+            }
+            other => panic!("{other:?} belongs to other endpoints"),
+        };
+        let devices: Vec<_> = settings.attachments.iter().enumerate().map(device).collect();
+        let has_functions = devices.iter().any(|device| matches!(device, Device::Function(_)));
         let found = SwitchKind::Testpmd.find_for(dir, name)?;
         Placement::of(&[cpu])?;
         let dir = dir.within(namespace).map_err(LabError::doing(name.to_owned()))?;
@@ -120,13 +135,13 @@ impl PeerEndpoint {
                 program: found.program,
                 cpu,
                 housekeeping_cpu: cpu,
-                memory: Memory::OrdinaryPages,
-                devices: vec![format!("net_af_xdp0,iface={interface}")],
+                memory: if has_functions { Memory::HugePages } else { Memory::OrdinaryPages },
+                devices,
                 queues: 1,
-                options: options(role, std::iter::once(peer_mac)),
+                options: options(role, settings.peer_macs.iter().copied()),
             },
         )?;
-        Ok(Self { testpmd, role })
+        Ok(Self { testpmd, role, addressed: has_functions })
     }
 
     /// Waits until the endpoint's ports are up. A virtio-user port that listens waits for its peer.
@@ -136,6 +151,10 @@ impl PeerEndpoint {
 
     /// Starts the role's traffic.
     pub fn start_traffic(&mut self) -> Result<(), LabError> {
+        if self.addressed {
+            // Functions of all links are in one segment.
+            self.testpmd.command("set promisc all off")?;
+        }
         let command = match self.role {
             EndpointRole::Loop { bursts, .. } => format!("start tx_first {bursts}"),
             EndpointRole::Receiver => "start tx_first 1".to_owned(),
@@ -165,9 +184,9 @@ impl PeerEndpoint {
     }
 }
 
-fn device(index: usize, port: &EndpointPort) -> String {
+fn device(index: usize, port: &EndpointPort) -> Device {
     let (socket, queues) = (port.socket.display(), port.queues);
-    match port.driver {
+    Device::Virtual(match port.driver {
         Driver::Vhost => vhost_device(index, &port.socket, port.server, queues),
         Driver::Memif { queue_size } => {
             let role = if port.server { "server" } else { "client" };
@@ -184,7 +203,7 @@ fn device(index: usize, port: &EndpointPort) -> String {
                  packed_vq={packed},server={server},mac={mac}"
             )
         }
-    }
+    })
 }
 
 fn options(role: EndpointRole, peer_macs: impl Iterator<Item = MacAddr>) -> Vec<String> {
@@ -192,7 +211,7 @@ fn options(role: EndpointRole, peer_macs: impl Iterator<Item = MacAddr>) -> Vec<
         EndpointRole::Sender { .. } => "txonly",
         EndpointRole::Receiver => "rxonly",
         EndpointRole::Forwarder => "io",
-        EndpointRole::Loop { .. } => "mac",
+        EndpointRole::MacForwarder | EndpointRole::Loop { .. } => "mac",
         EndpointRole::Echo => "macswap",
     };
     let mut options = vec![format!("--forward-mode={mode}")];

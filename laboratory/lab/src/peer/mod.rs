@@ -24,7 +24,7 @@ mod vpp;
 pub use crate::process::{CpuTime, PeerDir};
 pub use adapter::Found;
 pub(crate) use dray::{CONTROL as SWITCH_CONTROL, END_PORT, OwnPort, OwnSwitch};
-pub use endpoint::{EndpointRole, EndpointSettings, OnInterface, PeerEndpoint};
+pub use endpoint::{AtLinks, EndpointRole, EndpointSettings, PeerEndpoint};
 pub(crate) use hugepages::release_all as release_hugepages;
 pub use netmap::{NetmapProgram, NetmapRole};
 pub use ns3::{Ns3Count, Ns3End, Ns3Layer, Ns3Program, Ns3Sample, find_ns3};

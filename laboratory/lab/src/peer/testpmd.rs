@@ -56,11 +56,19 @@ pub(super) struct Settings<'a> {
     /// CPU of all other threads.
     pub(super) housekeeping_cpu: usize,
     pub(super) memory: Memory,
-    /// Virtual devices, in the order of the ports.
-    pub(super) devices: Vec<String>,
+    /// Devices, in the order of the ports.
+    pub(super) devices: Vec<Device>,
     pub(super) queues: u16,
     /// Options of testpmd itself.
     pub(super) options: Vec<String>,
+}
+
+/// Device of a port.
+pub(super) enum Device {
+    /// One that exists only in DPDK, with its arguments.
+    Virtual(String),
+    /// Bus address of a PCI function that `vfio-pci` has.
+    Function(String),
 }
 
 /// A running testpmd.
@@ -80,8 +88,8 @@ impl Testpmd {
         let mut command = command(&settings.program);
         command
             .env("RUNTIME_DIRECTORY", dir.path())
-            // Without PCI devices the physical addresses of memory do not matter.
-            .args(["--no-pci", "--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
+            // An IOMMU translates addresses, or there is no device that uses any.
+            .args(["--iova-mode=va", "--file-prefix", settings.name, "--lcores"])
             .arg(format!("1@{},2@{}", settings.housekeeping_cpu, settings.cpu));
         let needs = match settings.memory {
             Memory::HugePages => {
@@ -95,7 +103,13 @@ impl Testpmd {
             }
         };
         for device in &settings.devices {
-            command.args(["--vdev", device]);
+            match device {
+                Device::Virtual(arguments) => command.args(["--vdev", arguments]),
+                Device::Function(address) => command.args(["--allow", address]),
+            };
+        }
+        if !settings.devices.iter().any(|device| matches!(device, Device::Function(_))) {
+            command.arg("--no-pci");
         }
         let queues = settings.queues;
         command
@@ -112,7 +126,7 @@ impl Testpmd {
         let Launch { dir, settings, .. } = launch;
         let (name, ports) = (ADAPTER.name, &settings.ports);
         let device = |(index, port): (usize, &PeerPort)| {
-            vhost_device(index, &port.socket, port.server, port.queues)
+            Device::Virtual(vhost_device(index, &port.socket, port.server, port.queues))
         };
         let mut testpmd = Self::start(
             dir,
@@ -183,7 +197,7 @@ pub(super) fn same_queues(
     }
 }
 
-/// Device argument of a vhost back end.
+/// Arguments of a vhost back end.
 pub(super) fn vhost_device(index: usize, socket: &Path, server: bool, queues: u16) -> String {
     let client = u8::from(!server);
     format!("net_vhost{index},iface={},queues={queues},client={client}", socket.display())

@@ -66,13 +66,13 @@ impl Built {
         // For an odd end, the host is the other end.
         let pairs: Vec<_> =
             ids.chunks(2).map(|pair| [pair[0], *pair.get(1).unwrap_or(&HOST_ID)]).collect();
+        let of_card = self.topology.links.iter().filter(|link| link.parent == plan.parent);
         let options = LinkOptions {
-            mtu: plan.mtu,
-            addressed: false,
             has_programs: plan.xdp_programs,
             has_machines: plan.kind.end() == EndKind::Machine,
+            functions: of_card.map(|link| link.ends.len().next_multiple_of(2)).sum(),
             switch_cpu: plan.cpu.unwrap_or_else(|| Placement::of_this_process().assign(1)[0].id),
-            switch_sleeps: false,
+            ..LinkOptions::of_mtu(plan.mtu)
         };
         plan.parent.iter().for_each(|card| self.lab.use_card(card, &plan.functions));
         let links = self.lab.link(plan.kind, &pairs, options)?;
@@ -254,9 +254,10 @@ pub fn path_with(program: &Path) -> OsString {
 
 fn name(attachment: &Attachment) -> String {
     match attachment {
-        Attachment::Interface(name) | Attachment::Tap(name) | Attachment::Netmap(name) => {
-            name.clone()
-        }
+        Attachment::Interface(name)
+        | Attachment::Tap(name)
+        | Attachment::Netmap(name)
+        | Attachment::Function(name) => name.clone(),
         Attachment::Driver(path)
         | Attachment::Device(path)
         | Attachment::Memif(path)
@@ -274,6 +275,7 @@ fn uri(link: &LinkPlan, attachment: &Attachment) -> String {
         Attachment::Device(_) => format!("vhost:{name}"),
         Attachment::Memif(_) => format!("memif:{name}"),
         Attachment::Netmap(_) => netmap_uri(&name),
+        Attachment::Function(_) => unreachable!("functions of standing labs have interfaces"),
         Attachment::Datagrams { there, .. } => format!("unix:{name}?peer={}", there.display()),
     }
 }

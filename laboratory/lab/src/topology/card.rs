@@ -1,32 +1,14 @@
 //! Checks a network card and its virtual functions in a topology file.
 
-use std::collections::BTreeSet;
-
 use dray_wire::MacAddr;
 use toml::Spanned;
 
-use super::file::{self, File, Wrong, at};
+use super::file::{self, Wrong, at};
 use crate::LinkKind;
 use crate::link::Functions;
 
 /// 0 = no VLAN; 4095 is reserved (IEEE 802.1Q, table 9-2).
 const VLANS: std::ops::RangeInclusive<u16> = 0..=4094;
-
-/// Checks that each card is used by one link: all its virtual functions are created at once.
-pub(super) fn check_alone(file: &File) -> Result<(), Wrong> {
-    let cards = file.links.iter().filter_map(|link| link.get_ref().parent.as_ref());
-    let mut seen = BTreeSet::new();
-    for card in cards {
-        if !seen.insert(card.get_ref()) {
-            let card_name = card.get_ref();
-            let what = format!(
-                "parent {card_name:?} belongs to an earlier link; put the ends at that link"
-            );
-            return Err(at(card, what));
-        }
-    }
-    Ok(())
-}
 
 /// Checks and returns the settings of a link's virtual functions; the defaults if none are given.
 pub(super) fn check(link: &file::Link, kind: LinkKind) -> Result<Functions, Wrong> {

@@ -53,7 +53,6 @@ pub(super) fn check(
             "second switch that is a program; a lab can have only one: put its ends at the first";
         return Err(at(&second.get_ref().kind, what));
     }
-    card::check_alone(file)?;
     let topology = Topology { name, containers, links };
     check_commands(file, &topology, check_command)?;
     Ok(topology)

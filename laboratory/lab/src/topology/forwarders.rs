@@ -35,6 +35,7 @@ pub(super) fn dray_words(topology: &Topology, container: &str, line: &str) -> Op
             EndKind::Netmap => "netmap:vale:",
             EndKind::Memory(_) if is_device => "vhost:/",
             EndKind::Memory(_) => "virtio:/",
+            EndKind::Function => unreachable!("no link has only functions without an interface"),
         };
         let uri = format!("{scheme}{}", end.name);
         let (port, mac) = (end.port, "02:00:00:00:00:01");

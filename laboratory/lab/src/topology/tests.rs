@@ -138,11 +138,6 @@ fn errors_name_line_and_allowed_values() {
         ("[[links]]\nkind = 'ovs/kernel'\nends = ['a', 'b']\n".repeat(2), 9, &["second switch"]),
         ("[[links]]\nkind = 'sriov'\nends = ['a', 'b']\n".into(), 6, &["parent = \"INTERFACE\""]),
         (link("parent = 'eth7'"), 8, &["parent", "leave it out"]),
-        (
-            "[[links]]\nkind = 'sriov'\nends = ['a', 'b']\nparent = 'eth7'\n".repeat(2),
-            12,
-            &["\"eth7\"", "put the ends at that link"],
-        ),
         (link("functions = { vlan = 5 }"), 8, &["functions", "leave it out"]),
         (functions("vlan = 4095"), 9, &["vlan = 4095", "0 (untagged) to 4094"]),
         (functions("trust = 'yes'"), 9, &["trust: \"yes\": give true or false"]),

@@ -250,6 +250,13 @@ impl Endpoint {
         Programs::Dpdk(Dpdk::Memory(Rings::Split)),
     );
 
+    /// DPDK's driver of a network card.
+    pub const DPDK_FUNCTION: Self = Self::new(
+        "dpdk",
+        "DPDK's driver of the card, through vfio",
+        Programs::Dpdk(Dpdk::Function),
+    );
+
     /// DPDK's virtio driver with packed rings.
     pub const DPDK_PACKED: Self = Self::new(
         "dpdk-packed",
@@ -302,9 +309,14 @@ impl Endpoint {
 
     /// All endpoints.
     pub fn all() -> Vec<Self> {
-        let others =
-            [&Self::OTHER_AF_XDP[..], &[Self::TAP], &Self::OF_NETMAP, &Self::MEMORY, &Self::NS3]
-                .concat();
+        let others = [
+            &Self::OTHER_AF_XDP[..],
+            &[Self::TAP, Self::DPDK_FUNCTION],
+            &Self::OF_NETMAP,
+            &Self::MEMORY,
+            &Self::NS3,
+        ]
+        .concat();
         [&Self::SOCKETS[..], &Self::AF_XDP, &Self::STREAMS, &Self::UNIX, &others].concat()
     }
 
@@ -365,12 +377,12 @@ impl Endpoint {
     pub fn link_options(self, mtu: u32, switch_cpu: usize) -> LinkOptions {
         let Facts { opens, writes, xdp, .. } = self.facts();
         LinkOptions {
-            mtu,
             addressed: writes != Unit::Frame,
             has_programs: xdp.is_some(),
             has_machines: opens == EndKind::Machine,
+            has_drivers: opens == EndKind::Function,
             switch_cpu,
-            switch_sleeps: false,
+            ..LinkOptions::of_mtu(mtu)
         }
     }
 

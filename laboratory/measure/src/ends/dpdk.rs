@@ -4,20 +4,20 @@
 //! passes on the frames that the other port receives, so they circulate in both directions as fast
 //! as testpmd and the switch can move them. That also treats DPDK fairly on a machine where the
 //! ends share a CPU: two polling programs there would take turns of milliseconds. If each end is on
-//! an interface, it has its own testpmd and its own CPU. Only testpmd's counters show what passed;
-//! the payload is not checked.
+//! an interface or a card's function, it has its own testpmd and its own CPU. Only testpmd's
+//! counters show what passed; the payload is not checked.
 
 use std::time::{Duration, Instant};
 
 use dray_lab::peer::{
-    Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, OnInterface, PeerEndpoint,
+    AtLinks, Driver, EndpointPort, EndpointRole, EndpointSettings, Memory, PeerEndpoint,
     PortCounters,
 };
 use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
-use dray_traffic::{Report, Sample};
+use dray_traffic::{ForwardReport, Report, Sample};
 
-use super::sampling::{Measured, QUIET, measure, receiver, sample, sender};
+use super::sampling::{Measured, QUIET, check_one_port, measure, receiver, sample, sender};
 use crate::endpoint::Rings;
 use crate::reading::KernelReading;
 use crate::run::Run;
@@ -66,15 +66,15 @@ pub(crate) fn observe_round(
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.take(&endpoint, None))?;
+    let measured = measure(lab, timing, || samples.take(&endpoint, &[], None))?;
     endpoint.drain_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    samples.take(&endpoint, None)?;
+    samples.take(&endpoint, &[], None)?;
     Ok(samples.observed(measured, kernel))
 }
 
-/// Runs a trial with frames of `size` bytes from a testpmd on the sender's interface to one on the
-/// receiver's.
+/// Runs a trial with frames of `size` bytes from a testpmd at the sender's link, through one in
+/// each forwarder, to one at the receiver's.
 pub(crate) fn observe_one_way(
     lab: &mut Lab,
     topology: &Topology,
@@ -83,34 +83,41 @@ pub(crate) fn observe_one_way(
 ) -> Result<Run, LabError> {
     let cancel = lab.cancel().clone();
     let dir = lab.dir()?;
-    let start = |lab: &Lab, station: &Station, hop: &Hop, role| {
-        PeerEndpoint::start_on_interface(
-            &dir,
-            &OnInterface {
-                name: &station.role,
-                role,
-                cpu: station.cpu,
-                namespace: lab[station.container].namespace(),
-                interface: hop.local().interface().expect("kernel link has an interface"),
-                peer_mac: hop.remote().station,
-            },
-        )
+    check_one_port(topology, "testpmd")?;
+    let start = |lab: &Lab, station: &Station, hops: &[&Hop], role| {
+        let settings = AtLinks {
+            name: &station.role,
+            role,
+            cpu: station.cpu,
+            namespace: lab[station.container].namespace(),
+            attachments: hops.iter().map(|hop| &hop.local().attachment).collect(),
+            peer_macs: hops.iter().map(|hop| hop.remote().station).collect(),
+        };
+        let mut endpoint = PeerEndpoint::start_at_links(&dir, &settings)?;
+        endpoint.wait_until_ready(&cancel)?;
+        Ok::<_, LabError>(endpoint)
     };
-    let (from, to) = (&topology.sender, &topology.receiver);
-    let mut receiver = start(lab, to, &to.ins[0], EndpointRole::Receiver)?;
-    receiver.wait_until_ready(&cancel)?;
-    let role = EndpointRole::Sender { frame_size: size as u16 };
-    let mut sender = start(lab, from, &from.outs[0], role)?;
-    sender.wait_until_ready(&cancel)?;
+    // From the last to the first: a frame always finds the next program.
+    let Topology { sender: from, receiver: to, .. } = topology;
+    let mut receiver = start(lab, to, &[&to.ins[0]], EndpointRole::Receiver)?;
     receiver.start_traffic()?;
+    let mut forwarders = Vec::new();
+    for station in topology.forwarders.iter().rev() {
+        let hops = [&station.ins[0], &station.outs[0]];
+        let mut forwarder = start(lab, station, &hops, EndpointRole::MacForwarder)?;
+        forwarder.start_traffic()?;
+        forwarders.insert(0, forwarder);
+    }
+    let role = EndpointRole::Sender { frame_size: size as u16 };
+    let mut sender = start(lab, from, &[&from.outs[0]], role)?;
     lab.sleep_until(Instant::now() + SETTLE)?;
     let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.take(&sender, Some(&receiver)))?;
+    let measured = measure(lab, timing, || samples.take(&sender, &forwarders, Some(&receiver)))?;
     sender.stop_traffic()?;
     lab.sleep_until(Instant::now() + QUIET)?;
-    samples.take(&sender, Some(&receiver))?;
+    samples.take(&sender, &forwarders, Some(&receiver))?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -119,34 +126,42 @@ pub(crate) fn observe_one_way(
 struct Samples {
     sent: Vec<Sample>,
     received: Vec<Sample>,
+    forwarded: Vec<ForwardReport>,
 }
 
 impl Samples {
-    /// Samples the counters of a sender and, if it is another program, of a receiver.
+    /// Samples the counters of a sender, of forwarders and, if it is another program, of a
+    /// receiver.
     fn take(
         &mut self,
         sender: &PeerEndpoint,
+        forwarders: &[PeerEndpoint],
         receiver: Option<&PeerEndpoint>,
     ) -> Result<(), LabError> {
-        let sum = |ports: &[PortCounters], field: fn(&PortCounters) -> u64| {
-            ports.iter().map(field).sum::<u64>()
-        };
-        let sent = sender.counters()?;
-        let (frames, bytes) =
-            (sum(&sent, |port| port.sent_frames), sum(&sent, |port| port.sent_bytes));
+        let ports = sender.counters()?;
+        let (frames, bytes) = sent(&ports);
         let sent_sample = sample(frames, bytes, sender.cpu_time()?);
-        let received = receiver.map_or(Ok(sent), PeerEndpoint::counters)?;
-        let (frames, bytes) = (
-            sum(&received, |port| port.received_frames),
-            sum(&received, |port| port.received_bytes),
-        );
         let received_sample = match receiver {
-            Some(receiver) => sample(frames, bytes, receiver.cpu_time()?),
+            Some(receiver) => {
+                let (frames, bytes) = received(&receiver.counters()?);
+                sample(frames, bytes, receiver.cpu_time()?)
+            }
             // One thread is both ends: its time counts once.
-            None => Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample },
+            None => {
+                let (frames, bytes) = received(&ports);
+                Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample }
+            }
         };
         self.sent.push(sent_sample);
         self.received.push(received_sample);
+        self.forwarded.resize_with(forwarders.len(), ForwardReport::default);
+        for (forwarder, report) in forwarders.iter().zip(&mut self.forwarded) {
+            let ports = forwarder.counters()?;
+            (report.received, report.bytes) = received(&ports[..1]);
+            report.transmitted = sent(&ports[1..]).0;
+            report.refused = report.received.saturating_sub(report.transmitted);
+            report.samples.push(sample(report.received, report.bytes, forwarder.cpu_time()?));
+        }
         Ok(())
     }
 
@@ -156,11 +171,23 @@ impl Samples {
             (last.frames, last.bytes)
         };
         let (sent, received) = (counts(&self.sent), counts(&self.received));
-        let sender = Report::Send(sender(sent, self.sent));
-        let receiver = Report::Receive(receiver(received, self.received));
-        let reports = vec![vec![sender, receiver]];
-        let kernel = [before, KernelReading::take()];
+        let mut reports = vec![Report::Send(sender(sent, self.sent))];
+        reports.extend(self.forwarded.into_iter().map(Report::Forward));
+        reports.push(Report::Receive(receiver(received, self.received)));
+        let (reports, kernel) = (vec![reports], [before, KernelReading::take()]);
         let (ready_after, agreements) = (Duration::ZERO, Agreements::new());
         Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel }
     }
+}
+
+/// Frames and bytes that ports sent.
+fn sent(ports: &[PortCounters]) -> (u64, u64) {
+    let sum = |field: fn(&PortCounters) -> u64| ports.iter().map(field).sum();
+    (sum(|port| port.sent_frames), sum(|port| port.sent_bytes))
+}
+
+/// Frames and bytes that ports received.
+fn received(ports: &[PortCounters]) -> (u64, u64) {
+    let sum = |field: fn(&PortCounters) -> u64| ports.iter().map(field).sum();
+    (sum(|port| port.received_frames), sum(|port| port.received_bytes))
 }

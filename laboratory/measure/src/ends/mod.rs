@@ -24,7 +24,9 @@ pub(crate) fn observe(
     let first = &topologies[0];
     match first.technique.endpoint.programs {
         Programs::Frames(_) | Programs::Streams(_) => ours::observe(lab, topologies, load, timing),
-        Programs::Dpdk(Dpdk::Afxdp) => dpdk::observe_one_way(lab, first, load.size, timing),
+        Programs::Dpdk(Dpdk::Afxdp | Dpdk::Function) => {
+            dpdk::observe_one_way(lab, first, load.size, timing)
+        }
         Programs::Dpdk(Dpdk::Memory(rings)) => {
             dpdk::observe_round(lab, first, rings, load.size, timing)
         }

@@ -101,10 +101,10 @@ pub(super) const NS3: Experiment = Experiment {
 const FORWARDERS: Experiment = Experiment {
     techniques: || {
         let kernel = Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]);
-        [kernel, sets::netmap()].concat()
+        [kernel, sets::netmap(), sets::functions()].concat()
     },
-    // Few hosts have netmap.
-    usual: |technique| technique.link.end() != EndKind::Netmap,
+    // Few hosts have netmap or a card.
+    usual: |technique| technique.link.end() != EndKind::Netmap && !technique.link.needs_card(),
     losses: &[0.0],
     paper: Some(
         "Casoni et al. 2013: highest rate without loss about 500 kpps over veth and a bridge",

@@ -25,6 +25,18 @@ pub(super) fn netmap() -> Vec<Technique> {
     Technique::by_link(&LinkKind::NETMAP, &Endpoint::OF_NETMAP)
 }
 
+/// Techniques of virtual functions, which are measured only if they are named: they need a card.
+pub(super) fn functions() -> Vec<Technique> {
+    let endpoints = [
+        Endpoint::RAW_MMSG,
+        Endpoint::AFXDP,
+        Endpoint::AFXDP_DEFERRED,
+        Endpoint::DPDK_AFXDP,
+        Endpoint::DPDK_FUNCTION,
+    ];
+    Technique::by_link(&[LinkKind::SRIOV], &endpoints)
+}
+
 /// Our endpoints over every link that shares memory.
 pub(super) fn shared_memory() -> Vec<Technique> {
     let links = [vec![LinkKind::DIRECT], switches()].concat();

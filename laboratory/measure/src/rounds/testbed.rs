@@ -68,7 +68,9 @@ impl Testbed {
         let program = program.to_owned();
         let mut lab =
             Lab::with_runtime(program, runtime, endpoint.facts().privileges, cancel.clone())?;
-        settings.parent.iter().for_each(|card| lab.use_card(card, &Functions::default()));
+        // Frames find their way by their addresses, so that cards without VLANs do as well.
+        let functions = Functions { vlan: Some(0), ..Functions::default() };
+        settings.parent.iter().for_each(|card| lab.use_card(card, &functions));
         let (placement, neighbour) = match case.neighbour {
             None => (placement.clone(), None),
             Some(_) => {

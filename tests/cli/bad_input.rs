@@ -28,7 +28,11 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "ara2019-fig2", "--technique", "bridge"], &["bridge", "switch/patch"]),
     (
         &["bench", "casoni2013-serial", "--technique", "udp"],
-        &["udp", "casoni2013", "links veth, bridge, vale, netmap-pipe with endpoints raw-mmsg"],
+        &[
+            "udp",
+            "casoni2013",
+            "links veth, bridge, vale, netmap-pipe, sriov with endpoints raw-mmsg",
+        ],
     ),
     (&["bench", "--loss", "1"], &["'1'", "from 0 to below 1"]),
     (&["bench", "--loss", "0,-1%"], &["'-1%'", "from 0 to below 1"]),

@@ -108,6 +108,57 @@ END
     assert!(after.contains("at the host: 2"), "{after}");
 }
 
+/// Two links of a lab on one card, a link that DPDK cannot have yet, and a run that is cancelled.
+#[test]
+fn links_of_one_card_have_vlans_and_give_functions_back() {
+    let _alone = alone();
+    require_vm!();
+    let second = PAIR.split_once("[[links]]").unwrap().1.replace("'b'", "'c'");
+    let echo = "[[containers]]
+name = 'c'
+run = 'dray echo --port udp:10.0.1.2:9000-10.0.1.1:9000'";
+    let second = second.replace("10.0.0.0", "10.0.1.0");
+    let script = format!(
+        "set -e
+         {FIND_CARD}
+         cat > /tmp/two.toml <<END
+{PAIR}
+[[links]]{second}
+{echo}
+END
+         sed -i s,CARD,$card, /tmp/two.toml
+         {DRAY} lab up /tmp/two.toml
+         test $(cat $functions) = 4
+         /sbin/ip link show $card
+         for ways in 10.0.0.1:9000-10.0.0.2 10.0.1.1:9000-10.0.1.2; do
+             echo \"ping: $({DRAY} lab exec a -- \
+                 {DRAY} ping --port udp:$ways:9000 --duration 0.5)\"
+         done
+         {DRAY} lab down
+         test $(cat $functions) = 0
+         bench() {{ {DRAY} bench \"$@\" --quick --parent $card 2>&1; }}
+         bench ara2019-fig3 --size 64 --technique sriov/dpdk || true
+         test $(cat $functions) = 0
+         {DRAY} bench --quick --duration 30 --parent $card --technique sriov/raw >/dev/null 2>&1 &
+         for i in $(seq 600); do test $(cat $functions) = 2 && break; sleep 0.1; done
+         test $(cat $functions) = 2
+         kill -INT $!
+         ! wait $!
+         test $(cat $functions) = 0"
+    );
+    let vm = Vm::new("links-of-card").cpus(2).memory_mib(1024).arguments(CARD).script(&script);
+    let output = vm.boot(LIMIT).unwrap();
+    let said = &output.output;
+    assert_eq!(output.status, 0, "{output:?}");
+    for (number, vlan) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+        let line = function(said, number);
+        assert!(line.contains(&format!(", vlan {vlan}, ")), "{line}");
+    }
+    let pings: Vec<_> = said.lines().filter(|line| line.starts_with("ping: ")).collect();
+    assert!(pings.len() == 2 && !pings.iter().any(|ping| ping.contains(" 0 came back")), "{said}");
+    assert!(said.contains("nothing could be measured: sriov/dpdk: no"), "{said}");
+}
+
 /// Number of testpmd bursts that a sender sends.
 const BURSTS: usize = 4;
 

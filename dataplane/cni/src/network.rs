@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(network.device_info, Some("/a/b".into()));
     }
 
-    /// Runtimes give an enormous burst if nobody has asked for one; with it, a pod would exceed its
+    /// Container runtimes send the largest burst by default. A pod that got it would exceed its
     /// rate for long.
     #[test]
     fn burst_is_honoured_unless_runtime_made_it_up() {

@@ -6,7 +6,7 @@ use crate::channels::Channels;
 use crate::vhost_user::escape;
 use crate::vm::Vm;
 
-/// Where `scripts/setup-vm.sh` puts QEMU.
+/// Path of the QEMU that `scripts/setup-vm.sh` finds or unpacks.
 pub(crate) const QEMU: &str = "/var/cache/dray/qemu/qemu-system-x86_64";
 
 /// Kernel arguments: no watchdog, no address randomization, no self-tests of the ciphers, which

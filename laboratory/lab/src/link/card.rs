@@ -65,8 +65,9 @@ impl Card {
         let record = dir.join(&format!("{RECORD}{name}"));
         let doing = |what: &str| LabError::doing(format!("{what} of card {name}"));
         fs::write(&record, "").map_err(doing("record"))?;
-        let (name_owned, taken) = (name.to_owned(), Cell::new(0));
-        let card = Self { name: name_owned, count, taken, record, _dir: dir };
+        let (name, taken) = (name.to_owned(), Cell::new(0));
+        let card = Self { name, count, taken, record, _dir: dir };
+        let name = &card.name;
         write(name, "sriov_drivers_autoprobe", "0").map_err(doing("drivers"))?;
         let made = write(name, "sriov_numvfs", &count.to_string());
         made.map_err(doing("virtual functions"))?;

@@ -55,7 +55,8 @@ pub(super) fn link(
 
 /// Fails if no program in user space could have functions of the card.
 fn check_vfio(card: &str) -> Result<(), LabError> {
-    if fs::read_dir("/sys/kernel/iommu_groups").is_ok_and(|mut groups| groups.next().is_none()) {
+    let mut groups = fs::read_dir("/sys/kernel/iommu_groups").into_iter().flatten();
+    if groups.next().is_none() {
         let what = "drivers in user space need an IOMMU: enable it in the firmware, and boot with \
                     intel_iommu=on";
         return Err(no_card(format!("{card}: {what}")));

@@ -151,10 +151,12 @@ impl Technique {
         self.link.is_bypassed() || self.endpoint.is_ns3()
     }
 
-    /// Returns true if the interfaces at the ends count every frame at once: drivers of cards count
-    /// late, and some do not count what passes between them and AF_XDP sockets.
+    /// Returns true if the interfaces at the ends count every frame at once, and no others: drivers
+    /// of cards count late, and some do not count what passes between them and AF_XDP sockets;
+    /// iperf3's ends also exchange messages of their own, which a switch counts as well.
     pub(crate) fn is_counted(&self) -> bool {
-        !self.link.needs_card()
+        let has_messages = matches!(self.endpoint.programs, Programs::Iperf3(_));
+        !self.link.needs_card() && !has_messages
     }
 
     /// How closely the receiver checks frames by default.

@@ -3,8 +3,7 @@
 use dray_report::Run;
 use dray_report::escape::markdown;
 use dray_report::number::rate;
-use dray_results::{Neighbour, ResultRow, StreamRow};
-use dray_wire::gtpu::Direction;
+use dray_results::{Neighbour, ResultRow, StreamRow, Way};
 
 use crate::figure::{Figure, Quantity};
 
@@ -37,8 +36,8 @@ pub(crate) enum Condition {
     /// Offered rate as a share of the loss-free rate.
     Share(f64),
     Beside(Neighbour),
-    /// Direction through a user plane function.
-    To(Direction),
+    /// Way through a user plane function.
+    To(Way),
 }
 
 impl Condition {
@@ -56,7 +55,7 @@ impl Condition {
             Self::Offered(pps) => row.offered_pps == Some(pps),
             Self::Share(share) => row.load_share == Some(share),
             Self::Beside(neighbour) => row.neighbour == Some(neighbour),
-            Self::To(direction) => row.upf.is_some_and(|load| load.direction == direction),
+            Self::To(way) => row.upf.is_some_and(|load| load.way == way),
         }
     }
 

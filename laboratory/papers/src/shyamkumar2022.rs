@@ -1,6 +1,6 @@
 //! Claims of Shyamkumar et al. 2022.
 
-use dray_wire::gtpu::Direction;
+use dray_results::Way;
 
 use crate::figure::Quantity;
 use crate::paper::{Claim, Content, Exhibit, Open, Paper};
@@ -88,11 +88,11 @@ const FIG6_RUN: &str = "shyamkumar2022-fig6";
 /// Uplink at 2.4 Mpps offered, as the paper did it.
 const fn uplink(technique: &'static str) -> Pick {
     let pick = Pick::new(FIG6_RUN, technique).of(Quantity::BitsPerUpfCore);
-    pick.with(To(Direction::Uplink)).with(Offered(2.4e6))
+    pick.with(To(Way::Uplink)).with(Offered(2.4e6))
 }
 
 const fn loss(technique: &'static str, pps: f64) -> Pick {
-    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).with(To(Direction::Uplink)).with(Offered(pps))
+    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).with(To(Way::Uplink)).with(Offered(pps))
 }
 
 const fn softirq(technique: &'static str) -> Pick {

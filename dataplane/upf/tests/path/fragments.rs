@@ -163,7 +163,7 @@ fn fragment_flood_from_one_source_spares_others() {
     let packet = up_packet(&[7; 1472]);
     let pieces = divided(&from_address("10.0.3.2", 1, &packet), 1, 1440);
     let flood = from_address("10.0.3.66", 1, &packet);
-    let flood: Vec<_> = (0..3000).map(|ident| divided(&flood, ident, 1440).remove(0)).collect();
+    let flood: Vec<_> = (0..300).map(|ident| divided(&flood, ident, 1440).remove(0)).collect();
     // The first fragment waits for 500 ms only.
     let (out, full) = within(Duration::from_millis(400), || {
         let mut ends = Ends::new(&plain_session(1));
@@ -172,7 +172,7 @@ fn fragment_flood_from_one_source_spares_others() {
         (ends.up([pieces[1].clone()]), ends.upf.uplink().drops.get(DropReason::FragmentFull))
     });
     assert_eq!(out, [to_dn(&packet)]);
-    assert!((2900..3000).contains(&full), "{full}");
+    assert!((200..300).contains(&full), "{full}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::fmt;
 use dray_bpf::Mode;
 use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
+use super::hosts::Uplink;
+use super::tunnel::Tunnel;
 use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
@@ -62,8 +64,9 @@ pub(super) enum Wire {
     Veth,
     Bridge,
     Macvlan(MacVlanMode),
+    MacvlanHairpin,
     Ipvlan(IpVlanMode, IpVlanFlags),
-    Vxlan,
+    Hosts(Uplink),
     Netkit(NetkitMode),
     Xdp(Wiring),
     Ovs(Datapath),
@@ -117,6 +120,13 @@ impl LinkKind {
         ..Self::macvlan("macvlan/vepa", MacVlanMode::Vepa)
     };
 
+    /// macvlan in VEPA mode, with an external switch that sends frames back (802.1Qbg).
+    pub const MACVLAN_HAIRPIN: Self = Self {
+        about: "as macvlan/vepa, and an external switch that sends frames back",
+        isolates: false,
+        ..Self::of_macvlan("macvlan/hairpin", Wire::MacvlanHairpin)
+    };
+
     /// macvtap in bridge mode.
     pub const MACVTAP: Self = Self {
         about: "macvlan/bridge for virtual machines, through a character device",
@@ -156,11 +166,52 @@ impl LinkKind {
     /// ipvlan in L3 mode with interfaces that reach each other.
     pub const IPVLAN_L3: Self = Self::IPVLAN[3];
 
-    /// A VXLAN tunnel between two hosts, each with a bridge to its containers.
-    pub const VXLAN: Self = Self {
-        about: "two hosts with a bridge each, joined by a VXLAN tunnel",
-        ..Self::of("vxlan", Wire::Vxlan)
+    /// Containers on two hosts whose network cards are joined by a cable, without a tunnel.
+    pub const HOSTS: [Self; 4] = {
+        const MAC: Carries = Carries::OwnMac;
+        const IP: Carries = Carries::OwnIp;
+        const GENERIC: &[Mode] = &[Mode::Generic];
+        [
+            Self {
+                about: "two hosts with a bridge each, joined by a cable",
+                ..Self::of("hosts/bridge", Wire::Hosts(Uplink::Bridge))
+            },
+            Self {
+                about: "macvlan interfaces on the cards of two hosts",
+                carries: MAC,
+                xdp: GENERIC,
+                ..Self::of("hosts/macvlan", Wire::Hosts(Uplink::Macvlan))
+            },
+            Self {
+                about: "ipvlan interfaces on the cards of two hosts",
+                carries: IP,
+                xdp: GENERIC,
+                ..Self::of("hosts/ipvlan-l2", Wire::Hosts(Uplink::Ipvlan(IpVlanMode::L2)))
+            },
+            Self {
+                about: "the same, routed by the hosts",
+                carries: IP,
+                // No mode of XDP, as with ipvlan in L3 mode on one host.
+                xdp: &[],
+                ..Self::of("hosts/ipvlan-l3", Wire::Hosts(Uplink::Ipvlan(IpVlanMode::L3)))
+            },
+        ]
     };
+
+    /// Two hosts with a bridge each, joined by a cable.
+    pub const HOSTS_BRIDGE: Self = Self::HOSTS[0];
+
+    /// A VXLAN tunnel between two hosts, each with a bridge to its containers.
+    pub const VXLAN: Self = Self::TUNNELS[0];
+
+    /// Tunnels of the kernel between two hosts.
+    pub const TUNNELS: [Self; 5] = [
+        Self::tunnel("vxlan", "two hosts with a bridge each, joined by VXLAN", Tunnel::Vxlan),
+        Self::tunnel("geneve", "two hosts with a bridge each, joined by Geneve", Tunnel::Geneve),
+        Self::tunnel("gre", "two hosts that route IP packets through GRE", Tunnel::Gre),
+        Self::tunnel("ipip", "two hosts that route IP packets in IP packets", Tunnel::Ipip),
+        Self::tunnel("wireguard", "two hosts that route through WireGuard", Tunnel::Wireguard),
+    ];
 
     /// A netkit pair of Ethernet interfaces.
     pub const NETKIT_L2: Self = Self {
@@ -324,7 +375,9 @@ impl LinkKind {
 
     /// Every kind except netmap's, our switch between plain sockets or hosts, and third-party
     /// switches that share memory.
-    pub const ALL: [Self; 29] = {
+    pub const ALL: [Self; 38] = {
+        let [hosts_bridge, hosts_macvlan, hosts_ipvlan_l2, hosts_ipvlan_l3] = Self::HOSTS;
+        let [vxlan, geneve, gre, ipip, wireguard] = Self::TUNNELS;
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
@@ -334,6 +387,7 @@ impl LinkKind {
             Self::MACVLAN_PASSTHRU,
             Self::MACVLAN_PRIVATE,
             Self::MACVLAN_VEPA,
+            Self::MACVLAN_HAIRPIN,
             Self::MACVTAP,
             l2,
             l2_private,
@@ -345,7 +399,15 @@ impl LinkKind {
             l3s_private,
             l3s_vepa,
             Self::SRIOV,
-            Self::VXLAN,
+            hosts_bridge,
+            hosts_macvlan,
+            hosts_ipvlan_l2,
+            hosts_ipvlan_l3,
+            vxlan,
+            geneve,
+            gre,
+            ipip,
+            wireguard,
             Self::NETKIT_L2,
             Self::NETKIT_L3,
             Self::XDP_PAIRS,
@@ -421,11 +483,18 @@ impl LinkKind {
 
     const fn macvlan(name: &'static str, mode: MacVlanMode) -> Self {
         Self {
-            carries: Carries::OwnMac,
-            xdp: &[Mode::Generic],
             isolates: matches!(mode, MacVlanMode::Private | MacVlanMode::Vepa),
-            ..Self::of(name, Wire::Macvlan(mode))
+            ..Self::of_macvlan(name, Wire::Macvlan(mode))
         }
+    }
+
+    const fn of_macvlan(name: &'static str, wire: Wire) -> Self {
+        Self { carries: Carries::OwnMac, xdp: &[Mode::Generic], ..Self::of(name, wire) }
+    }
+
+    const fn tunnel(name: &'static str, about: &'static str, tunnel: Tunnel) -> Self {
+        let carries = if tunnel.carries_frames() { Carries::Any } else { Carries::OwnIp };
+        Self { about, carries, ..Self::of(name, Wire::Hosts(Uplink::Tunnel(tunnel))) }
     }
 
     const fn ipvlan(
@@ -483,11 +552,11 @@ impl LinkKind {
     /// attached to some links with interfaces, and a driver in user space takes the place of a
     /// virtual function's interface.
     pub fn takes(self, end: EndKind) -> bool {
-        use Wire::{Bridge, Ovs, Sriov, Veth, Vxlan, Xdp};
+        use Wire::{Bridge, Hosts, Ovs, Sriov, Veth, Xdp};
         match end {
             EndKind::Function => self.wire == Sriov,
-            EndKind::Machine if matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_)) => {
-                true
+            EndKind::Machine if self.carries == Carries::Any => {
+                matches!(self.wire, Veth | Bridge | Hosts(_) | Xdp(_) | Ovs(_))
             }
             _ => end == self.end(),
         }
@@ -507,7 +576,8 @@ impl LinkKind {
     /// the kind [isolates](Self::isolates) them.
     pub fn joins_many(self) -> bool {
         match self.wire {
-            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
+            Wire::Bridge | Wire::Ipvlan(..) | Wire::MacvlanHairpin | Wire::Ovs(_) => true,
+            Wire::Hosts(uplink) => uplink.joins_many(),
             Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
             Wire::Xdp(wiring)
@@ -537,6 +607,16 @@ impl LinkKind {
             Wire::Engine(runtime, driver) => Some((runtime, driver)),
             _ => None,
         }
+    }
+
+    /// Returns true if the ends of each link are on two hosts.
+    pub fn is_between_hosts(self) -> bool {
+        matches!(self.wire, Wire::Hosts(_) | Wire::SwitchVxlan)
+    }
+
+    /// Returns true if hosts route packets to addresses that the link gives to its ends.
+    pub fn is_routed(self) -> bool {
+        matches!(self.wire, Wire::Hosts(uplink) if uplink.is_routed())
     }
 
     /// Returns true if the link needs a network card of the machine, which the user has to name.

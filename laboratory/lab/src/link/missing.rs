@@ -13,10 +13,10 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
     kinds.retain(|kind| match kind.wire {
         Wire::Veth | Wire::Xdp(_) => kernel_lacks("veth"),
         Wire::Bridge => kernel_lacks("bridge"),
-        Wire::Macvlan(_) => kernel_lacks("macvlan"),
+        Wire::Macvlan(_) | Wire::MacvlanHairpin => kernel_lacks("macvlan"),
         Wire::Macvtap => kernel_lacks("macvtap"),
         Wire::Ipvlan(..) => kernel_lacks("ipvlan"),
-        Wire::Vxlan => kernel_lacks("vxlan"),
+        Wire::Hosts(uplink) => kernel_lacks(uplink.item()),
         Wire::Netkit(_) => kernel_lacks("netkit"),
         Wire::Ovs(datapath) => {
             let lacks_datapath = datapath == Datapath::Kernel && kernel_lacks("openvswitch");

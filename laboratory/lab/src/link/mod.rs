@@ -10,6 +10,7 @@ pub(crate) mod card;
 mod end;
 mod engine;
 pub(crate) mod function;
+mod hosts;
 mod interfaces;
 mod ipvlan;
 pub(crate) mod kind;
@@ -26,9 +27,9 @@ mod switch_pod;
 mod switch_tap;
 mod switch_vxlan;
 mod tap;
+pub(crate) mod tunnel;
 mod unix;
 mod veth;
-mod vxlan;
 mod xdp;
 
 pub(crate) use address::PREFIX_LEN;
@@ -76,6 +77,9 @@ impl Lab {
             Wire::Macvlan(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
             }
+            Wire::MacvlanHairpin => {
+                self.link_interfaces(kind, pairs, options, macvlan::wire_hairpin)
+            }
             Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
             Wire::Ipvlan(mode, flags) => {
                 let wire = |segment: &Segment<'_>| ipvlan::wire(segment, mode, flags);
@@ -85,7 +89,9 @@ impl Lab {
                 ovs::start(segment, dir, datapath, options.switch_cpu)
             }),
             Wire::Sriov => sriov::link(self, kind, pairs, options),
-            Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
+            Wire::Hosts(uplink) => {
+                self.link_interfaces(kind, pairs, options, |segment| hosts::wire(segment, uplink))
+            }
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
             }

@@ -5,10 +5,10 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::end::{Attachment, Link, LinkOptions};
+use super::hosts::SecondHost;
 use super::kind::LinkKind;
 use super::memory::socket;
 use super::segment::Segment;
-use super::vxlan::join_hosts;
 use crate::peer::{OwnPort, OwnSwitch, PeerSwitch, Wiring};
 use crate::{ContainerId, Lab, LabError};
 
@@ -32,12 +32,14 @@ pub(super) fn link(
     let ids = first.ends.each_ref().map(|end| end.id);
     let number = ids[0].link();
     let segment = Segment { lab, kind, number, links: &links, mtu: options.mtu };
-    let second = join_hosts(&segment)?.namespace;
+    let second = SecondHost::connect(&segment)?;
+    second.set_addresses(&segment)?;
+    let second = second.namespace;
 
     let host = format!("/proc/{}/ns/net", lab.host().pid().as_raw_nonzero());
     let hosts = [host, format!("/proc/{}/fd/{}", std::process::id(), second.as_fd().as_raw_fd())];
     let tunnel = |port: u32, side: usize| {
-        let [here, there] = [ids[side].ip(), ids[1 - side].ip()];
+        let [here, there] = [ids[side].card_ip(), ids[1 - side].card_ip()];
         let netns = &hosts[side];
         let uri = format!("vxlan:{here}:{port}?vni={port}&remote={there}:{port}&netns={netns}");
         OwnPort { uri, is_end: false }

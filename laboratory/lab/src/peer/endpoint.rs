@@ -60,8 +60,8 @@ pub struct EndpointSettings {
     pub ports: Vec<EndpointPort>,
 }
 
-/// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, or
-/// at virtual functions, through DPDK's driver of the card. An XDP program that it attaches stays
+/// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, at
+/// TAP interfaces, through vhost-net, or at virtual functions, through DPDK's driver of the card. An XDP program that it attaches stays
 /// when it ends.
 #[derive(Clone, Debug)]
 pub struct AtLinks<'a> {
@@ -73,7 +73,7 @@ pub struct AtLinks<'a> {
     pub cpu: usize,
     /// Network namespace of the container.
     pub namespace: &'a NetworkNamespace,
-    /// Interfaces there, or functions.
+    /// Interfaces or TAP interfaces there, or functions.
     pub attachments: Vec<&'a Attachment>,
     /// Destination of the frames that leave by each port.
     pub peer_macs: Vec<MacAddr>,
@@ -121,10 +121,17 @@ impl PeerEndpoint {
             Attachment::Interface(name) => {
                 Device::Virtual(format!("net_af_xdp{index},iface={name}"))
             }
+            // The kernel's thread vhost-net is the device, and the interface is the TAP's.
+            Attachment::Tap(name) => Device::Virtual(format!(
+                "net_virtio_user{index},path=/dev/vhost-net,iface={name},queues=1,queue_size=1024"
+            )),
             other => panic!("{other:?} belongs to other endpoints"),
         };
         let devices: Vec<_> = settings.attachments.iter().enumerate().map(device).collect();
-        let has_functions = devices.iter().any(|device| matches!(device, Device::Function(_)));
+        let any = |is: fn(&&Attachment) -> bool| settings.attachments.iter().any(is);
+        let has_functions = any(|of| matches!(of, Attachment::Function(_)));
+        // A card and the kernel's vhost-net read and write the frames themselves.
+        let is_shared = has_functions || any(|of| matches!(of, Attachment::Tap(_)));
         let found = SwitchKind::Testpmd.find_for(dir, name)?;
         Placement::of(&[cpu])?;
         let dir = dir.within(namespace).map_err(LabError::doing(name.to_owned()))?;
@@ -135,7 +142,7 @@ impl PeerEndpoint {
                 program: found.program,
                 cpu,
                 housekeeping_cpu: cpu,
-                memory: if has_functions { Memory::HugePages } else { Memory::OrdinaryPages },
+                memory: if is_shared { Memory::HugePages } else { Memory::OrdinaryPages },
                 devices,
                 queues: 1,
                 options: options(role, settings.peer_macs.iter().copied()),

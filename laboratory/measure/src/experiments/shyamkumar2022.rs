@@ -2,8 +2,7 @@
 //! they left open.
 
 use dray_lab::LinkKind;
-use dray_results::{Layout, UpfLoad};
-use dray_wire::gtpu::Direction;
+use dray_results::{Layout, UpfLoad, Way};
 
 use super::experiment::{Experiment, MachineLimit};
 use super::sets;
@@ -46,7 +45,11 @@ const SIZE: usize = 512;
 pub(super) const FIG6: Experiment = Experiment {
     name: "shyamkumar2022-fig6",
     about: "a user plane function with 8000 sessions: Mb/s per core, each way, and without loss",
-    shapes: &[Shape::Upf(UpfLoad::uplink(SESSIONS, 2)), Shape::Upf(UpfLoad::downlink(SESSIONS, 2))],
+    shapes: &[
+        Shape::Upf(UpfLoad::new(Way::Uplink, SESSIONS, 2)),
+        Shape::Upf(UpfLoad::new(Way::Downlink, SESSIONS, 2)),
+        Shape::Upf(UpfLoad::new(Way::Both, SESSIONS, 2)),
+    ],
     techniques: || {
         let endpoints =
             [Endpoint::RAW_MMSG, Endpoint::AFXDP, Endpoint::AFXDP_DEFERRED, Endpoint::TAP];
@@ -77,7 +80,7 @@ pub(super) const FIG6: Experiment = Experiment {
     trials: 3,
     machine_limit: MachineLimit::Never,
     paper_pps: |technique, shape| {
-        let is_uplink = matches!(shape, Shape::Upf(UpfLoad { direction: Direction::Uplink, .. }));
+        let is_uplink = matches!(shape, Shape::Upf(UpfLoad { way: Way::Uplink, .. }));
         // Per core, one direction.
         let mbps = match technique {
             _ if !is_uplink => return None,

@@ -154,10 +154,7 @@ impl Pick {
     /// Returns the figure that fits, the one measured for the longest time if there are several, or
     /// why there is none.
     pub(crate) fn find<'r>(&self, runs: &'r [Run]) -> Result<Figure<'r>, String> {
-        let all = self.find_all(runs).into_iter();
-        let longest =
-            all.reduce(|best, next| if next.length_s() > best.length_s() { next } else { best });
-        longest.ok_or_else(|| self.missing(runs))
+        longest(self.find_all(runs).into_iter()).ok_or_else(|| self.missing(runs))
     }
 
     /// Explains why no figure fits.
@@ -181,4 +178,9 @@ impl Pick {
             None => format!("the run of `{experiment}` did not include {label}"),
         }
     }
+}
+
+/// Returns the figure measured for the longest time.
+pub(crate) fn longest<'r>(figures: impl Iterator<Item = Figure<'r>>) -> Option<Figure<'r>> {
+    figures.reduce(|best, next| if next.length_s() > best.length_s() { next } else { best })
 }

@@ -6,6 +6,7 @@ use dray_bpf::Mode;
 use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
 use super::hosts::Uplink;
+use super::rules::Filter;
 use super::tunnel::Tunnel;
 use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
@@ -63,6 +64,7 @@ pub enum EndKind {
 pub(super) enum Wire {
     Veth,
     Bridge,
+    FilteredBridge(Filter),
     Macvlan(MacVlanMode),
     MacvlanHairpin,
     Ipvlan(IpVlanMode, IpVlanFlags),
@@ -95,6 +97,18 @@ impl LinkKind {
         about: "a Linux bridge, and a veth pair to each container",
         ..Self::of("bridge", Wire::Bridge)
     };
+
+    /// A Linux bridge whose frames pass rules, written by different programs.
+    pub const FILTERED: [Self; 2] = [
+        Self {
+            about: "a bridge whose frames pass Docker's rules and connection tracking",
+            ..Self::of("bridge-iptables", Wire::FilteredBridge(Filter::Iptables))
+        },
+        Self {
+            about: "the same rules, written by nft",
+            ..Self::of("bridge-nftables", Wire::FilteredBridge(Filter::Nftables))
+        },
+    ];
 
     /// macvlan in bridge mode.
     pub const MACVLAN_BRIDGE: Self = Self {
@@ -375,7 +389,8 @@ impl LinkKind {
 
     /// Every kind except netmap's, our switch between plain sockets or hosts, and third-party
     /// switches that share memory.
-    pub const ALL: [Self; 38] = {
+    pub const ALL: [Self; 40] = {
+        let [iptables, nftables] = Self::FILTERED;
         let [hosts_bridge, hosts_macvlan, hosts_ipvlan_l2, hosts_ipvlan_l3] = Self::HOSTS;
         let [vxlan, geneve, gre, ipip, wireguard] = Self::TUNNELS;
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
@@ -383,6 +398,8 @@ impl LinkKind {
         [
             Self::VETH,
             Self::BRIDGE,
+            iptables,
+            nftables,
             Self::MACVLAN_BRIDGE,
             Self::MACVLAN_PASSTHRU,
             Self::MACVLAN_PRIVATE,
@@ -433,11 +450,17 @@ impl LinkKind {
     ];
 
     /// Networks that container engines make themselves.
-    pub const OF_ENGINES: [Self; 10] = {
-        use Driver::{Bridge, IpvlanL2, IpvlanL3, Macvlan};
+    pub const OF_ENGINES: [Self; 11] = {
+        use Driver::{Bridge, FilteredBridge, IpvlanL2, IpvlanL3, Macvlan};
         use Runtime::{Docker, Lxc, Podman};
         [
             Self::of_engine("docker/bridge", "Docker's bridge network", Docker, Bridge),
+            Self::of_engine(
+                "docker/bridge-iptables",
+                "the same, with its rules",
+                Docker,
+                FilteredBridge,
+            ),
             Self::of_engine("docker/macvlan", "Docker's macvlan network", Docker, Macvlan),
             Self::of_engine("docker/ipvlan-l2", "Docker's ipvlan network", Docker, IpvlanL2),
             Self::of_engine("docker/ipvlan-l3", "the same in L3 mode", Docker, IpvlanL3),
@@ -521,7 +544,9 @@ impl LinkKind {
         driver: Driver,
     ) -> Self {
         let (carries, xdp): (_, &[Mode]) = match driver {
-            Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
+            Driver::Bridge | Driver::FilteredBridge => {
+                (Carries::OwnMac, &[Mode::Native, Mode::Generic])
+            }
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
             // No mode of XDP, as with ipvlan in L3 mode.
@@ -576,7 +601,11 @@ impl LinkKind {
     /// the kind [isolates](Self::isolates) them.
     pub fn joins_many(self) -> bool {
         match self.wire {
-            Wire::Bridge | Wire::Ipvlan(..) | Wire::MacvlanHairpin | Wire::Ovs(_) => true,
+            Wire::Bridge
+            | Wire::FilteredBridge(_)
+            | Wire::Ipvlan(..)
+            | Wire::MacvlanHairpin
+            | Wire::Ovs(_) => true,
             Wire::Hosts(uplink) => uplink.joins_many(),
             Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,

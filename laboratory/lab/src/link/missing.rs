@@ -13,6 +13,7 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
     kinds.retain(|kind| match kind.wire {
         Wire::Veth | Wire::Xdp(_) => kernel_lacks("veth"),
         Wire::Bridge => kernel_lacks("bridge"),
+        Wire::FilteredBridge(filter) => kernel_lacks("bridge") || !filter.is_installed(),
         Wire::Macvlan(_) | Wire::MacvlanHairpin => kernel_lacks("macvlan"),
         Wire::Macvtap => kernel_lacks("macvtap"),
         Wire::Ipvlan(..) => kernel_lacks("ipvlan"),

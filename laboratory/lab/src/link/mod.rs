@@ -21,6 +21,7 @@ mod netkit;
 pub(crate) mod netmap;
 mod ovs;
 mod parent;
+mod rules;
 mod segment;
 mod sriov;
 mod switch_pod;
@@ -73,6 +74,11 @@ impl Lab {
             Wire::SwitchVxlan => switch_vxlan::link(self, kind, pairs, options),
             Wire::Engine(..) => engine::find(self, kind, pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
+            Wire::FilteredBridge(filter) => {
+                let dir = self.dir()?;
+                let wire = |segment: &Segment<'_>| rules::wire(segment, &dir, filter);
+                self.link_interfaces(kind, pairs, options, wire)
+            }
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
             Wire::Macvlan(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))

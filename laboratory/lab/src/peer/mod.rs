@@ -25,7 +25,7 @@ mod vpp;
 pub use crate::process::{CpuTime, PeerDir};
 pub use adapter::Found;
 pub(crate) use dray::{CONTROL as SWITCH_CONTROL, END_PORT, OwnPort, OwnSwitch};
-pub use endpoint::{AtLinks, EndpointRole, EndpointSettings, PeerEndpoint};
+pub use endpoint::{AtLinks, EndpointRole, EndpointSettings, PeerEndpoint, VHOST_NET};
 pub(crate) use hugepages::release_all as release_hugepages;
 pub use iperf3::{Iperf3, Iperf3Report, Iperf3Role, has_iperf3};
 pub use netmap::{NetmapProgram, NetmapRole};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use dray_bpf::Mode;
 use dray_lab::link::EndKind;
-use dray_lab::peer::{SwitchKind, find_ns3, has_iperf3};
+use dray_lab::peer::{SwitchKind, VHOST_NET, find_ns3, has_iperf3};
 use dray_lab::runtime::Privileges;
 use dray_traffic::stream::Family;
 
@@ -67,7 +67,7 @@ impl Requirement {
     pub(crate) fn is_met(self) -> bool {
         match self {
             Self::Testpmd => SwitchKind::Testpmd.find().is_ok(),
-            Self::VhostNet => Self::Testpmd.is_met() && Path::new("/dev/vhost-net").exists(),
+            Self::VhostNet => Self::Testpmd.is_met() && Path::new(VHOST_NET).exists(),
             Self::Iperf3 => has_iperf3(),
             Self::Ns3 => find_ns3().is_some(),
             Self::Smc => Family::Smc.is_supported(),

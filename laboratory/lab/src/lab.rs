@@ -23,7 +23,8 @@ use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Driver, Network};
 use crate::runtime::{Engine, Privileges};
 use crate::{
-    Cancel, Container, ContainerId, LabError, Runtime, cache, capability, peer, placement,
+    Cancel, Container, ContainerId, LabError, NetworkNamespace, Runtime, cache, capability, peer,
+    placement,
 };
 
 /// Containers and links. Dropping the lab removes all of them.
@@ -307,6 +308,11 @@ impl Lab {
 
     pub(crate) fn containers_mut(&mut self) -> &mut [Container] {
         &mut self.containers
+    }
+
+    /// Network namespace that stands for the host.
+    pub fn host_namespace(&self) -> &NetworkNamespace {
+        self.host().namespace()
     }
 
     pub(crate) fn host(&self) -> &Container {

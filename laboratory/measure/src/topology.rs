@@ -143,12 +143,12 @@ impl Topology {
             switch_sleeps: technique.outlasts_switch(),
             ..endpoint.link_options(mtu, switch_cpu.unwrap_or_default())
         };
-        for segment in segments {
-            let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
-            let links = lab.link(link, &ends.collect::<Vec<_>>(), options)?;
-            for (pair, link) in segment.into_iter().zip(links) {
-                add_hops(&mut stations, pair, &link, shape, endpoint.is_both_ends());
-            }
+        let container = |station: usize| stations[station].container;
+        let ends = segments.iter().map(|segment| segment.iter().map(|pair| pair.map(container)));
+        let ends: Vec<Vec<_>> = ends.map(Iterator::collect).collect();
+        let links = lab.link_segments(link, &ends, options)?;
+        for (pair, link) in segments.into_iter().flatten().zip(links.into_iter().flatten()) {
+            add_hops(&mut stations, pair, &link, shape, endpoint.is_both_ends());
         }
         let mut stations = stations.into_iter();
         let topology = |_| {
@@ -373,8 +373,8 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
-            // A lab has one switch, so all hops share it. Frames do not return to a user plane
-            // function, which has addresses of its own, nor through a switch with ports in pairs.
+            // Hops share one segment where frames do not return: to a user plane function, which has
+            // addresses of its own, and through a switch with ports in pairs.
             let returns = matches!(shape, Shape::Chain(_)) && link.learns;
             match link.switch() {
                 Some(_) if !returns => vec![pairs.collect()],

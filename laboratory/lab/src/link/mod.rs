@@ -54,17 +54,54 @@ impl Lab {
         pairs: &[[ContainerId; 2]],
         options: LinkOptions,
     ) -> Result<Vec<Link>, LabError> {
+        Ok(self.link_segments(kind, &[pairs.to_vec()], options)?.remove(0))
+    }
+
+    /// Joins containers in pairs; the pairs of each group share a segment of their own. One switch
+    /// whose ends share memory has all segments. Returns a link for each pair, in order.
+    pub fn link_segments(
+        &mut self,
+        kind: LinkKind,
+        segments: &[Vec<[ContainerId; 2]>],
+        options: LinkOptions,
+    ) -> Result<Vec<Vec<Link>>, LabError> {
         let began = Instant::now();
-        if kind.has_program() && self.switch().is_some() {
+        let is_one_program = matches!(kind.wire, Wire::Switch(..));
+        let has_several = segments.len() > 1 && !is_one_program;
+        if kind.has_program() && (self.switch().is_some() || has_several) {
             return Err(LabError::SecondSwitch { kind: kind.name });
         }
-        let mut links = match kind.wire {
+        let links = match kind.wire {
+            Wire::Switch(switch, wiring, protocol) => {
+                let mut links =
+                    memory::switch(self, (switch, wiring, protocol), segments, options)?;
+                number_ports(links.iter_mut().flatten());
+                links
+            }
+            _ => {
+                let one = |pairs: &Vec<_>| {
+                    let mut links = self.link_segment(kind, pairs, options)?;
+                    number_ports(&mut links);
+                    Ok(links)
+                };
+                segments.iter().map(one).collect::<Result<_, LabError>>()?
+            }
+        };
+        self.linking += began.elapsed();
+        Ok(links)
+    }
+
+    fn link_segment(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        options: LinkOptions,
+    ) -> Result<Vec<Link>, LabError> {
+        match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
             Wire::Unix => unix::sockets(self, pairs),
             Wire::Netmap(wiring) => netmap::ports(self, wiring, pairs),
-            Wire::Switch(switch, wiring, protocol) => {
-                memory::switch(self, (switch, wiring, protocol), pairs, options)
-            }
+            Wire::Switch(..) => unreachable!("one program has all segments"),
             Wire::SwitchTap(wiring) => self.link_by_switch(kind, pairs, options, |segment, dir| {
                 switch_tap::start(segment, dir, wiring, options.switch_cpu)
             }),
@@ -104,11 +141,7 @@ impl Lab {
             Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
                 xdp::wire(segment, wiring, options.has_programs)
             }),
-        }?;
-        let ends = links.iter_mut().flat_map(|link| &mut link.ends);
-        ends.enumerate().for_each(|(port, end)| end.port = port);
-        self.linking += began.elapsed();
-        Ok(links)
+        }
     }
 
     /// The kernel's counters of an end's interface, from the point of view of the program at the
@@ -134,4 +167,10 @@ impl Lab {
         let doing = LabError::doing(format!("parent {parent}"));
         Ok(Some(self.host().netlink().interface(parent).map_err(doing)?.counters))
     }
+}
+
+/// Numbers the ends of links in order.
+fn number_ports<'l>(links: impl IntoIterator<Item = &'l mut Link>) {
+    let ends = links.into_iter().flat_map(|link| &mut link.ends);
+    ends.enumerate().for_each(|(port, end)| end.port = port);
 }

@@ -42,12 +42,13 @@ pub(super) fn link(
         let [here, there] = [ids[side].card_ip(), ids[1 - side].card_ip()];
         let netns = &hosts[side];
         let uri = format!("vxlan:{here}:{port}?vni={port}&remote={there}:{port}&netns={netns}");
-        OwnPort { uri, is_end: false }
+        OwnPort { uri, vlan: None, is_end: false }
     };
     let ports = links.iter().zip(PORT..).flat_map(|(link, port)| {
         let [first, second] = link.ends.each_ref().map(|end| {
             let socket = end.socket().expect("each end has one");
-            OwnPort { uri: format!("vhost:{}", socket.display()), is_end: true }
+            let uri = format!("vhost:{}", socket.display());
+            OwnPort { uri, vlan: None, is_end: true }
         });
         // Ports are paired in this order.
         [first, tunnel(port, 0), tunnel(port, 1), second]

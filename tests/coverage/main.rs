@@ -343,7 +343,7 @@ fn techniques_with_vm() {
         .memory_mib(2048)
         .card(2)
         .script(&script)
-        .boot(Duration::from_secs(900))
+        .boot(Duration::from_secs(if is_whole() { 3600 } else { 900 }))
         .unwrap();
     let said = output.output;
     assert_eq!(output.status, 0, "{said}\n{}", output.console);

@@ -261,10 +261,15 @@ impl Cpus {
         } else if has_switch {
             let (switch, cpus) = placement.assign_around_switch(count);
             (Some(switch), cpus)
+        } else if is_both_ways {
+            // Each direction gets a core before sender and receiver.
+            let mut cpus = placement.assign(count);
+            cpus.rotate_left(2);
+            (None, cpus)
         } else if matches!(shape, Shape::Upf(_)) {
             // Figures are per core of the user plane function, so it gets the core to itself.
             let (upf, mut cpus) = placement.assign_around_switch(count - 1);
-            cpus.insert(2, upf);
+            cpus.push(upf);
             (None, cpus)
         } else {
             (None, placement.assign(count))
@@ -290,9 +295,10 @@ impl Cpus {
 
 /// Fails if a user plane function would have both of its networks on one switch.
 fn check_upf(shape: Shape, link: LinkKind) -> Result<(), LabError> {
-    if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
-        let what = "N3 and N6 are separate networks, but a learning switch puts all of its ports \
-                    into one; choose a switch that joins ports in pairs, such as switch/patch";
+    let is_one_network = link.switch().is_some() && link.learns && !link.has_segments();
+    if matches!(shape, Shape::Upf(_)) && is_one_network {
+        let what = "N3 and N6 are separate networks, but this switch puts all of its ports into \
+                    one; choose a switch whose ends share memory, such as switch/learning";
         return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
     }
     Ok(())
@@ -375,9 +381,9 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
             // Hops share one segment where frames do not return: to a user plane function, which has
             // addresses of its own, and through a switch with ports in pairs.
-            let returns = matches!(shape, Shape::Chain(_)) && link.learns;
+            let apart = link.learns && (matches!(shape, Shape::Chain(_)) || link.has_segments());
             match link.switch() {
-                Some(_) if !returns => vec![pairs.collect()],
+                Some(_) if !apart => vec![pairs.collect()],
                 _ => pairs.map(alone).collect(),
             }
         }

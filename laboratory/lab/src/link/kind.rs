@@ -665,6 +665,11 @@ impl LinkKind {
         )
     }
 
+    /// Returns true if one switch can have several segments of the link.
+    pub fn has_segments(self) -> bool {
+        matches!(self.wire, Wire::Switch(..))
+    }
+
     /// Returns true if the kernel forwards most frames instead of the link's switch.
     pub fn is_bypassed(self) -> bool {
         self.wire == Wire::SwitchPod

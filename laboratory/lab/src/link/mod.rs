@@ -66,9 +66,8 @@ impl Lab {
         options: LinkOptions,
     ) -> Result<Vec<Vec<Link>>, LabError> {
         let began = Instant::now();
-        let is_one_program = matches!(kind.wire, Wire::Switch(..));
-        let has_several = segments.len() > 1 && !is_one_program;
-        if kind.has_program() && (self.switch().is_some() || has_several) {
+        let lacks_segments = segments.len() > 1 && !kind.has_segments();
+        if kind.has_program() && (self.switch().is_some() || lacks_segments) {
             return Err(LabError::SecondSwitch { kind: kind.name });
         }
         let links = match kind.wire {

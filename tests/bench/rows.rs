@@ -412,6 +412,25 @@ fn chains_through_a_learning_switch_account_for_every_frame() {
 }
 
 #[test]
+fn chains_through_other_switches_account_for_every_frame_with_dpdk() {
+    let _alone = alone();
+    require_root!();
+    let trial = ["--quick", "--trials", "1", "--duration", "0.3", "--rate", "1k"];
+    let techniques = "ovs-dpdk/learning,testpmd/pairs";
+    let words = ["casoni2013-incremental", "--technique", techniques];
+    let (json, results) = run(&[&words[..], &trial].concat());
+    assert_schema(&json);
+    check_books(&results);
+    let of = |row: &ResultRow| (row.link.clone(), row.forwarders);
+    let rows: BTreeSet<_> = results.results.iter().map(of).collect();
+    let of = |link: &str| [1, 6].map(|forwarders| (link.to_owned(), forwarders));
+    assert_eq!(rows, [of("ovs-dpdk/learning"), of("testpmd/pairs")].concat().into_iter().collect());
+    for row in &results.results {
+        assert!(row.measured().is_some_and(|measured| measured.received > 0), "{row:?}");
+    }
+}
+
+#[test]
 fn switches_are_compared_with_dpdk() {
     let _alone = alone();
     require_root!();

@@ -241,7 +241,7 @@ const FIND_VIRTIO_CARD: &str = "
     for name in all default; do echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6; done
     /busybox ip link set $card up";
 
-/// Shell commands: the user plane function in a container of Docker, whose control groups it needs.
+/// Shell commands: mount control groups, and measure the user plane function in a Docker container.
 const DOCKER: &str = "
     mkdir -p /sys/fs/cgroup
     /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
@@ -249,7 +249,7 @@ const DOCKER: &str = "
 
 /// Every technique of virtual functions, whole systems of the papers among them: frames pass
 /// without copies, by DPDK through vfio, through forwarders, and through a user plane function with
-/// 8000 sessions, both ways at the same time too, and in a container of Docker.
+/// 8000 sessions: each way, both ways at the same time, and in a Docker container.
 #[test]
 fn functions_are_measured_without_copies() {
     let _alone = alone();

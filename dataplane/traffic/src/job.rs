@@ -118,9 +118,9 @@ pub struct ReceiveJob {
 /// See [`duplex`](crate::duplex).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DuplexJob {
-    /// What to send, through one port.
+    /// Job of the sender, which has one port.
     pub send: SendJob,
-    /// What to receive, through the same port.
+    /// Job of the receiver, which has the same port.
     pub receive: ReceiveJob,
 }
 

@@ -62,7 +62,7 @@ impl UserPlane {
     }
 }
 
-/// What one direction forwarded.
+/// Outcome of one direction.
 struct Forwarded {
     direction: Direction,
     dropped: u64,

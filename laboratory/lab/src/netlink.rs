@@ -148,7 +148,7 @@ impl Netlink {
         })
     }
 
-    /// Has the bridge port `index` send frames back where they came from (802.1Qbg's reflective
+    /// Makes the bridge port `index` send frames back where they came from (802.1Qbg's reflective
     /// relay).
     pub fn set_hairpin(&self, index: u32) -> io::Result<()> {
         let mut link = LinkMessage::default();

@@ -103,8 +103,8 @@ impl Technique {
         // An endpoint with XDP in the network driver is not measured on links without it.
         let has_place = |mode| link.xdp.contains(&mode);
         let fits_ns3 = !endpoint.is_ns3() || NS3_LINKS.contains(&link);
-        // Streams need replies, which do not pass links that keep containers apart.
-        let is_answered = !(link.isolates && endpoint.is_stream());
+        // Replies do not pass links that keep containers apart.
+        let is_answered = !(link.isolates && endpoint.needs_replies());
         link.takes(endpoint.facts().opens)
             && is_answered
             && fits_ns3

@@ -14,7 +14,7 @@ use dray_results::HostFacts;
 use super::finding::{Finding, State, needs_root};
 use crate::link::address::EndId;
 use crate::link::netmap::{REMEDY, has_netmap};
-use crate::link::tunnel::Tunnel;
+use crate::link::wire::Tunnel;
 use crate::modules::{Module, Modules};
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;

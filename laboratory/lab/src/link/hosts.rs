@@ -5,58 +5,19 @@
 use std::fs;
 use std::io;
 
-use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode};
+use netlink_packet_route::link::{IpVlanFlags, MacVlanMode};
 
 use super::address::{EndId, PREFIX_LEN};
 use super::segment::{Host, KeepAlive, Segment};
-use super::tunnel::{self, Tunnel};
+use super::wire::Uplink;
 use super::{ipvlan, macvlan};
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 
-/// Way from a container to its host's card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::link) enum Uplink {
-    /// A bridge of which the card is a port.
-    Bridge,
-    /// A macvlan interface on the card.
-    Macvlan,
-    /// An ipvlan interface on the card.
-    Ipvlan(IpVlanMode),
-    /// A tunnel from host to host.
-    Tunnel(Tunnel),
-}
-
-impl Uplink {
-    /// Returns true if all ends of a segment reach each other.
-    pub(super) fn joins_many(self) -> bool {
-        // Routes lead to the other end of each link.
-        !self.is_routed()
-    }
-
-    /// Returns true if the hosts route.
-    pub(super) fn is_routed(self) -> bool {
-        match self {
-            Self::Bridge | Self::Macvlan | Self::Ipvlan(IpVlanMode::L2) => false,
-            Self::Tunnel(tunnel) => !tunnel.carries_frames(),
-            Self::Ipvlan(_) => true,
-        }
-    }
-
-    /// Item of `dray doctor` that shows whether the kernel has it.
-    pub(super) fn item(self) -> &'static str {
-        match self {
-            Self::Bridge => "bridge",
-            Self::Macvlan => "macvlan",
-            Self::Ipvlan(_) => "ipvlan",
-            Self::Tunnel(tunnel) => tunnel.item(),
-        }
-    }
-}
-
-/// Bytes that the headers of a tunnel add to each packet, at most. The cards' MTU is larger by so
-/// many, so that packets of the segment's MTU need no fragments.
-const OVERHEAD: u32 = tunnel::OVERHEAD;
+/// Bytes that the headers of a tunnel add to each packet, at most: those of IPv4, UDP and WireGuard,
+/// and its authentication tag. The cards' MTU is larger by so many, so that packets of the segment's
+/// MTU need no fragments.
+const OVERHEAD: u32 = 20 + 8 + 16 + 16;
 
 pub(super) fn wire(segment: &Segment<'_>, uplink: Uplink) -> Result<KeepAlive, LabError> {
     let second = SecondHost::connect(segment)?;
@@ -69,6 +30,7 @@ pub(super) fn wire(segment: &Segment<'_>, uplink: Uplink) -> Result<KeepAlive, L
                 host.netlink.set_master(card, bridge).map_err(segment.doing("card"))?;
                 segment.create_bridge_ports(host, side, bridge, card)?;
             }
+            second.set_up_ports(segment)?;
         }
         Uplink::Macvlan => {
             for (side, host) in hosts.into_iter().enumerate() {
@@ -90,13 +52,6 @@ pub(super) fn wire(segment: &Segment<'_>, uplink: Uplink) -> Result<KeepAlive, L
                     neighbour.map_err(segment.doing("neighbour"))?;
                 }
             }
-        }
-        Uplink::Tunnel(tunnel) => tunnel::wire(segment, &second, tunnel)?,
-    }
-    if matches!(uplink, Uplink::Bridge | Uplink::Tunnel(_)) {
-        segment.set_up()?;
-        for (side, host) in hosts.into_iter().enumerate() {
-            segment.ends_at(side).try_for_each(|end| segment.wait_for_port(host, end))?;
         }
     }
     Ok(Some(Box::new(second.namespace)))
@@ -141,6 +96,15 @@ impl SecondHost {
             address.map_err(segment.doing("address"))?;
             let neighbour = host.netlink.add_neighbour(card, there.card_ip(), there.card_mac());
             neighbour.map_err(segment.doing("neighbour"))?;
+        }
+        Ok(())
+    }
+
+    /// Sets up the containers' interfaces, and waits until each host reaches those on its side.
+    pub(super) fn set_up_ports(&self, segment: &Segment<'_>) -> Result<(), LabError> {
+        segment.set_up()?;
+        for (side, host) in self.hosts(segment).into_iter().enumerate() {
+            segment.ends_at(side).try_for_each(|end| segment.wait_for_port(host, end))?;
         }
         Ok(())
     }

@@ -5,9 +5,7 @@ use std::fmt;
 use dray_bpf::Mode;
 use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
-use super::hosts::Uplink;
-use super::rules::Filter;
-use super::tunnel::Tunnel;
+use super::wire::{Filter, Tunnel, Uplink, Wire};
 use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
@@ -57,31 +55,6 @@ pub enum EndKind {
     Netmap,
     /// PCI function of a network card, for a driver in user space.
     Function,
-}
-
-/// Mechanism between the ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wire {
-    Veth,
-    Bridge,
-    FilteredBridge(Filter),
-    Macvlan(MacVlanMode),
-    MacvlanHairpin,
-    Ipvlan(IpVlanMode, IpVlanFlags),
-    Hosts(Uplink),
-    Netkit(NetkitMode),
-    Xdp(Wiring),
-    Ovs(Datapath),
-    Macvtap,
-    Sriov,
-    Direct,
-    Unix,
-    Netmap(Wiring),
-    Switch(SwitchKind, Wiring, Protocol),
-    SwitchTap(Wiring),
-    SwitchPod,
-    SwitchVxlan,
-    Engine(Runtime, Driver),
 }
 
 /// A veth accepts redirected frames only if an XDP program is attached in its driver, which holds
@@ -517,7 +490,7 @@ impl LinkKind {
 
     const fn tunnel(name: &'static str, about: &'static str, tunnel: Tunnel) -> Self {
         let carries = if tunnel.carries_frames() { Carries::Any } else { Carries::OwnIp };
-        Self { about, carries, ..Self::of(name, Wire::Hosts(Uplink::Tunnel(tunnel))) }
+        Self { about, carries, ..Self::of(name, Wire::Tunnel(tunnel)) }
     }
 
     const fn ipvlan(
@@ -577,11 +550,11 @@ impl LinkKind {
     /// attached to some links with interfaces, and a driver in user space takes the place of a
     /// virtual function's interface.
     pub fn takes(self, end: EndKind) -> bool {
-        use Wire::{Bridge, Hosts, Ovs, Sriov, Veth, Xdp};
+        use Wire::{Bridge, Hosts, Ovs, Sriov, Tunnel, Veth, Xdp};
         match end {
             EndKind::Function => self.wire == Sriov,
             EndKind::Machine if self.carries == Carries::Any => {
-                matches!(self.wire, Veth | Bridge | Hosts(_) | Xdp(_) | Ovs(_))
+                matches!(self.wire, Veth | Bridge | Hosts(_) | Tunnel(_) | Xdp(_) | Ovs(_))
             }
             _ => end == self.end(),
         }
@@ -606,7 +579,8 @@ impl LinkKind {
             | Wire::Ipvlan(..)
             | Wire::MacvlanHairpin
             | Wire::Ovs(_) => true,
-            Wire::Hosts(uplink) => uplink.joins_many(),
+            // Routes lead to the other end of each link.
+            Wire::Hosts(_) | Wire::Tunnel(_) => !self.is_routed(),
             Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
             Wire::Xdp(wiring)
@@ -640,12 +614,16 @@ impl LinkKind {
 
     /// Returns true if the ends of each link are on two hosts.
     pub fn is_between_hosts(self) -> bool {
-        matches!(self.wire, Wire::Hosts(_) | Wire::SwitchVxlan)
+        matches!(self.wire, Wire::Hosts(_) | Wire::Tunnel(_) | Wire::SwitchVxlan)
     }
 
     /// Returns true if hosts route packets to addresses that the link gives to its ends.
     pub fn is_routed(self) -> bool {
-        matches!(self.wire, Wire::Hosts(uplink) if uplink.is_routed())
+        match self.wire {
+            Wire::Hosts(uplink) => uplink.is_routed(),
+            Wire::Tunnel(tunnel) => !tunnel.carries_frames(),
+            _ => false,
+        }
     }
 
     /// Returns true if the link needs a network card of the machine, which the user has to name.

@@ -1,8 +1,8 @@
 //! Links that this host lacks, found without a lab.
 
 use super::LinkKind;
-use super::kind::Wire;
 use super::netmap::has_netmap;
+use super::wire::Wire;
 use crate::doctor::links::unsupported;
 use crate::peer::{Datapath, SwitchKind};
 
@@ -18,6 +18,7 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
         Wire::Macvtap => kernel_lacks("macvtap"),
         Wire::Ipvlan(..) => kernel_lacks("ipvlan"),
         Wire::Hosts(uplink) => kernel_lacks(uplink.item()),
+        Wire::Tunnel(tunnel) => kernel_lacks(tunnel.item()),
         Wire::Netkit(_) => kernel_lacks("netkit"),
         Wire::Ovs(datapath) => {
             let lacks_datapath = datapath == Datapath::Kernel && kernel_lacks("openvswitch");

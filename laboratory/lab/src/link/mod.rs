@@ -28,9 +28,10 @@ mod switch_pod;
 mod switch_tap;
 mod switch_vxlan;
 mod tap;
-pub(crate) mod tunnel;
+mod tunnel;
 mod unix;
 mod veth;
+pub(crate) mod wire;
 mod xdp;
 
 pub(crate) use address::PREFIX_LEN;
@@ -43,8 +44,8 @@ pub use netmap::{has_netmap, netmap_uri};
 use std::time::Instant;
 
 use crate::{ContainerId, InterfaceCounters, Lab, LabError};
-use kind::Wire;
 use segment::Segment;
+use wire::Wire;
 
 impl Lab {
     /// Joins containers in pairs that share one segment. Returns a link for each pair, in order.
@@ -133,6 +134,9 @@ impl Lab {
             Wire::Sriov => sriov::link(self, kind, pairs, options),
             Wire::Hosts(uplink) => {
                 self.link_interfaces(kind, pairs, options, |segment| hosts::wire(segment, uplink))
+            }
+            Wire::Tunnel(tunnel) => {
+                self.link_interfaces(kind, pairs, options, |segment| tunnel::wire(segment, tunnel))
             }
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))

@@ -6,16 +6,10 @@ use std::io;
 
 use super::bridge;
 use super::segment::{KeepAlive, Segment};
+use super::wire::Filter;
 use crate::modules::Modules;
 use crate::process::{self, PeerDir, installed};
 use crate::{LabError, NetworkNamespace};
-
-/// Program that writes the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::link) enum Filter {
-    Iptables,
-    Nftables,
-}
 
 /// Setting by which IPv4 packets in frames of bridges pass the rules for IPv4.
 const SETTING: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
@@ -107,7 +101,7 @@ COMMIT
     )
 }
 
-/// The same rules for nft(8).
+/// Rules for nft(8), equal to those for iptables.
 fn nftables(bridge: &str) -> String {
     format!(
         "table ip filter {{

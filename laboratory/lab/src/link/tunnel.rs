@@ -3,47 +3,22 @@
 //! containers.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddrV4};
-
-use dray_netdev::wireguard;
-use netlink_packet_route::link::{
-    InfoData, InfoGeneve, InfoGre, InfoIpTunnel, InfoKind, InfoVxlan,
-};
+use std::net::SocketAddrV4;
 
 use super::address::EndId;
 use super::hosts::SecondHost;
-use super::segment::{Host, Segment};
+use super::segment::{Host, KeepAlive, Segment};
+use super::wire::Tunnel;
 use crate::LabError;
+use dray_netdev::wireguard;
 
-/// A kind of tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tunnel {
-    Vxlan,
-    Geneve,
-    /// IP in GRE.
-    Gre,
-    /// IP in IP.
-    Ipip,
-    Wireguard,
-}
-
-/// Bytes of WireGuard's headers and authentication tag with those of UDP and IPv4: no other tunnel
-/// here adds more to a packet.
-pub(super) const OVERHEAD: u32 = 20 + 8 + 16 + 16;
-/// UDP port assigned to VXLAN (RFC 7348); Linux uses another by default.
-const VXLAN_PORT: u16 = 4789;
-/// UDP port assigned to Geneve (RFC 8926).
-const GENEVE_PORT: u16 = 6081;
 /// WireGuard has no assigned port; this one is in the examples of its documentation. Several links
 /// have several interfaces on one host, each with a port of its own.
 const WIREGUARD_PORT: u16 = 51820;
 const WIREGUARD_PORTS: u32 = 8192;
 
-pub(super) fn wire(
-    segment: &Segment<'_>,
-    second: &SecondHost,
-    tunnel: Tunnel,
-) -> Result<(), LabError> {
+pub(super) fn wire(segment: &Segment<'_>, tunnel: Tunnel) -> Result<KeepAlive, LabError> {
+    let second = SecondHost::connect(segment)?;
     second.set_addresses(segment)?;
     let hosts = second.hosts(segment);
     let ids = segment.ids();
@@ -65,77 +40,11 @@ pub(super) fn wire(
             route(segment, host, side, tunnels[side])?;
         }
     }
-    Ok(())
+    second.set_up_ports(segment)?;
+    Ok(Some(Box::new(second.namespace)))
 }
 
 impl Tunnel {
-    /// Returns true if Ethernet frames pass it, not only IP packets.
-    pub(super) const fn carries_frames(self) -> bool {
-        matches!(self, Self::Vxlan | Self::Geneve)
-    }
-
-    /// Item of `dray doctor` that shows whether the kernel has it.
-    pub(crate) const fn item(self) -> &'static str {
-        match self {
-            Self::Vxlan => "vxlan",
-            Self::Geneve => "geneve",
-            Self::Gre => "gre",
-            Self::Ipip => "ipip",
-            Self::Wireguard => "wireguard",
-        }
-    }
-
-    /// Kernel module, and the option that builds it.
-    pub(crate) const fn module(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Vxlan => ("vxlan", "CONFIG_VXLAN"),
-            Self::Geneve => ("geneve", "CONFIG_GENEVE"),
-            Self::Gre => ("ip_gre", "CONFIG_NET_IPGRE"),
-            Self::Ipip => ("ipip", "CONFIG_NET_IPIP"),
-            Self::Wireguard => ("wireguard", "CONFIG_WIREGUARD"),
-        }
-    }
-
-    /// Kind of the interface, and its settings for a tunnel from one end to another.
-    pub(crate) fn settings(
-        self,
-        number: u32,
-        card: u32,
-        [here, there]: [EndId; 2],
-    ) -> (InfoKind, Option<InfoData>) {
-        let [local, remote] = [here.card_ip(), there.card_ip()];
-        match self {
-            Self::Vxlan => {
-                let settings = vec![
-                    InfoVxlan::Id(number),
-                    InfoVxlan::Link(card),
-                    InfoVxlan::Local(local),
-                    InfoVxlan::Group(remote),
-                    InfoVxlan::Port(VXLAN_PORT),
-                ];
-                (InfoKind::Vxlan, Some(InfoData::Vxlan(settings)))
-            }
-            Self::Geneve => {
-                let settings = vec![
-                    InfoGeneve::Id(number),
-                    InfoGeneve::Remote(remote),
-                    InfoGeneve::Port(GENEVE_PORT),
-                ];
-                (InfoKind::Geneve, Some(InfoData::Geneve(settings)))
-            }
-            Self::Gre => {
-                let settings = vec![InfoGre::Local(local), InfoGre::Remote(remote)];
-                (InfoKind::GreTun, Some(InfoData::GreTun(settings)))
-            }
-            Self::Ipip => {
-                let [local, remote] = [IpAddr::V4(local), IpAddr::V4(remote)];
-                let settings = vec![InfoIpTunnel::Local(local), InfoIpTunnel::Remote(remote)];
-                (InfoKind::IpIp, Some(InfoData::IpTunnel(settings)))
-            }
-            Self::Wireguard => (InfoKind::Wireguard, None),
-        }
-    }
-
     /// Creates the interface of a tunnel on `host`; returns its index.
     fn create(
         self,
@@ -178,7 +87,7 @@ fn exchange_keys(
     Ok(())
 }
 
-/// Has `host` route between its containers' interfaces and the tunnel.
+/// Makes `host` route between its containers' interfaces and the tunnel.
 ///
 /// A container takes the other end of a link for a neighbour. The host's interface to the container
 /// has that neighbour's Ethernet address, so that the host receives what is meant for it.

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub enum Iperf3Role {
     /// Serves one client, from whose traffic it receives.
     Server {
-        /// Its address.
+        /// Address of the server.
         at: Ipv4Addr,
     },
     /// Sends.
@@ -46,7 +46,7 @@ pub struct Iperf3 {
     process: Process,
 }
 
-/// What one side reports of a test.
+/// Report of one side on a test.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Iperf3Report {
     /// Intervals of the test, in order.
@@ -67,7 +67,7 @@ pub struct Iperf3Interval {
 /// Sums over all streams in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Iperf3Sum {
-    /// Its end, in seconds since the test began.
+    /// End of the interval, in seconds since the test began.
     pub end: f64,
     /// Bytes of payload sent or received.
     pub bytes: u64,

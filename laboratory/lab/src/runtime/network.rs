@@ -15,7 +15,7 @@ use crate::{Cancel, LabError};
 pub(crate) enum Driver {
     /// A Linux bridge with a veth pair for each container.
     Bridge,
-    /// The same, with rules of netfilter that the engine writes.
+    /// A Linux bridge with rules of netfilter that the engine writes.
     FilteredBridge,
     /// macvlan in bridge mode.
     Macvlan,

@@ -397,6 +397,11 @@ impl Endpoint {
         self.facts().writes != Unit::Frame || self.is_third_party()
     }
 
+    /// Returns true if the sender needs replies of the receiver.
+    pub(crate) fn needs_replies(self) -> bool {
+        self.is_stream() || matches!(self.programs, Programs::Iperf3(_))
+    }
+
     /// Returns true if several pairs of the endpoint's programs can run at the same time.
     pub(crate) fn runs_in_pairs(self) -> bool {
         !self.is_third_party() || matches!(self.programs, Programs::Iperf3(_))

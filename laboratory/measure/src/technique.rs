@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dray_lab::link::EndKind;
+use dray_lab::link::{Carries, EndKind};
 use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
@@ -105,7 +105,15 @@ impl Technique {
         let fits_ns3 = !endpoint.is_ns3() || NS3_LINKS.contains(&link);
         // Replies do not pass links that keep containers apart.
         let is_answered = !(link.isolates && endpoint.needs_replies());
+        // DPDK's programs at interfaces send to addresses of their own, by which nothing is routed,
+        // and vhost-net has TAP interfaces, not macvtap's.
+        let fits_dpdk = match endpoint.programs {
+            Programs::Dpdk(Dpdk::Afxdp) => link.carries != Carries::OwnIp,
+            Programs::Dpdk(Dpdk::VhostNet) => link.end() != EndKind::Machine,
+            _ => true,
+        };
         link.takes(endpoint.facts().opens)
+            && fits_dpdk
             && is_answered
             && fits_ns3
             && !no_device

@@ -42,7 +42,11 @@ pub(super) fn wire(
     let mut command = process::command(installed::find(program, None).ok_or_else(missing)?);
     let bridge = bridge::name(segment.number);
     let rules = match filter {
-        Filter::Iptables => iptables(&bridge),
+        Filter::Iptables => {
+            // Other links of the lab may have rules.
+            command.arg("--noflush");
+            iptables(&bridge)
+        }
         Filter::Nftables => {
             command.arg("-f");
             nftables(&bridge)
@@ -70,11 +74,11 @@ pub(super) fn not_in_kernel(segment: &Segment<'_>, error: io::Error) -> LabError
     }
 }
 
-/// Rules for iptables-restore(8).
+/// Rules for iptables-restore(8). Docker drops everything else that is forwarded; here only frames
+/// of the bridge are dropped, since a lab may have other links.
 fn iptables(bridge: &str) -> String {
     format!(
         "*filter
-:FORWARD DROP
 :DOCKER -
 :DOCKER-USER -
 :DOCKER-ISOLATION-STAGE-1 -
@@ -85,6 +89,7 @@ fn iptables(bridge: &str) -> String {
 -A FORWARD -o {bridge} -j DOCKER
 -A FORWARD -i {bridge} ! -o {bridge} -j ACCEPT
 -A FORWARD -i {bridge} -o {bridge} -j ACCEPT
+-A FORWARD -i {bridge} -j DROP
 -A DOCKER-ISOLATION-STAGE-1 -i {bridge} ! -o {bridge} -j DOCKER-ISOLATION-STAGE-2
 -A DOCKER-ISOLATION-STAGE-1 -j RETURN
 -A DOCKER-ISOLATION-STAGE-2 -o {bridge} -j DROP
@@ -104,7 +109,7 @@ COMMIT
 /// Rules for nft(8), equal to those for iptables.
 fn nftables(bridge: &str) -> String {
     format!(
-        "table ip filter {{
+        "table ip {bridge}-filter {{
     chain docker {{ }}
     chain docker-user {{ return; }}
     chain docker-isolation-stage-2 {{
@@ -116,16 +121,17 @@ fn nftables(bridge: &str) -> String {
         return
     }}
     chain forward {{
-        type filter hook forward priority filter; policy drop;
+        type filter hook forward priority filter;
         jump docker-user
         jump docker-isolation-stage-1
         oifname \"{bridge}\" ct state related,established counter accept
         oifname \"{bridge}\" jump docker
         iifname \"{bridge}\" oifname != \"{bridge}\" counter accept
         iifname \"{bridge}\" oifname \"{bridge}\" counter accept
+        iifname \"{bridge}\" counter drop
     }}
 }}
-table ip nat {{
+table ip {bridge}-nat {{
     chain docker {{ iifname \"{bridge}\" counter return; }}
     chain prerouting {{
         type nat hook prerouting priority dstnat;

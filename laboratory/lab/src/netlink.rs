@@ -9,11 +9,14 @@ use dray_wire::MacAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
-    LinkMessage, LinkVfInfo, State, VfInfo,
+    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth,
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, LinkVfInfo, State, VfInfo,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -145,6 +148,18 @@ impl Netlink {
         })
     }
 
+    /// Makes the bridge port `index` send frames back where they came from (802.1Qbg's reflective
+    /// relay).
+    pub fn set_hairpin(&self, index: u32) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        let port = InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)]);
+        let info = vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(port)];
+        link.attributes.push(LinkAttribute::LinkInfo(info));
+        // The kernel ignores this attribute in RTM_SETLINK.
+        self.change(RouteNetlinkMessage::NewLink(link), 0)
+    }
+
     /// Sets the Ethernet address of an interface.
     pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
@@ -219,6 +234,20 @@ impl Netlink {
             AddressAttribute::Address(IpAddr::V4(address)),
         ];
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds a route to one IPv4 address, which is reached through an interface without a gateway.
+    pub fn add_route(&self, to: Ipv4Addr, index: u32) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = 32;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        message.attributes =
+            vec![RouteAttribute::Destination(RouteAddress::Inet(to)), RouteAttribute::Oif(index)];
+        self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Adds a permanent neighbour entry with the Ethernet address of an IPv4 neighbour, so that no

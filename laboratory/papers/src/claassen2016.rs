@@ -92,20 +92,20 @@ pub(super) const PAPER: Paper = Paper {
 };
 
 const fn tcp(technique: &'static str) -> Pick {
-    Pick::new("claassen2016-local-tcp", technique).of(Quantity::Bits)
+    Pick::new("claassen2016-local-tcp", technique).of(Quantity::Payload)
 }
 
 const fn udp(technique: &'static str) -> Pick {
-    Pick::new("claassen2016-local-udp", technique).of(Quantity::Bits)
+    Pick::new("claassen2016-local-udp", technique).of(Quantity::Payload)
 }
 
 const fn switched_tcp(pairs: usize, mtu: u32) -> Pick {
-    let pick = Pick::new("claassen2016-switched-tcp", "vxlan/tcp").of(Quantity::Bits);
+    let pick = Pick::new("claassen2016-switched-tcp", "vxlan/tcp").of(Quantity::Payload);
     pick.with(Pairs(pairs)).with(Mtu(mtu))
 }
 
 const fn switched_udp(pairs: usize, mtu: u32) -> Pick {
-    let pick = Pick::new("claassen2016-switched-udp", "vxlan/udp").of(Quantity::Bits);
+    let pick = Pick::new("claassen2016-switched-udp", "vxlan/udp").of(Quantity::Payload);
     pick.with(Pairs(pairs)).with(Mtu(mtu))
 }
 

@@ -163,6 +163,12 @@ impl Link {
         Self { ends: [end(0), end(1)], parent: None }
     }
 
+    /// Returns the same link with its ends in the other order.
+    pub fn reversed(&self) -> Self {
+        let [a, b] = self.ends.clone();
+        Self { ends: [b, a], parent: self.parent.clone() }
+    }
+
     /// Addresses in frames from the first end to the second.
     pub fn flow(&self) -> Flow {
         let [from, to] = &self.ends;

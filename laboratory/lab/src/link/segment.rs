@@ -40,6 +40,11 @@ impl Segment<'_> {
         self.links.iter().flat_map(|link| &link.ends)
     }
 
+    /// Ends of all links on one side, 0 or 1.
+    pub(super) fn ends_at(&self, side: usize) -> impl Iterator<Item = &End> {
+        self.links.iter().map(move |link| &link.ends[side])
+    }
+
     /// The lab's "host".
     pub(super) fn host(&self) -> Host<'_> {
         let host = self.lab.host();

@@ -49,6 +49,7 @@ impl Engine {
         host: &Init,
         dir: PeerDir,
         group: PathBuf,
+        has_rules: bool,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
         if !geteuid().is_root() {
@@ -75,6 +76,7 @@ impl Engine {
             privileges,
             devices,
             network: None,
+            has_rules,
             daemon: None,
         };
         if runtime == Runtime::Docker {

@@ -4,6 +4,7 @@
 mod afxdp;
 mod dpdk;
 mod facts;
+mod iperf3;
 mod memory;
 mod netmap;
 mod ns3;
@@ -15,6 +16,7 @@ mod tap;
 pub(crate) use dpdk::Dpdk;
 pub(crate) use facts::Requirement;
 pub use facts::{Facts, Unit};
+pub(crate) use iperf3::Iperf3;
 pub(crate) use memory::Rings;
 pub(crate) use ns3::Ns3;
 pub(crate) use port::Port;
@@ -56,6 +58,8 @@ pub(crate) enum Programs {
     Ns3(Ns3),
     /// netmap's pkt-gen and bridge.
     PktGen,
+    /// iperf3.
+    Iperf3(Iperf3),
 }
 
 const fn socket(socket: Socket) -> Programs {
@@ -123,6 +127,24 @@ impl Endpoint {
     /// DPDK's AF_XDP driver.
     pub const DPDK_AFXDP: Self =
         Self::new("dpdk-afxdp", "DPDK's AF_XDP driver", Programs::Dpdk(Dpdk::Afxdp));
+
+    /// DPDK's virtio driver, to the kernel's vhost-net.
+    pub const DPDK_VHOST_NET: Self = Self::new(
+        "dpdk-vhost-net",
+        "DPDK's virtio-user, to the kernel's vhost-net",
+        Programs::Dpdk(Dpdk::VhostNet),
+    );
+
+    /// One or more TCP streams of iperf3.
+    pub const IPERF3: Self =
+        Self::new("iperf3", "TCP streams of iperf3", Programs::Iperf3(Iperf3::Tcp));
+
+    /// UDP datagrams of iperf3.
+    pub const IPERF3_UDP: Self =
+        Self::new("iperf3-udp", "UDP datagrams of iperf3", Programs::Iperf3(Iperf3::Udp));
+
+    /// iperf3.
+    pub const OF_IPERF3: [Self; 2] = [Self::IPERF3, Self::IPERF3_UDP];
 
     /// One or more TCP streams, 128 KiB per call.
     pub const TCP: Self = Self::new("tcp", "TCP streams", Programs::Streams(Stream::TCP));
@@ -311,7 +333,8 @@ impl Endpoint {
     pub fn all() -> Vec<Self> {
         let others = [
             &Self::OTHER_AF_XDP[..],
-            &[Self::TAP, Self::DPDK_FUNCTION],
+            &[Self::TAP, Self::DPDK_VHOST_NET, Self::DPDK_FUNCTION],
+            &Self::OF_IPERF3,
             &Self::OF_NETMAP,
             &Self::MEMORY,
             &Self::NS3,
@@ -328,6 +351,7 @@ impl Endpoint {
             Programs::Dpdk(dpdk) => dpdk.facts(),
             Programs::Ns3(ns3) => ns3.facts(),
             Programs::PktGen => netmap::FACTS,
+            Programs::Iperf3(iperf3) => iperf3.facts(),
         }
     }
 
@@ -373,6 +397,16 @@ impl Endpoint {
         self.facts().writes != Unit::Frame || self.is_third_party()
     }
 
+    /// Returns true if the sender needs replies of the receiver.
+    pub(crate) fn needs_replies(self) -> bool {
+        self.is_stream() || matches!(self.programs, Programs::Iperf3(_))
+    }
+
+    /// Returns true if several pairs of the endpoint's programs can run at the same time.
+    pub(crate) fn runs_in_pairs(self) -> bool {
+        !self.is_third_party() || matches!(self.programs, Programs::Iperf3(_))
+    }
+
     /// Options of a link for the endpoint.
     pub fn link_options(self, mtu: u32, switch_cpu: usize) -> LinkOptions {
         let Facts { opens, writes, xdp, .. } = self.facts();
@@ -396,7 +430,9 @@ impl Endpoint {
         let port = match self.programs {
             Programs::Frames(port) => Some(port),
             Programs::Ns3(ns3) => Some(ns3.forwarder()),
-            Programs::Streams(_) | Programs::Dpdk(_) | Programs::PktGen => None,
+            Programs::Streams(_) | Programs::Dpdk(_) | Programs::PktGen | Programs::Iperf3(_) => {
+                None
+            }
         };
         let uri = port.and_then(|port| port.uri(end, peer, burst, wait));
         uri.unwrap_or_else(|| panic!("{self} has no port at {:?}", end.attachment))

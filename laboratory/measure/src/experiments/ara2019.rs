@@ -59,8 +59,8 @@ pub(super) const FIG3: Experiment = Experiment {
 
 /// Settings common to figures 2 and 3.
 const FIGURE: Experiment = Experiment {
-    techniques: || [sets::shared_memory(), sets::functions()].concat(),
-    usual: |technique| !technique.link.needs_card(),
+    techniques: || [sets::shared_memory(), sets::functions(), sets::vhost_net()].concat(),
+    usual: |technique| technique.link.shares_memory(),
     burst: 16,
     timing: TIMING,
     trials: TRIALS,

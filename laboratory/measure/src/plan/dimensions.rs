@@ -192,7 +192,7 @@ fn check_sizes(sizes: &[usize], mtu: u32) -> Result<(), WrongChoice> {
 
 fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice> {
     match shapes.iter().map(|shape| shape.pairs()).find(|pairs| *pairs > 1) {
-        Some(given) if technique.endpoint.is_third_party() => {
+        Some(given) if !technique.endpoint.runs_in_pairs() => {
             Err(WrongChoice::OnePair { given, technique })
         }
         _ => Ok(()),

@@ -21,7 +21,7 @@ use crate::link::kind::LinkKind;
 use crate::peer::{Memory, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::process::{self, PeerDir, Record};
 use crate::runtime::network::{self, Driver, Network};
-use crate::runtime::{Engine, Privileges};
+use crate::runtime::{Engine, EngineSettings, Privileges};
 use crate::{
     Cancel, Container, ContainerId, LabError, NetworkNamespace, Runtime, cache, capability, peer,
     placement,
@@ -153,17 +153,14 @@ impl Lab {
     fn start_engine(&self, dir: PeerDir) -> Result<Engine, LabError> {
         let host = self.host().init();
         let driver = self.network.and_then(|(kind, _)| kind.engine()).map(|(_, driver)| driver);
-        let has_rules = driver == Some(Driver::FilteredBridge);
-        let mut engine = Engine::start(
-            self.runtime,
-            &self.program,
-            self.privileges,
-            host,
-            dir,
-            self.group.path(),
-            has_rules,
-            &self.cancel,
-        )?;
+        let settings = EngineSettings {
+            runtime: self.runtime,
+            program: &self.program,
+            privileges: self.privileges,
+            group: self.group.path(),
+            has_rules: driver == Some(Driver::FilteredBridge),
+        };
+        let mut engine = Engine::start(settings, host, dir, &self.cancel)?;
         if let Some((kind, mtu)) = self.network {
             let (_, driver) = kind.engine().expect("a network of this engine");
             let base = self.make_base(0, kind, mtu)?;

@@ -56,7 +56,11 @@ struct Pairs {
 impl Pairs {
     /// Creates `count` pairs. Returns `None` if this kernel does not support such links.
     fn new(count: usize, kind: LinkKind, endpoint: Endpoint) -> Option<Self> {
-        let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
+        Self::join(Lab::new(DRAY.into(), Cancel::default()).unwrap(), count, kind, endpoint)
+    }
+
+    /// Creates `count` pairs in `lab`, on a segment of their own.
+    fn join(mut lab: Lab, count: usize, kind: LinkKind, endpoint: Endpoint) -> Option<Self> {
         let cpus = placement::allowed();
         let mut start = |name: String| lab.start_container(&name, &cpus).unwrap();
         let pairs: Vec<_> =
@@ -209,5 +213,11 @@ fn frames_in_a_filtered_bridge_pass_rules_with_tools() {
         let count = line.split_whitespace().find_map(|word| word.parse::<u64>().ok());
         assert_eq!(count, Some(1), "{kind}: {line}");
         assert_eq!(tracked.trim(), "1", "{kind}");
+
+        // The rules of one bridge leave frames of another one alone.
+        let mut others = Pairs::join(pairs.lab, 1, kind, Endpoint::RAW_MMSG).unwrap();
+        assert_eq!(others.exchange(1), [[1], [0]], "{kind} beside another");
+        let mut plain = Pairs::join(others.lab, 1, LinkKind::BRIDGE, Endpoint::RAW_MMSG).unwrap();
+        assert_eq!(plain.exchange(1), [[1], [0]], "a bridge beside {kind}");
     }
 }

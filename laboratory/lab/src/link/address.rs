@@ -45,6 +45,12 @@ impl EndId {
         self.ip_from(FIRST_NETWORK)
     }
 
+    /// Network of the link: its first address and prefix length.
+    pub(super) fn network(self) -> String {
+        let first = FIRST_NETWORK.to_bits() + self.link * 4;
+        format!("{}/{PREFIX_LEN}", Ipv4Addr::from_bits(first))
+    }
+
     /// Address of the network card of a host, of which each link has one at each side.
     pub(super) fn card_ip(self) -> Ipv4Addr {
         self.ip_from(FIRST_CARD_NETWORK)

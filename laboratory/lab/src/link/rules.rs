@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::process::Command;
 
 use super::bridge;
 use super::segment::{KeepAlive, Segment};
@@ -15,17 +16,133 @@ use crate::{LabError, NetworkNamespace};
 const SETTING: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
 
 impl Filter {
-    /// Program, and the package that has it.
-    fn program(self) -> (&'static str, &'static str) {
+    /// Programs that run a command and load a file of rules, and the package that has them.
+    fn programs(self) -> ([&'static str; 2], &'static str) {
         match self {
-            Self::Iptables => ("iptables-restore", "iptables"),
-            Self::Nftables => ("nft", "nftables"),
+            Self::Iptables => (["iptables", "iptables-restore"], "iptables"),
+            Self::Nftables => (["nft", "nft"], "nftables"),
         }
     }
 
-    /// Returns true if this host has the program.
+    /// Returns true if this host has the programs.
     pub(super) fn is_installed(self) -> bool {
-        installed::find(self.program().0, None).is_some()
+        self.programs().0.iter().all(|program| installed::find(program, None).is_some())
+    }
+
+    /// Arguments of a command that makes the chain or table of [`common`](Self::common), and fails
+    /// if there is one.
+    fn new_arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Iptables => &["--new-chain", "DOCKER-USER"],
+            Self::Nftables => &["create", "table", "ip", "docker-filter"],
+        }
+    }
+
+    fn run(self, dir: &PeerDir, arguments: &[&str]) -> Result<String, LabError> {
+        let ([program, _], _) = self.programs();
+        process::run(dir, self.command(program)?.args(arguments))
+    }
+
+    /// Adds rules to those that are there.
+    fn load(self, dir: &PeerDir, file: &str, rules: &str) -> Result<String, LabError> {
+        let ([_, program], _) = self.programs();
+        let option = match self {
+            Self::Iptables => "--noflush",
+            Self::Nftables => "--file",
+        };
+        process::run(dir, self.command(program)?.arg(option).arg(dir.write(file, rules)?))
+    }
+
+    fn command(self, program: &str) -> Result<Command, LabError> {
+        let (_, package) = self.programs();
+        let missing = || LabError::peer(program, format!("not installed; apt install {package}"));
+        Ok(process::command(installed::find(program, None).ok_or_else(missing)?))
+    }
+
+    /// Rules that Docker writes once.
+    fn common(self) -> &'static str {
+        match self {
+            Self::Iptables => {
+                "*filter
+:DOCKER -
+:DOCKER-USER -
+:DOCKER-ISOLATION-STAGE-1 -
+:DOCKER-ISOLATION-STAGE-2 -
+-A FORWARD -j DOCKER-USER
+-A FORWARD -j DOCKER-ISOLATION-STAGE-1
+-A DOCKER-ISOLATION-STAGE-1 -j RETURN
+-A DOCKER-ISOLATION-STAGE-2 -j RETURN
+-A DOCKER-USER -j RETURN
+COMMIT
+*nat
+:DOCKER -
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+COMMIT
+"
+            }
+            Self::Nftables => {
+                "table ip docker-filter {
+    chain docker { }
+    chain docker-user { return; }
+    chain docker-isolation-stage-2 { return; }
+    chain docker-isolation-stage-1 { return; }
+    chain forward {
+        type filter hook forward priority filter;
+        jump docker-user
+        jump docker-isolation-stage-1
+    }
+}
+table ip docker-nat {
+    chain docker { }
+    chain prerouting {
+        type nat hook prerouting priority dstnat;
+        fib daddr type local counter jump docker
+    }
+    chain postrouting { type nat hook postrouting priority srcnat; }
+}
+"
+            }
+        }
+    }
+
+    /// Rules that Docker writes for a bridge and its networks. Docker drops everything else that is
+    /// forwarded; here only frames of the bridge are dropped, since a lab may have other links.
+    fn of_bridge(self, bridge: &str, networks: &[String]) -> String {
+        match self {
+            Self::Iptables => format!(
+                "*filter
+-A FORWARD -o {bridge} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A FORWARD -o {bridge} -j DOCKER
+-A FORWARD -i {bridge} ! -o {bridge} -j ACCEPT
+-A FORWARD -i {bridge} -o {bridge} -j ACCEPT
+-A FORWARD -i {bridge} -j DROP
+-I DOCKER-ISOLATION-STAGE-1 -i {bridge} ! -o {bridge} -j DOCKER-ISOLATION-STAGE-2
+-I DOCKER-ISOLATION-STAGE-2 -o {bridge} -j DROP
+COMMIT
+*nat
+-A POSTROUTING -s {} ! -o {bridge} -j MASQUERADE
+-I DOCKER -i {bridge} -j RETURN
+COMMIT
+",
+                networks.join(",")
+            ),
+            // Equal to those for iptables.
+            Self::Nftables => format!(
+                "add rule ip docker-filter forward oifname {bridge} \
+                    ct state related,established counter accept
+add rule ip docker-filter forward oifname {bridge} jump docker
+add rule ip docker-filter forward iifname {bridge} oifname != {bridge} counter accept
+add rule ip docker-filter forward iifname {bridge} oifname {bridge} counter accept
+add rule ip docker-filter forward iifname {bridge} counter drop
+insert rule ip docker-filter docker-isolation-stage-1 iifname {bridge} oifname != {bridge} \
+    counter jump docker-isolation-stage-2
+insert rule ip docker-filter docker-isolation-stage-2 oifname {bridge} counter drop
+add rule ip docker-nat postrouting ip saddr {{ {} }} oifname != {bridge} counter masquerade
+insert rule ip docker-nat docker iifname {bridge} counter return
+",
+                networks.join(", ")
+            ),
+        }
     }
 }
 
@@ -37,24 +154,14 @@ pub(super) fn wire(
     let held = bridge::wire(segment)?;
     let host = segment.host().namespace;
     pass_frames(host).map_err(|error| not_in_kernel(segment, error))?;
-    let (program, package) = filter.program();
-    let missing = || LabError::peer(program, format!("not installed; apt install {package}"));
-    let mut command = process::command(installed::find(program, None).ok_or_else(missing)?);
-    let bridge = bridge::name(segment.number);
-    let rules = match filter {
-        Filter::Iptables => {
-            // Other links of the lab may have rules.
-            command.arg("--noflush");
-            iptables(&bridge)
-        }
-        Filter::Nftables => {
-            command.arg("-f");
-            nftables(&bridge)
-        }
-    };
-    command.arg(dir.write(&format!("{bridge}.rules"), &rules)?);
     let dir = dir.within(host).map_err(segment.doing("network namespace"))?;
-    process::run(&dir, &mut command)?;
+    let bridge = bridge::name(segment.number);
+    let networks: Vec<_> = segment.ends_at(0).map(|end| end.id.network()).collect();
+    // The first command fails if a link of the lab has made the chain or table.
+    if filter.run(&dir, filter.new_arguments()).is_ok() {
+        filter.load(&dir, "docker.rules", filter.common())?;
+    }
+    filter.load(&dir, &format!("{bridge}.rules"), &filter.of_bridge(&bridge, &networks))?;
     Ok(held)
 }
 
@@ -72,76 +179,4 @@ pub(super) fn not_in_kernel(segment: &Segment<'_>, error: io::Error) -> LabError
         what: "br_netfilter".to_owned(),
         remedy: Modules::of_running_kernel().remedy("br_netfilter", "CONFIG_BRIDGE_NETFILTER"),
     }
-}
-
-/// Rules for iptables-restore(8). Docker drops everything else that is forwarded; here only frames
-/// of the bridge are dropped, since a lab may have other links.
-fn iptables(bridge: &str) -> String {
-    format!(
-        "*filter
-:DOCKER -
-:DOCKER-USER -
-:DOCKER-ISOLATION-STAGE-1 -
-:DOCKER-ISOLATION-STAGE-2 -
--A FORWARD -j DOCKER-USER
--A FORWARD -j DOCKER-ISOLATION-STAGE-1
--A FORWARD -o {bridge} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
--A FORWARD -o {bridge} -j DOCKER
--A FORWARD -i {bridge} ! -o {bridge} -j ACCEPT
--A FORWARD -i {bridge} -o {bridge} -j ACCEPT
--A FORWARD -i {bridge} -j DROP
--A DOCKER-ISOLATION-STAGE-1 -i {bridge} ! -o {bridge} -j DOCKER-ISOLATION-STAGE-2
--A DOCKER-ISOLATION-STAGE-1 -j RETURN
--A DOCKER-ISOLATION-STAGE-2 -o {bridge} -j DROP
--A DOCKER-ISOLATION-STAGE-2 -j RETURN
--A DOCKER-USER -j RETURN
-COMMIT
-*nat
-:DOCKER -
--A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
--A POSTROUTING -s 198.18.0.0/15 ! -o {bridge} -j MASQUERADE
--A DOCKER -i {bridge} -j RETURN
-COMMIT
-"
-    )
-}
-
-/// Rules for nft(8), equal to those for iptables.
-fn nftables(bridge: &str) -> String {
-    format!(
-        "table ip {bridge}-filter {{
-    chain docker {{ }}
-    chain docker-user {{ return; }}
-    chain docker-isolation-stage-2 {{
-        oifname \"{bridge}\" counter drop
-        return
-    }}
-    chain docker-isolation-stage-1 {{
-        iifname \"{bridge}\" oifname != \"{bridge}\" counter jump docker-isolation-stage-2
-        return
-    }}
-    chain forward {{
-        type filter hook forward priority filter;
-        jump docker-user
-        jump docker-isolation-stage-1
-        oifname \"{bridge}\" ct state related,established counter accept
-        oifname \"{bridge}\" jump docker
-        iifname \"{bridge}\" oifname != \"{bridge}\" counter accept
-        iifname \"{bridge}\" oifname \"{bridge}\" counter accept
-        iifname \"{bridge}\" counter drop
-    }}
-}}
-table ip {bridge}-nat {{
-    chain docker {{ iifname \"{bridge}\" counter return; }}
-    chain prerouting {{
-        type nat hook prerouting priority dstnat;
-        fib daddr type local counter jump docker
-    }}
-    chain postrouting {{
-        type nat hook postrouting priority srcnat;
-        ip saddr 198.18.0.0/15 oifname != \"{bridge}\" counter masquerade
-    }}
-}}
-"
-    )
 }

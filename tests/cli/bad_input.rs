@@ -25,14 +25,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--technique", "veth/virtio"], &["veth/virtio", "do not go together"]),
     (&["bench", "--check", "half"], &["half", "whole"]),
     (&["bench", "switches", "--rate", "1M"], &["dpdk", "cannot send at a given rate"]),
-    (&["bench", "ara2019-fig2", "--technique", "bridge"], &["bridge", "switch/patch"]),
+    (&["bench", "ara2019-fig2", "--technique", "ipvlan/l2"], &["ipvlan/l2", "switch/patch"]),
     (
         &["bench", "casoni2013-serial", "--technique", "udp"],
-        &[
-            "udp",
-            "casoni2013",
-            "links veth, bridge, vale, netmap-pipe, sriov with endpoints raw-mmsg",
-        ],
+        &["udp", "casoni2013", "links veth, bridge, switch/patch, switch/learning, testpmd/pairs"],
     ),
     (&["bench", "--loss", "1"], &["'1'", "from 0 to below 1"]),
     (&["bench", "--loss", "0,-1%"], &["'-1%'", "from 0 to below 1"]),

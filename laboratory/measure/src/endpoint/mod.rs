@@ -371,6 +371,11 @@ impl Endpoint {
         self.facts().writes == Unit::Stream
     }
 
+    /// Returns true if the endpoint can send frames at a given rate.
+    pub fn takes_rate(self) -> bool {
+        !self.is_dpdk() && !self.is_stream()
+    }
+
     /// Returns true if the endpoint is DPDK's.
     pub fn is_dpdk(self) -> bool {
         matches!(self.programs, Programs::Dpdk(_))

@@ -43,6 +43,11 @@ pub(super) const FIG2: Experiment = Experiment {
         Some(15e6),
         Some(20e6),
     ],
+    techniques: || {
+        let mut all = (FIGURE.techniques)();
+        all.retain(|technique| technique.endpoint.takes_rate());
+        all
+    },
     // Half of figure 3's: eleven rates draw one line, and below its bend each trial says the same.
     trials: TRIALS / 2,
     layout: Layout::RatesByTechnique,

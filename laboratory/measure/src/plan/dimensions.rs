@@ -219,7 +219,7 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
     if endpoint.is_stream() && flows > STREAMS_MAX {
         return Err(WrongChoice::Streams { given: flows, technique });
     }
-    if paced && (endpoint.is_dpdk() || endpoint.is_stream()) {
+    if paced && !endpoint.takes_rate() {
         return Err(WrongChoice::NoRate { technique });
     }
     Ok(())

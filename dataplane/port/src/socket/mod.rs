@@ -1,9 +1,11 @@
 //! Code shared by UDP and packet sockets: options, and receiving and transmitting one by one
-//! (`recv`, `send`) or in batches (`recvmmsg`, `sendmmsg`).
+//! (`recv`, `send`), in batches
+//! (`recvmmsg`, `sendmmsg`), or by packet rings.
 
 mod calls;
 mod cutter;
 mod receive;
+mod ring;
 mod slots;
 mod transmit;
 
@@ -14,6 +16,7 @@ pub(crate) use calls::{
     dropped, enlarge_buffers, get_option, is_of_frame, is_transient, set_option, vectors,
 };
 pub(crate) use receive::{Restore, SocketReceive};
+pub(crate) use ring::{ReceiveRing, TransmitRing, open as open_ring};
 pub(crate) use slots::SLOT_LEN;
 pub(crate) use transmit::SocketTransmit;
 

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::SocketOptions;
+use super::TransmitRing;
 use super::calls::{self, Head, Messages, is_of_frame, is_transient};
 use crate::frame::{Frame, Part};
 use crate::lost::{Loss, Lost};
@@ -20,6 +21,8 @@ use crate::{BATCH_MAX, Transmit, vnet};
 pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
     messages: Messages,
+    /// The ring by which frames pass, if there is one.
+    ring: Option<TransmitRing>,
     batch: usize,
     /// True if the socket takes UDP payloads: the kernel writes all headers itself.
     payload_only: bool,
@@ -44,6 +47,7 @@ impl SocketTransmit {
         Self {
             socket,
             messages: Messages::new(options.batch),
+            ring: None,
             batch: options.batch,
             payload_only,
             frame_max,
@@ -59,9 +63,14 @@ impl SocketTransmit {
         Self { offloads: Some(offloads), ..self }
     }
 
+    /// For a packet socket [with virtio-net headers](Self::with_offloads) that has a ring.
+    pub(crate) fn with_ring(self, ring: TransmitRing) -> Self {
+        Self { ring: Some(ring), ..self }
+    }
+
     /// Makes one `send` or `sendmmsg` call; returns how many of `frames` the kernel took.
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        if self.batch > 1 {
+        if self.batch > 1 || self.ring.is_some() {
             let heads = match self.offloads {
                 None => None,
                 Some(offloads) => {
@@ -74,6 +83,9 @@ impl SocketTransmit {
                     Some(&*self.heads)
                 }
             };
+            if let (Some(ring), Some(heads)) = (&mut self.ring, heads) {
+                return ring.send(self.socket.as_fd(), heads, frames);
+            }
             let payload_only = self.payload_only;
             let parts = frames.iter().map(|frame| parts(frame, payload_only));
             return self.messages.send(self.socket.as_fd(), heads, parts, self.flags);

@@ -91,6 +91,13 @@ impl Endpoint {
     pub const RAW_MMSG: Self =
         Self::new("raw-mmsg", "raw sockets, sendmmsg/recvmmsg", socket(Socket::Raw(Calls::Burst)));
 
+    /// Packet sockets, a burst per call in rings of mapped memory.
+    pub const RAW_RING: Self = Self::new(
+        "raw-ring",
+        "raw sockets with packet rings (PACKET_MMAP)",
+        socket(Socket::Raw(Calls::Ring)),
+    );
+
     /// AF_XDP sockets, with XDP in the network driver if it supports that.
     pub const AFXDP: Self =
         Self::new("afxdp", "AF_XDP sockets, XDP in the driver if supported", afxdp(Afxdp::USUAL));
@@ -297,8 +304,10 @@ impl Endpoint {
     pub const DPDK_MEMIF: Self =
         Self::new("dpdk-memif", "DPDK's memif", Programs::Dpdk(Dpdk::Memory(Rings::Memif)));
 
-    /// Kernel sockets, in the order of `ara2019`'s table.
-    pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
+    /// Kernel sockets that send and receive frames. The first four are in the order of `ara2019`'s
+    /// table.
+    pub const SOCKETS: [Self; 5] =
+        [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG, Self::RAW_RING];
 
     /// Usual variants of AF_XDP sockets.
     pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];

@@ -26,6 +26,8 @@ pub(crate) enum Socket {
 pub(crate) enum Calls {
     One,
     Burst,
+    /// A burst per call, in memory that kernel and program both map: packet sockets only.
+    Ring,
 }
 
 impl Socket {
@@ -58,6 +60,7 @@ impl Socket {
                 ethertype: Some(0x0800),
                 promisc: false,
                 queues: 1,
+                ring: calls == Calls::Ring,
                 offload: true,
             }),
             Self::Unix(calls) => {

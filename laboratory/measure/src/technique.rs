@@ -245,7 +245,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 6];
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 9];
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
-        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg"];
+        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg", "raw-ring"];
         assert_eq!(private, sockets.map(|socket| format!("ipvlan/l3-private/{socket}")));
         assert_eq!(
             select("switch"),
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn family_and_endpoint_select_each_link_of_the_family() {
         let families = select("macvlan/raw");
-        assert_eq!(families.len(), 4, "{families:?}");
+        assert_eq!(families.len(), 5, "{families:?}");
         assert!(families.iter().all(|it| it.link.name.starts_with("macvlan/")), "{families:?}");
         assert_eq!(select("vpp/memif").len(), 1);
     }

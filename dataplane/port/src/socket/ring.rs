@@ -93,7 +93,7 @@ pub(crate) fn open(
     let slots = |from| Slots { pages: pages.clone(), from, len: slot_len, next: 0 };
     let received = Box::new([const { Received { len: None, tag: None } }; BATCH_MAX]);
     let receive = ReceiveRing { slots: slots(0), received, dropped: AtomicU64::new(0) };
-    Ok((receive, TransmitRing { slots: slots(RING_LEN) }))
+    Ok((receive, TransmitRing { slots: slots(RING_LEN), frame_max }))
 }
 
 impl Slots {
@@ -118,7 +118,7 @@ impl Slots {
     }
 }
 
-/// What the ring says about a frame.
+/// A frame by its slot.
 struct Received {
     /// Length of the frame and its virtio-net header, if it fits.
     len: Option<usize>,
@@ -224,6 +224,7 @@ fn take(slots: &Slots, socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
 /// Ring of frames to transmit.
 pub(crate) struct TransmitRing {
     slots: Slots,
+    frame_max: usize,
 }
 
 impl TransmitRing {
@@ -241,12 +242,14 @@ impl TransmitRing {
             if status.load(Ordering::Acquire) != TP_STATUS_AVAILABLE {
                 break;
             }
-            if !self.fill(filled, head, frame) {
+            // With virtio-net headers, the kernel does not compare lengths with the MTU here.
+            if !frame.fits(self.frame_max) {
                 if filled == 0 {
                     return Err(Errno::MSGSIZE.into());
                 }
                 break;
             }
+            self.fill(filled, head, frame);
             status.store(TP_STATUS_SEND_REQUEST, Ordering::Release);
             filled += 1;
         }
@@ -273,13 +276,11 @@ impl TransmitRing {
         }
     }
 
-    /// Writes a frame and its header. Returns false if they do not fit.
-    fn fill(&self, ahead: usize, head: &Head, frame: &Frame<'_>) -> bool {
+    /// Writes a frame, which [fits](Frame::fits), and its header.
+    fn fill(&self, ahead: usize, head: &Head, frame: &Frame<'_>) {
         let slot = self.slots.slot(ahead);
         let len = head.len() + frame.len();
-        if TX_OFFSET + len > self.slots.len {
-            return false;
-        }
+        assert!(TX_OFFSET + len <= self.slots.len, "a slot has room for a frame that fits");
         // SAFETY: header and frame fit the slot, which belongs to this side until its status says
         // otherwise.
         unsafe {
@@ -288,6 +289,5 @@ impl TransmitRing {
             ptr::copy_nonoverlapping(head.as_ptr(), at.as_ptr(), head.len());
             frame.copy_to(at.add(head.len()));
         }
-        true
     }
 }

@@ -338,7 +338,7 @@ mod tests {
             "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64&wait=poll",
             "udp:0.0.0.0:9000",
             "raw:eth0",
-            "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1&queues=2",
+            "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1&queues=2&ring=1",
             "afxdp:eth0",
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
             "netmap:eth0^",

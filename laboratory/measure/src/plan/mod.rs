@@ -132,8 +132,11 @@ mod tests {
             plan.cases.iter().map(|case| (case.technique.to_string(), case.shape)).collect();
         let shapes = [Shape::Fan(2), Shape::Fan(3), Shape::Fan(4)];
         let of = |technique: &'static str| shapes.map(|shape| (technique.to_owned(), shape));
-        assert_eq!(order, [of("veth/raw-mmsg"), of("bridge/raw-mmsg")].concat());
-        assert_eq!(plan.trials(), 3 * 6);
+        assert_eq!(
+            order,
+            [of("veth/raw-mmsg"), of("bridge/raw-mmsg"), of("switch/learning")].concat()
+        );
+        assert_eq!(plan.trials(), 3 * 9);
     }
 
     #[test]
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(sizes("all", &of("veth/tcp")), [(1500, 1514)]);
         let jumbo = Choices { mtu: Some(9000), ..of("veth/tcp") };
         assert_eq!(sizes("all", &jumbo), [(9000, 9014)]);
-        let udp = Choices { pairs: Some(vec![2]), ..of("bridge") };
+        let udp = Choices { pairs: Some(vec![2]), ..of("bridge/udp") };
         assert_eq!(sizes("claassen2016-local-udp", &udp), [(1500, 1514), (9000, 9014)]);
     }
 

@@ -1,6 +1,6 @@
 //! Roles of the programs in containers: [`sender`], [`receiver`], [`duplex`],
-//! [`forwarder`], [`echo`], [`ping`], [`upf`], [`neighbour`], and for byte streams [`stream::sender`] and
-//! [`stream::receiver`].
+//! [`forwarder`], [`echo`], [`ping`], [`upf`], [`neighbour`], and for byte streams
+//! [`stream::sender`] and [`stream::receiver`].
 //!
 //! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
 //! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]

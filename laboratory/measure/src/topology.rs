@@ -116,8 +116,8 @@ impl Load {
 }
 
 impl Topology {
-    /// Makes the containers and links. Returns one topology per pair of `shape`, or one per direction
-    /// of a user plane function.
+    /// Makes the containers and links. Returns one topology per pair of `shape`, or one per
+    /// direction of a user plane function.
     pub fn build(
         lab: &mut Lab,
         technique: Technique,
@@ -379,8 +379,8 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
-            // Hops share one segment where frames do not return: to a user plane function, which has
-            // addresses of its own, and through a switch with ports in pairs.
+            // Hops share one segment where frames do not return: to a user plane function, which
+            // has addresses of its own, and through a switch with ports in pairs.
             let apart = link.learns && (matches!(shape, Shape::Chain(_)) || link.has_segments());
             match link.switch() {
                 Some(_) if !apart => vec![pairs.collect()],

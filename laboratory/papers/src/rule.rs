@@ -21,8 +21,8 @@ pub(crate) enum Rule {
     Same { figures: &'static [Pick], tolerance: f64 },
     /// All frames arrive up to a highest rate, and more of them change that rate little. A sender
     /// that a full ring or forwarders on its CPU hold back sends less than offered, so rates count
-    /// as they were offered: all of them, or with `free`, a link that never limits the sender, those
-    /// up to the highest that the same sender reaches there.
+    /// as they were offered: all of them, or with `free`, a link that never limits the sender,
+    /// those up to the highest that the same sender reaches there.
     Saturates { of: Pick, free: Option<Pick> },
     /// From one number of forwarders to the next, no figure is above the one before, and the last
     /// is below the first.
@@ -315,7 +315,8 @@ impl<'r> Curve<'r> {
         self.points.iter().filter(|(rate, _)| *rate <= BELOW * self.highest_received)
     }
 
-    /// Points at which more was offered than the highest receive rate: only these show that it stays.
+    /// Points at which more was offered than the highest receive rate: only these show that it
+    /// stays.
     fn above(&self) -> impl Iterator<Item = &Point<'r>> {
         self.points.iter().filter(|(rate, figure)| {
             *rate >= ABOVE * self.highest_received && figure.mean() < self.highest_received

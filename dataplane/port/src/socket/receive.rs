@@ -139,7 +139,8 @@ impl SocketReceive {
         self.fill.offset(header > 0) - header
     }
 
-    /// Makes one `recv`, `recvmsg` or `recvmmsg` call, or reads the ring; returns the number of messages in the slots.
+    /// Makes one `recv`, `recvmsg` or `recvmmsg` call, or reads the ring; returns the number of
+    /// messages in the slots.
     fn call(&mut self) -> io::Result<usize> {
         let offset = self.offset();
         let block = self.wait == Wait::Block;

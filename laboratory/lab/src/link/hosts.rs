@@ -14,9 +14,9 @@ use super::{ipvlan, macvlan};
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 
-/// Bytes that the headers of a tunnel add to each packet, at most: those of IPv4, UDP and WireGuard,
-/// and its authentication tag. The cards' MTU is larger by so many, so that packets of the segment's
-/// MTU need no fragments.
+/// Bytes that the headers of a tunnel add to each packet, at most: those of IPv4, UDP and
+/// WireGuard, and its authentication tag. The cards' MTU is larger by so many, so that packets of
+/// the segment's MTU need no fragments.
 const OVERHEAD: u32 = 20 + 8 + 16 + 16;
 
 pub(super) fn wire(segment: &Segment<'_>, uplink: Uplink) -> Result<KeepAlive, LabError> {

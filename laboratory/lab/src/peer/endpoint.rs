@@ -67,8 +67,8 @@ pub struct EndpointSettings {
 }
 
 /// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, at
-/// TAP interfaces, through vhost-net, or at virtual functions, through DPDK's driver of the card. An XDP program that it attaches stays
-/// when it ends.
+/// TAP interfaces, through vhost-net, or at virtual functions, through DPDK's driver of the card.
+/// An XDP program that it attaches stays when it ends.
 #[derive(Clone, Debug)]
 pub struct AtLinks<'a> {
     /// Name, unique among the peers of its directory.

@@ -45,7 +45,8 @@ pub struct PeerPort {
 }
 
 impl PeerPort {
-    /// Makes a vhost-user port of the first segment with one queue pair, on which the switch listens.
+    /// Makes a vhost-user port of the first segment with one queue pair, on which the switch
+    /// listens.
     pub fn listening(socket: impl Into<PathBuf>) -> Self {
         let (protocol, socket) = (Protocol::VhostUser, socket.into());
         Self { protocol, socket, server: true, queues: 1, segment: 1 }

@@ -37,9 +37,9 @@ pub(super) fn measure(
     Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
 }
 
-/// Calls `take`, which returns the sum of all counters, until it returns the same sum twice. Programs
-/// on one CPU wait for each other while frames are in flight, and one counts frames after the other
-/// was asked.
+/// Calls `take`, which returns the sum of all counters, until it returns the same sum twice.
+/// Programs on one CPU wait for each other while frames are in flight, and one counts frames after
+/// the other was asked.
 pub(super) fn measure_rest(
     lab: &mut Lab,
     mut take: impl FnMut() -> Result<u64, LabError>,

@@ -79,8 +79,8 @@ pub(super) const FIG6: Experiment = Experiment {
         has_xdp || has_stack || is_ours
     },
     sizes: &[SIZE],
-    // The rate that the paper offered, for both directions together and for each, that which it carried
-    // without loss, and the loss-free rate found here.
+    // The rate that the paper offered, for both directions together and for each, that which it
+    // carried without loss, and the loss-free rate found here.
     rates: &[Some(4.8e6), Some(2.4e6), Some(1.1e6), None],
     losses: &[0.0],
     // Rates of one technique were up to 50 % apart, so closer bounds make no figure more exact.

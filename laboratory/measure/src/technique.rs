@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
-        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg", "raw-ring"];
+        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg", "udp-zerocopy", "raw-ring"];
         assert_eq!(private, sockets.map(|socket| format!("ipvlan/l3-private/{socket}")));
         assert_eq!(
             select("switch"),

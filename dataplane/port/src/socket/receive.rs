@@ -9,10 +9,12 @@ use dray_wire::flow::{self, Flow, HEADERS_LEN};
 use dray_wire::offload::{self, Offload, Offloads, Tunnel, VIRTIO_NET_LEN};
 use rustix::net::RecvFlags;
 
+use super::SocketOptions;
 use super::calls::{self, Messages, Tag, is_of_frame, is_transient};
 use super::cutter::{Cutter, ROOM_LEN};
+use super::ring::ReceiveRing;
 use super::slots::{LINE, LONG_SLOT_LEN, SLOT_LEN};
-use super::{ReceiveRing, SocketOptions};
+use super::zerocopy::Unfinished;
 use crate::frame::received::{Filled, ReceivedFrames};
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
 use crate::total::Total;
@@ -71,6 +73,8 @@ pub(crate) struct SocketReceive {
     messages: Messages,
     /// The ring by which frames pass, if there is one.
     ring: Option<ReceiveRing>,
+    /// Messages of the transmitting half that the kernel reads, if it copies none.
+    unfinished: Option<Arc<Unfinished>>,
     fill: Fill,
     batch: usize,
     wait: Wait,
@@ -105,6 +109,7 @@ impl SocketReceive {
             cutter: None,
             messages,
             ring: None,
+            unfinished: None,
             fill,
             batch,
             wait: options.wait,
@@ -131,6 +136,11 @@ impl SocketReceive {
         let drops = ring.dropped(self.socket.as_fd());
         (self.drops, self.ring) = (Total::new(&drops, u64::MAX), Some(ring));
         self
+    }
+
+    /// For a UDP socket whose sent payloads the kernel does not copy.
+    pub(crate) fn with_zerocopy(self, unfinished: Arc<Unfinished>) -> Self {
+        Self { unfinished: Some(unfinished), ..self }
     }
 
     /// Returns the offset of the kernel's bytes in their slot.
@@ -191,6 +201,10 @@ impl Receive for SocketReceive {
     }
 
     fn arm(&mut self, _: bool) -> bool {
+        if let Some(unfinished) = &self.unfinished {
+            // The descriptor signals its error queue, too.
+            unfinished.free();
+        }
         // The descriptor does not signal frames that were received but not taken yet.
         !self.filled.is_empty()
             || self.has_rest()

@@ -83,6 +83,13 @@ impl Endpoint {
     pub const UDP_MMSG: Self =
         Self::new("udp-mmsg", "UDP sockets, sendmmsg/recvmmsg", socket(Socket::Udp(Calls::Burst)));
 
+    /// UDP sockets, a burst per call that the kernel does not copy.
+    pub const UDP_ZEROCOPY: Self = Self::new(
+        "udp-zerocopy",
+        "UDP sockets with MSG_ZEROCOPY, sendmmsg/recvmmsg",
+        socket(Socket::Udp(Calls::ZeroCopy)),
+    );
+
     /// Packet sockets, one frame per call.
     pub const RAW: Self =
         Self::new("raw", "raw sockets, send/recv", socket(Socket::Raw(Calls::One)));
@@ -306,8 +313,8 @@ impl Endpoint {
 
     /// Kernel sockets that send and receive frames. The first four are in the order of `ara2019`'s
     /// table.
-    pub const SOCKETS: [Self; 5] =
-        [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG, Self::RAW_RING];
+    pub const SOCKETS: [Self; 6] =
+        [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG, Self::UDP_ZEROCOPY, Self::RAW_RING];
 
     /// Usual variants of AF_XDP sockets.
     pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];

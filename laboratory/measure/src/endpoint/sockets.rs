@@ -28,6 +28,8 @@ pub(crate) enum Calls {
     Burst,
     /// A burst per call, in memory that kernel and program both map: packet sockets only.
     Ring,
+    /// A burst per call, which the kernel does not copy: UDP sockets only.
+    ZeroCopy,
 }
 
 impl Socket {
@@ -51,7 +53,8 @@ impl Socket {
                 let Flow { src_port, dst_port, .. } = Flow::default();
                 let local = SocketAddrV4::new(end.ip, src_port);
                 let remote = Some(SocketAddrV4::new(peer.ip, dst_port));
-                PortUri::Udp(UdpUri { local, remote, options: options(calls) })
+                let zerocopy = calls == Calls::ZeroCopy;
+                PortUri::Udp(UdpUri { local, remote, options: options(calls), zerocopy })
             }
             Self::Raw(calls) => PortUri::Raw(RawUri {
                 interface: end.interface()?.to_owned(),

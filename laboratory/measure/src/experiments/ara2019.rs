@@ -11,7 +11,7 @@ use crate::timing::Timing;
 
 pub(super) const TABLE1: Experiment = Experiment {
     name: "ara2019-table1",
-    about: "kinds of socket over a bridge and a veth pair: the paper's table 1, and packet rings",
+    about: "kinds of socket over a bridge and a veth pair: the paper's table 1, and two more",
     techniques: || Technique::by_link(sets::KERNEL, &Endpoint::SOCKETS),
     timing: TIMING,
     trials: TRIALS,

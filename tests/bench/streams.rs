@@ -120,6 +120,25 @@ fn iperf3_reports_on_streams_and_datagrams_with_tools() {
     assert!(measured.slowest_pair_bps > 0.0, "{measured:?}");
 }
 
+/// A cable between two hosts carries no more than its rate, with and without a tunnel.
+#[test]
+fn streams_between_hosts_get_the_rate_of_the_cable() {
+    let _alone = alone();
+    require_root!();
+    const BPS: f64 = 200e6;
+    let words = ["--technique", "hosts/bridge/tcp,hosts/macvlan/tcp,vxlan/tcp", "--trials", "1"];
+    let (json, results) = bench(&[&["tunnels", "--cable", "200M"][..], &words].concat());
+    assert_schema(&json);
+    assert_eq!(results.settings.cable_bps, Some(BPS as u64));
+    assert_eq!(results.streams.len(), 3);
+    for row in &results.streams {
+        let measured = row.measured().unwrap_or_else(|| panic!("{row:?}"));
+        // Headers take 4.4 % of the rate, and a busy machine some of the time.
+        let share = measured.goodput_bps / BPS;
+        assert!((0.5..0.97).contains(&share), "{}: {share} of the rate", row.technique);
+    }
+}
+
 #[test]
 fn streams_repeat_and_skip_missing_smc() {
     let _alone = alone();

@@ -17,6 +17,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "--trials", "1.5"], &["'1.5'", "--trials", "whole number"]),
     (&["bench", "selfcheck", "--summary"], &["selfcheck", "--json"]),
     (&["bench", "paper-all", "--summary"], &["--summary", "paper-all", "dray report"]),
+    (&["bench", "--cable", "10X"], &["10X", "for example 10G"]),
+    (&["bench", "--cable", "10G", "--technique", "veth"], &["--cable 10000000000", "hosts/bridge"]),
     (&["bench", "--parent", "nosuch0"], &["--parent nosuch0", "available", "lo"]),
     (&["bench", "paper-all", "--json", "/dev/null"], &["--json /dev/null", "takes a folder"]),
     (&["report", "Cargo.toml", "-o", "report.pdf"], &["-o report.pdf", ".md, .csv, .txt, .svg"]),

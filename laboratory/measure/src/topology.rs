@@ -116,14 +116,15 @@ impl Load {
 }
 
 impl Topology {
-    /// Makes the containers and links. Returns one topology per pair of `shape`, or one per
-    /// direction of a user plane function.
+    /// Makes the containers and links, with this MTU in bytes and bits per second of the cable
+    /// between hosts. Returns one topology per pair of `shape`, or one per direction of a user
+    /// plane function.
     pub fn build(
         lab: &mut Lab,
         technique: Technique,
         shape: Shape,
         placement: &Placement,
-        mtu: u32,
+        (mtu, cable_bps): (u32, Option<u64>),
     ) -> Result<Vec<Self>, LabError> {
         let Technique { link, endpoint } = technique;
         check_upf(shape, link)?;
@@ -141,6 +142,7 @@ impl Topology {
         let options = LinkOptions {
             functions: 2 * segments.iter().map(Vec::len).sum::<usize>(),
             switch_sleeps: technique.outlasts_switch(),
+            cable_bps,
             ..endpoint.link_options(mtu, switch_cpu.unwrap_or_default())
         };
         let container = |station: usize| stations[station].container;

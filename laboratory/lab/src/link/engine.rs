@@ -21,7 +21,7 @@ impl Lab {
         mtu: u32,
     ) -> Result<Option<String>, LabError> {
         let (runtime, driver) = kind.engine().expect("an engine's network");
-        let segment = Segment { lab: self, kind, number, links: &[], mtu };
+        let segment = Segment { lab: self, kind, number, links: &[], mtu, cable_bps: None };
         if driver.has_parent() {
             segment.create_host_pair(number, EndId::both(number).map(EndId::card_mac))?;
             if matches!(driver, Driver::IpvlanL2 | Driver::IpvlanL3) {
@@ -117,7 +117,7 @@ pub(super) fn find(
         }
         links.push(link);
     }
-    let segment = Segment { lab, kind, number: number as u32, links: &links, mtu };
+    let segment = Segment { lab, kind, number: number as u32, links: &links, mtu, cable_bps: None };
     segment.set_up()?;
     if addressed {
         links.iter().try_for_each(|link| segment.introduce(link))?;

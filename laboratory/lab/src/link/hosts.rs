@@ -11,6 +11,7 @@ use super::address::{EndId, PREFIX_LEN};
 use super::segment::{Host, KeepAlive, Segment};
 use super::wire::Uplink;
 use super::{ipvlan, macvlan};
+use crate::modules::Modules;
 use crate::netlink::{Netlink, NewInterface};
 use crate::{LabError, NetworkNamespace};
 
@@ -80,6 +81,10 @@ impl SecondHost {
         hosts[0].netlink.create_veth(a, b).map_err(segment.doing("veth pair between hosts"))?;
         for host in hosts {
             let card = second.card(segment, host)?;
+            if let Some(bps) = segment.cable_bps {
+                let limited = host.netlink.limit_rate(card, bps);
+                limited.map_err(|error| limit_error(segment, error))?;
+            }
             host.netlink.set_up(card).map_err(segment.doing("card"))?;
         }
         hosts.iter().try_for_each(|host| segment.wait_until_running(host.netlink, &name))?;
@@ -118,6 +123,17 @@ impl SecondHost {
     pub(super) fn card(&self, segment: &Segment<'_>, host: Host<'_>) -> Result<u32, LabError> {
         let card = host.netlink.interface(&card_name(segment));
         Ok(card.map_err(segment.doing("card"))?.index)
+    }
+}
+
+/// Returns the error if the rate of a card cannot be limited.
+fn limit_error(segment: &Segment<'_>, error: io::Error) -> LabError {
+    if error.kind() != io::ErrorKind::NotFound {
+        return segment.doing("rate of the cable")(error);
+    }
+    LabError::NotInKernel {
+        what: "sch_tbf".to_owned(),
+        remedy: Modules::of_running_kernel().remedy("sch_tbf", "CONFIG_NET_SCH_TBF"),
     }
 }
 

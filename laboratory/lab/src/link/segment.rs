@@ -32,6 +32,8 @@ pub(super) struct Segment<'a> {
     pub(super) number: u32,
     pub(super) links: &'a [Link],
     pub(super) mtu: u32,
+    /// See [`LinkOptions::cable_bps`](super::LinkOptions::cable_bps).
+    pub(super) cable_bps: Option<u64>,
 }
 
 impl Segment<'_> {

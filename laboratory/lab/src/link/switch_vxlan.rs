@@ -31,7 +31,14 @@ pub(super) fn link(
     let Some(first) = links.first() else { return Ok(links) };
     let ids = first.ends.each_ref().map(|end| end.id);
     let number = ids[0].link();
-    let segment = Segment { lab, kind, number, links: &links, mtu: options.mtu };
+    let segment = Segment {
+        lab,
+        kind,
+        number,
+        links: &links,
+        mtu: options.mtu,
+        cable_bps: options.cable_bps,
+    };
     let second = SecondHost::connect(&segment)?;
     second.set_addresses(&segment)?;
     let second = second.namespace;

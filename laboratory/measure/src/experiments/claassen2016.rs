@@ -40,6 +40,7 @@ pub(super) const SWITCHED_TCP: Experiment = Experiment {
         "Claassen et al. 2016: between two machines with 10 Gb/s all links carry the same, and 2 \
          Gb/s more with MTU 9000",
     ),
+    cable_bps: CABLE_BPS,
     ..PAIRS
 };
 
@@ -51,8 +52,12 @@ pub(super) const SWITCHED_UDP: Experiment = Experiment {
         "Claassen et al. 2016: between two machines, with MTU 1500, macvlan is ahead of ipvlan and \
          veth",
     ),
+    cable_bps: CABLE_BPS,
     ..PAIRS
 };
+
+/// The rate of the network of the paper's machines.
+const CABLE_BPS: Option<u64> = Some(10_000_000_000);
 
 /// Settings common to all experiments of this paper.
 const PAIRS: Experiment = Experiment {

@@ -45,6 +45,10 @@ impl Plan {
         no_twins("--runtime", choices.runtimes.as_deref())?;
         let dimensions = Dimensions::new(experiment, choices, &settings)?;
         dimensions.check(choices, &settings)?;
+        let has_cable = |technique: &Technique| technique.link.is_between_hosts();
+        if let (Some(given), false) = (choices.cable, dimensions.techniques.iter().any(has_cable)) {
+            return Err(WrongChoice::NoCable { given });
+        }
         let with_limit = match experiment.machine_limit {
             MachineLimit::Always => true,
             MachineLimit::WhereMemoryIsShared => {

@@ -33,6 +33,12 @@ const OVERHEAD: usize = 128;
 /// Offset of what is transmitted in its slot: `TPACKET2_HDRLEN` without its `sockaddr_ll`.
 const TX_OFFSET: usize = size_of::<libc::tpacket2_hdr>();
 const _: () = assert!(TX_OFFSET == 32);
+/// Bytes at the start of a frame that the kernel copies, as `hdr_len` of the virtio-net header tells
+/// it; it sends the rest from the slot. Some drivers (ipvlan) find no headers elsewhere.
+const COPIED: usize = 256;
+
+/// Offset of `hdr_len` in a virtio-net header.
+const HDR_LEN: usize = 2;
 
 /// Memory of both rings of a socket.
 struct Pages {
@@ -287,6 +293,8 @@ impl TransmitRing {
             (*slot.cast::<libc::tpacket2_hdr>().as_ptr()).tp_len = len as u32;
             let at = slot.add(TX_OFFSET);
             ptr::copy_nonoverlapping(head.as_ptr(), at.as_ptr(), head.len());
+            let copied = (frame.len().min(COPIED) as u16).to_ne_bytes();
+            ptr::copy_nonoverlapping(copied.as_ptr(), at.add(HDR_LEN).as_ptr(), copied.len());
             frame.copy_to(at.add(head.len()));
         }
     }

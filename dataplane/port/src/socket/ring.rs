@@ -33,8 +33,8 @@ const OVERHEAD: usize = 128;
 /// Offset of what is transmitted in its slot: `TPACKET2_HDRLEN` without its `sockaddr_ll`.
 const TX_OFFSET: usize = size_of::<libc::tpacket2_hdr>();
 const _: () = assert!(TX_OFFSET == 32);
-/// Bytes at the start of a frame that the kernel copies, as `hdr_len` of the virtio-net header tells
-/// it; it sends the rest from the slot. Some drivers (ipvlan) find no headers elsewhere.
+/// Bytes at the start of a frame that the kernel copies, as `hdr_len` of the virtio-net header
+/// tells it; it sends the rest from the slot. Some drivers (ipvlan) find no headers elsewhere.
 const COPIED: usize = 256;
 
 /// Offset of `hdr_len` in a virtio-net header.

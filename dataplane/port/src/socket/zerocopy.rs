@@ -1,6 +1,7 @@
-//! Transmission without the kernel's copy (`MSG_ZEROCOPY`, Documentation/networking/msg_zerocopy.rst
-//! of Linux): payloads stay in slots of the port until the kernel reports, in the socket's error
-//! queue, that it no longer reads them. It numbers messages, and reports ranges of numbers.
+//! Transmission without the kernel's copy (`MSG_ZEROCOPY`,
+//! Documentation/networking/msg_zerocopy.rst of Linux): payloads stay in slots of the port until
+//! the kernel reports, in the socket's error queue, that it no longer reads them. It numbers
+//! messages, and reports ranges of numbers.
 
 use std::io;
 use std::mem;
@@ -50,8 +51,8 @@ impl Unfinished {
         Ok(Self { socket, is_read: [const { AtomicBool::new(false) }; SLOTS] })
     }
 
-    /// Frees the slots of messages that the kernel has finished. Both halves of a port call it, or a
-    /// full error queue would wake the receiving one again and again.
+    /// Frees the slots of messages that the kernel has finished. Both halves of a port call it, or
+    /// a full error queue would wake the receiving one again and again.
     pub(crate) fn free(&self) {
         while let Some((first, last)) = self.report() {
             // A range has no more numbers than there are slots.

@@ -101,7 +101,9 @@ impl ZeroCopy {
         most: usize,
         flags: SendFlags,
     ) -> io::Result<usize> {
-        self.unfinished.free();
+        if self.unfinished.is_read[self.next as usize % SLOTS].load(Ordering::Acquire) {
+            self.unfinished.free();
+        }
         let mut lens: ArrayVec<usize, BATCH_MAX> = ArrayVec::new();
         for frame in frames.iter().take(most) {
             let number = self.next.wrapping_add(lens.len() as u32) as usize % SLOTS;
@@ -109,6 +111,12 @@ impl ZeroCopy {
                 break;
             }
             let payload = udp_part(frame).unwrap_or_default();
+            if payload.len() > SLOT_LEN {
+                if lens.is_empty() {
+                    return Err(Errno::MSGSIZE.into());
+                }
+                break;
+            }
             let slot = &mut self.slots[number * SLOT_LEN..][..payload.len()];
             lens.push(frame.copy_from(payload.start, slot));
         }

@@ -579,17 +579,15 @@ mod tests {
     #[test]
     fn udp_port_refuses_other_frames() {
         use crate::Frame;
-        use dray_wire::{Flow, flow, test_frame};
+        use dray_wire::{Flow, test_frame};
         for keys in ["batch=1", "batch=8", "batch=8&zerocopy=1"] {
             let uri = format!("udp:127.0.0.1:0-127.0.0.1:9?{keys}");
             let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
             let good = test_frame::build(&Flow::default(), 64);
             let mut tcp = good.clone();
             tcp[23] = 6;
-            let mut long = vec![0; 20000];
-            flow::write(&Flow::default(), long.len(), long.first_chunk_mut().unwrap());
             assert!(port.tx[0].accepts(&Frame::from(&good[..])));
-            for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp, &long] {
+            for bad in [&[][..], &[0; 14], &[0xff; 41], &good[..63], &tcp] {
                 let bad = Frame::from(bad);
                 assert!(!port.tx[0].accepts(&bad), "{bad:?}");
                 // Transmitting it without asking first does no harm either.

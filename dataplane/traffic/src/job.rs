@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use dray_port::PortUri;
-use dray_results::{Check, Way};
+use dray_results::Check;
 use dray_upf::UpfConfig;
+use dray_wire::gtpu::Direction;
 use dray_wire::{Flow, MacAddr};
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,6 @@ pub enum Job {
     Send(SendJob),
     /// Receive and check test frames.
     Receive(ReceiveJob),
-    /// Send and receive test frames through one port at the same time.
-    Duplex(Box<DuplexJob>),
     /// Move frames from port to port.
     Forward(ForwardJob),
     /// Move users' packets between tunnels and a network.
@@ -115,15 +114,6 @@ pub struct ReceiveJob {
     pub interval: Duration,
 }
 
-/// See [`duplex`](crate::duplex).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DuplexJob {
-    /// Job of the sender, which has one port.
-    pub send: SendJob,
-    /// Job of the receiver, which has the same port.
-    pub receive: ReceiveJob,
-}
-
 /// See [`neighbour`](crate::neighbour).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourJob {
@@ -158,10 +148,8 @@ pub struct UpfJob {
     pub n6: PortUri,
     /// Addresses, neighbours and sessions.
     pub config: UpfConfig,
-    /// Directions that run.
-    pub way: Way,
-    /// CPU of each direction that runs, in the order of [`Way::directions`].
-    pub cpus: Vec<usize>,
+    /// Direction that runs.
+    pub direction: Direction,
     /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// True to sleep until the kernel has packets, instead of yielding and polling.
@@ -247,14 +235,12 @@ pub enum Report {
     StreamSend(StreamSendReport),
     /// Report of a receiver of streams.
     StreamReceive(StreamReceiveReport),
-    /// Reports of two directions that one role serves.
-    Both(Box<[Report; 2]>),
     /// Report of a neighbour.
     Neighbour(NeighbourReport),
 }
 
 impl Report {
-    /// Returns the role's samples; of two directions, those of the first.
+    /// Returns the role's samples.
     pub fn samples(&self) -> &[Sample] {
         match self {
             Self::Send(report) => &report.samples,
@@ -263,7 +249,6 @@ impl Report {
             Self::Ping(report) => &report.receive.samples,
             Self::StreamSend(report) => &report.samples,
             Self::StreamReceive(report) => &report.samples,
-            Self::Both(reports) => reports[0].samples(),
             Self::Neighbour(report) => &report.samples,
         }
     }

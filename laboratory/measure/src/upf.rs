@@ -4,14 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use dray_lab::End;
-use dray_results::{UpfLoad, Way};
+use dray_results::UpfLoad;
 use dray_traffic::{Job, UpfJob, Users};
 use dray_upf::UpfConfig;
 use dray_upf::config::{Generator, InterfaceConfig, Neighbour, Route};
 use dray_wire::gtpu::Direction;
 
-use crate::shape::Shape;
-use crate::topology::{Load, Topology};
+use crate::topology::{Load, Station, Topology};
 
 /// Ends of the user plane function and its peers: the gNB at N3, the server at N6.
 struct Sides<'t> {
@@ -21,18 +20,10 @@ struct Sides<'t> {
     server: &'t End,
 }
 
-/// Direction of the topology's packets.
-pub(crate) fn direction(topology: &Topology) -> Direction {
-    match topology.shape {
-        Shape::Upf(UpfLoad { way: Way::Downlink, .. }) => Direction::Downlink,
-        _ => Direction::Uplink,
-    }
-}
-
-fn sides(topology: &Topology) -> Sides<'_> {
+fn sides(topology: &Topology, direction: Direction) -> Sides<'_> {
     let station = &topology.forwarders[0];
     let (from, to) = (&station.ins[0], &station.outs[0]);
-    match direction(topology) {
+    match direction {
         Direction::Uplink => {
             Sides { n3: from.local(), gnb: from.remote(), n6: to.local(), server: to.remote() }
         }
@@ -44,31 +35,28 @@ fn sides(topology: &Topology) -> Sides<'_> {
 
 /// Users whose packets the sender sends.
 pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
-    let Sides { n3, gnb, server, .. } = sides(topology);
+    let Sides { n3, gnb, server, .. } = sides(topology, load.direction);
     Users {
         count: load.sessions,
-        direction: direction(topology),
+        direction: load.direction,
         tunnel: (gnb.ip, n3.ip),
         server: server.ip,
     }
 }
 
-/// Job of the user plane function of a topology. It serves a second direction as well, if `other`
-/// is the topology of that one.
+/// Job of the user plane function at `station`.
 pub(crate) fn job(
     topology: &Topology,
-    other: Option<&Topology>,
-    UpfLoad { sessions, pdrs, .. }: UpfLoad,
+    station: &Station,
+    users: UpfLoad,
     load: &Load,
     interval: Duration,
 ) -> Job {
-    let station = &topology.forwarders[0];
-    let direction = direction(topology);
-    let Sides { n3, gnb, n6, server } = sides(topology);
+    let UpfLoad { direction, sessions, pdrs } = users;
+    let Sides { n3, gnb, n6, server } = sides(topology, direction);
     let (from, to) = (&station.ins[0], &station.outs[0]);
     let [from, to] = [from, to].map(|hop| topology.port(station, hop, load));
     let (n3_port, n6_port) = if direction == Direction::Uplink { (from, to) } else { (to, from) };
-    let stations = [station].into_iter().chain(other.map(|other| &other.forwarders[0]));
     let everywhere = "0.0.0.0/0".parse().expect("valid prefix");
     let interface = |own: &End, peer: &End, routes| InterfaceConfig {
         mac: own.station,
@@ -103,12 +91,7 @@ pub(crate) fn job(
         n3: n3_port,
         n6: n6_port,
         config,
-        way: match (other, direction) {
-            (Some(_), _) => Way::Both,
-            (None, Direction::Uplink) => Way::Uplink,
-            (None, Direction::Downlink) => Way::Downlink,
-        },
-        cpus: stations.map(|station| station.cpu).collect(),
+        direction,
         yielding: station.shares_cpu,
         sleeping: station.shares_cpu && !topology.technique.link.shares_memory(),
         interval,

@@ -17,7 +17,7 @@ use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::{ForwardReport, Report, Sample};
 
-use super::sampling::{Measured, check_one_port, measure, measure_rest, receiver, sample, sender};
+use super::sampling::{Measured, QUIET, check_one_port, measure, receiver, sample, sender};
 use crate::endpoint::Rings;
 use crate::reading::KernelReading;
 use crate::run::Run;
@@ -66,9 +66,10 @@ pub(crate) fn observe_round(
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.take(&endpoint, &[], None).map(drop))?;
+    let measured = measure(lab, timing, || samples.take(&endpoint, &[], None))?;
     endpoint.drain_traffic()?;
-    measure_rest(lab, || samples.take(&endpoint, &[], None))?;
+    lab.sleep_until(Instant::now() + QUIET)?;
+    samples.take(&endpoint, &[], None)?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -113,10 +114,10 @@ pub(crate) fn observe_one_way(
     let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut samples = Samples::default();
-    let mut take = || samples.take(&sender, &forwarders, Some(&receiver));
-    let measured = measure(lab, timing, || take().map(drop))?;
+    let measured = measure(lab, timing, || samples.take(&sender, &forwarders, Some(&receiver)))?;
     sender.stop_traffic()?;
-    measure_rest(lab, || samples.take(&sender, &forwarders, Some(&receiver)))?;
+    lab.sleep_until(Instant::now() + QUIET)?;
+    samples.take(&sender, &forwarders, Some(&receiver))?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -130,13 +131,13 @@ struct Samples {
 
 impl Samples {
     /// Samples the counters of a sender, of forwarders and, if it is another program, of a
-    /// receiver. Returns the number of frames in all of them.
+    /// receiver.
     fn take(
         &mut self,
         sender: &PeerEndpoint,
         forwarders: &[PeerEndpoint],
         receiver: Option<&PeerEndpoint>,
-    ) -> Result<u64, LabError> {
+    ) -> Result<(), LabError> {
         let ports = sender.counters()?;
         let (frames, bytes) = sent(&ports);
         let sent_sample = sample(frames, bytes, sender.cpu_time()?);
@@ -151,7 +152,6 @@ impl Samples {
                 Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample }
             }
         };
-        let mut all = sent_sample.frames + received_sample.frames;
         self.sent.push(sent_sample);
         self.received.push(received_sample);
         self.forwarded.resize_with(forwarders.len(), ForwardReport::default);
@@ -161,9 +161,8 @@ impl Samples {
             report.transmitted = sent(&ports[1..]).0;
             report.refused = report.received.saturating_sub(report.transmitted);
             report.samples.push(sample(report.received, report.bytes, forwarder.cpu_time()?));
-            all += report.received + report.transmitted;
         }
-        Ok(all)
+        Ok(())
     }
 
     fn observed(self, (measure_from_ns, cpus): Measured, before: KernelReading) -> Run {

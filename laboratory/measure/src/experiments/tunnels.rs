@@ -1,24 +1,18 @@
-//! Compares tunnels between two hosts with each other, and with a plain cable.
+//! Compares the kernel's VXLAN tunnel with our switch's.
 
 use dray_lab::LinkKind;
 
-use super::experiment::{Experiment, MachineLimit};
+use super::experiment::Experiment;
 use crate::endpoint::Endpoint;
 use crate::technique::Technique;
-use crate::timing::Timing;
 
 pub(super) const TUNNELS: Experiment = Experiment {
     name: "tunnels",
-    about: "two hosts joined by a cable, by the kernel's tunnels, and by our switch's VXLAN",
+    about: "two hosts joined by VXLAN: by the kernel's tunnel and by our switch's",
     techniques: || {
-        let plain = [LinkKind::HOSTS_BRIDGE];
-        let links = [&plain[..], &LinkKind::TUNNELS, &[LinkKind::VXLAN_PATCH]].concat();
-        let endpoints = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP, Endpoint::VIRTIO];
-        Technique::by_link(&links, &endpoints)
+        let endpoints = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::VIRTIO];
+        Technique::by_link(&[LinkKind::VXLAN, LinkKind::VXLAN_PATCH], &endpoints)
     },
     sizes: &[64, 512, 1500],
-    timing: Timing::of_ms(500, 1000, 250),
-    trials: 5,
-    machine_limit: MachineLimit::Never,
     ..Experiment::USUAL
 };

@@ -78,9 +78,7 @@ impl Testbed {
                 (rest, Some(Present::new(&mut lab, cpu.id)?))
             }
         };
-        let Case { technique, shape, .. } = *case;
-        let of_links = (mtu, settings.cable_bps);
-        let topologies = Topology::build(&mut lab, technique, shape, &placement, of_links)?;
+        let topologies = Topology::build(&mut lab, case.technique, case.shape, &placement, mtu)?;
         let set_up = began.elapsed();
         // Checked after the build: if the switch is missing, that is the error to report.
         case.technique.check()?;

@@ -17,7 +17,7 @@ use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::{ForwardReport, Report, Sample};
 
-use super::sampling::{Measured, QUIET, check_one_port, measure, receiver, sample, sender};
+use super::sampling::{Measured, check_one_port, measure, measure_rest, receiver, sample, sender};
 use crate::endpoint::Rings;
 use crate::reading::KernelReading;
 use crate::run::Run;
@@ -66,10 +66,9 @@ pub(crate) fn observe_round(
     let kernel = KernelReading::take();
     endpoint.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.take(&endpoint, &[], None))?;
+    let measured = measure(lab, timing, || samples.take(&endpoint, &[], None).map(drop))?;
     endpoint.drain_traffic()?;
-    lab.sleep_until(Instant::now() + QUIET)?;
-    samples.take(&endpoint, &[], None)?;
+    measure_rest(lab, || samples.take(&endpoint, &[], None))?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -114,10 +113,10 @@ pub(crate) fn observe_one_way(
     let kernel = KernelReading::take();
     sender.start_traffic()?;
     let mut samples = Samples::default();
-    let measured = measure(lab, timing, || samples.take(&sender, &forwarders, Some(&receiver)))?;
+    let mut take = || samples.take(&sender, &forwarders, Some(&receiver));
+    let measured = measure(lab, timing, || take().map(drop))?;
     sender.stop_traffic()?;
-    lab.sleep_until(Instant::now() + QUIET)?;
-    samples.take(&sender, &forwarders, Some(&receiver))?;
+    measure_rest(lab, || samples.take(&sender, &forwarders, Some(&receiver)))?;
     Ok(samples.observed(measured, kernel))
 }
 
@@ -131,13 +130,13 @@ struct Samples {
 
 impl Samples {
     /// Samples the counters of a sender, of forwarders and, if it is another program, of a
-    /// receiver.
+    /// receiver. Returns the number of frames in all of them.
     fn take(
         &mut self,
         sender: &PeerEndpoint,
         forwarders: &[PeerEndpoint],
         receiver: Option<&PeerEndpoint>,
-    ) -> Result<(), LabError> {
+    ) -> Result<u64, LabError> {
         let ports = sender.counters()?;
         let (frames, bytes) = sent(&ports);
         let sent_sample = sample(frames, bytes, sender.cpu_time()?);
@@ -152,6 +151,7 @@ impl Samples {
                 Sample { frames, bytes, user_ns: 0, system_ns: 0, ..sent_sample }
             }
         };
+        let mut all = sent_sample.frames + received_sample.frames;
         self.sent.push(sent_sample);
         self.received.push(received_sample);
         self.forwarded.resize_with(forwarders.len(), ForwardReport::default);
@@ -161,8 +161,9 @@ impl Samples {
             report.transmitted = sent(&ports[1..]).0;
             report.refused = report.received.saturating_sub(report.transmitted);
             report.samples.push(sample(report.received, report.bytes, forwarder.cpu_time()?));
+            all += report.received + report.transmitted;
         }
-        Ok(())
+        Ok(all)
     }
 
     fn observed(self, (measure_from_ns, cpus): Measured, before: KernelReading) -> Run {

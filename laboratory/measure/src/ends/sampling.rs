@@ -14,6 +14,9 @@ use crate::topology::Topology;
 /// Time for frames in flight to arrive.
 pub(super) const QUIET: Duration = Duration::from_millis(60);
 
+/// Time after which frames that still arrive are not of this trial.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
 /// Start of the measurement on the monotonic clock, and CPU times before and after it.
 pub(super) type Measured = (u64, [CpuReading; 2]);
 
@@ -32,6 +35,26 @@ pub(super) fn measure(
         take()?;
     }
     Ok((measure_from_ns, [before, CpuReading::take(lab)?]))
+}
+
+/// Calls `take`, which returns the sum of all counters, until it returns the same sum twice.
+/// Programs on one CPU wait for each other while frames are in flight, and one counts frames after
+/// the other was asked.
+pub(super) fn measure_rest(
+    lab: &mut Lab,
+    mut take: impl FnMut() -> Result<u64, LabError>,
+) -> Result<(), LabError> {
+    let deadline = Instant::now() + LONGEST_REST;
+    let mut before = None;
+    while Instant::now() < deadline {
+        lab.sleep_until(Instant::now() + QUIET)?;
+        let counted = Some(take()?);
+        if counted == before {
+            break;
+        }
+        before = counted;
+    }
+    Ok(())
 }
 
 /// Returns a sample of a program's counters, taken now.

@@ -22,8 +22,8 @@ piece=${PIECE:-0}
 mkdir -p "$folder"
 
 # Techniques of figure 6 here: those that this host lacks are in the results, with the reason.
-upf=bridge/raw-mmsg,macvlan/bridge/raw-mmsg,ipvlan/l2/raw-mmsg,ipvlan/l3/raw-mmsg,sriov/raw-mmsg,\
-veth/afxdp,direct,switch
+upf=bridge/raw-mmsg,bridge-iptables/raw-mmsg,macvlan/bridge/raw-mmsg,ipvlan/l2/raw-mmsg,ipvlan/l3/raw-mmsg,\
+sriov/raw-mmsg,veth/afxdp,direct,switch
 
 # Endpoints of ns-3 on sockets, on shared memory and on netmap; `bare` without ns-3's stack, to show its cost.
 ns3=veth/ns3-fd,bridge/ns3-fd,switch/patch/ns3-virtio,vpp/memif/ns3-memif,vale/ns3-netmap,veth/ns3-fd-bare,\
@@ -46,10 +46,10 @@ claassen2016-local-tcp      claassen2016-local-tcp
 claassen2016-local-udp      claassen2016-local-udp
 claassen2016-switched-tcp   claassen2016-switched-tcp
 claassen2016-switched-udp   claassen2016-switched-udp
-casoni2013-incremental      casoni2013-incremental --technique veth,bridge,vale/netmap
-casoni2013-serial           casoni2013-serial --technique veth,bridge,vale/netmap
-casoni2013-parallel         casoni2013-parallel --technique veth,bridge,vale/netmap
-casoni2013-sender-load      casoni2013-sender-load --technique veth,bridge,vale/netmap
+casoni2013-incremental      casoni2013-incremental --technique veth,bridge,switch/learning,vale/netmap
+casoni2013-serial           casoni2013-serial --technique veth,bridge,switch/learning,vale/netmap
+casoni2013-parallel         casoni2013-parallel --technique veth,bridge,switch/learning,vale/netmap
+casoni2013-sender-load      casoni2013-sender-load --technique veth,bridge,switch/learning,vale/netmap
 casoni2013-vale             all --technique vale/netmap --size 64,1500
 casoni2013-ns3              casoni2013-ns3 --technique $ns3
 liang2016-noisy-neighbour   liang2016-noisy-neighbour

@@ -43,7 +43,7 @@ for purpose; do
         browser) needs+=" chromium:chromium chromedriver:chromium-driver" ;;
         packages) needs+=" $packages debootstrap:debootstrap lintian:lintian systemd-analyze:systemd" scripts+=("setup-packages.sh systems") ;;
         kubernetes) needs+=" podman:podman crun:crun /usr/lib/podman/netavark:netavark" scripts+=(setup-cni.sh setup-kubernetes.sh) ;;
-        tools) needs+=" $ns3 promtool:prometheus" scripts+=(go-modules) ;;
+        tools) needs+=" $ns3 promtool:prometheus iperf3:iperf3 iptables-restore:iptables nft:nftables" scripts+=(go-modules) ;;
         *) echo "setup.sh: unknown purpose or group '$purpose': $here/setup.sh has a list in its first lines" >&2 && exit 2 ;;
     esac
 done

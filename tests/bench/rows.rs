@@ -379,15 +379,55 @@ fn receiver_counts_agree_at_every_check() {
 fn tunnels_between_hosts_account_for_every_frame() {
     let _alone = alone();
     require_root!();
-    let words =
-        ["tunnels", "--quick", "--technique", "vxlan/raw-mmsg,switch-vxlan", "--trials", "1"];
+    let techniques = "hosts/bridge/raw-mmsg,vxlan/raw-mmsg,switch-vxlan";
+    let words = ["tunnels", "--quick", "--technique", techniques, "--trials", "1"];
     let (json, results) = run(&words);
     assert_schema(&json);
     check_books(&results);
     let links = by_link(&results, |row| row.endpoint.as_str());
-    assert_eq!(links.keys().copied().collect::<Vec<_>>(), ["switch-vxlan/patch", "vxlan"]);
+    assert_eq!(
+        links.keys().copied().collect::<Vec<_>>(),
+        ["hosts/bridge", "switch-vxlan/patch", "vxlan"]
+    );
     let ours = results.results.iter().find(|row| row.link == "switch-vxlan/patch");
     assert_eq!(ours.unwrap().measured().unwrap().counters_agree, Some(true));
+}
+
+/// A chain needs a segment for each hop, and a switch that learns has them all.
+#[test]
+fn chains_through_a_learning_switch_account_for_every_frame() {
+    let _alone = alone();
+    require_root!();
+    let trial = ["--quick", "--trials", "1", "--duration", "0.3", "--rate", "1k"];
+    let words = ["casoni2013-serial", "--technique", "switch/learning"];
+    let (json, results) = run(&[&words[..], &trial].concat());
+    assert_schema(&json);
+    check_books(&results);
+    let forwarders: Vec<_> = results.results.iter().map(|row| row.forwarders).collect();
+    assert_eq!(forwarders, [1, 2, 3, 4, 5, 6, 7, 8]);
+    for row in &results.results {
+        let measured = row.measured().unwrap();
+        assert!(measured.received > 0 && measured.lost == 0, "{row:?}");
+    }
+}
+
+#[test]
+fn chains_through_other_switches_account_for_every_frame_with_dpdk() {
+    let _alone = alone();
+    require_root!();
+    let trial = ["--quick", "--trials", "1", "--duration", "0.3", "--rate", "1k"];
+    let techniques = "ovs-dpdk/learning,testpmd/pairs";
+    let words = ["casoni2013-incremental", "--technique", techniques];
+    let (json, results) = run(&[&words[..], &trial].concat());
+    assert_schema(&json);
+    check_books(&results);
+    let of = |row: &ResultRow| (row.link.clone(), row.forwarders);
+    let rows: BTreeSet<_> = results.results.iter().map(of).collect();
+    let of = |link: &str| [1, 6].map(|forwarders| (link.to_owned(), forwarders));
+    assert_eq!(rows, [of("ovs-dpdk/learning"), of("testpmd/pairs")].concat().into_iter().collect());
+    for row in &results.results {
+        assert!(row.measured().is_some_and(|measured| measured.received > 0), "{row:?}");
+    }
 }
 
 #[test]

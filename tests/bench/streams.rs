@@ -88,6 +88,57 @@ fn streams_of_pods_bypass_our_switch() {
     assert!(table.contains(&note), "{table}");
 }
 
+/// iperf3's own figures, of streams and of datagrams, and of several pairs at the same time.
+#[test]
+fn iperf3_reports_on_streams_and_datagrams_with_tools() {
+    let _alone = alone();
+    require_root!();
+    let words = ["--technique", "veth/iperf3,bridge/iperf3-udp", "--trials", "1"];
+    let (json, results) = bench(&[&["streams", "--flows", "2"][..], &words[..2]].concat());
+    assert_schema(&json);
+    assert!(results.results.is_empty() && results.streams.len() == 1, "flows are of streams");
+    let (json, results) = bench(&[&["streams", "--size", "512"][..], &words].concat());
+    assert_schema(&json);
+    let [datagrams] = &results.results[..] else { panic!("{results:?}") };
+    let measured = datagrams.measured().unwrap_or_else(|| panic!("{datagrams:?}"));
+    assert!(measured.received > 0 && measured.received <= measured.sent, "{measured:?}");
+    assert_eq!((datagrams.frame_size, measured.counters_agree), (512, None), "{measured:?}");
+    let [streams] = &results.streams[..] else { panic!("{results:?}") };
+    let measured = streams.measured().unwrap_or_else(|| panic!("{streams:?}"));
+    assert!(measured.received_bytes > 0 && measured.received_bytes <= measured.sent_bytes);
+    assert_eq!((measured.segment_max, measured.counters_agree), (1448, None), "{measured:?}");
+    assert!(measured.goodput_bps > 1e6 && !measured.congestion.is_empty(), "{measured:?}");
+    let programs = measured.setting.programs.as_ref().expect("the version");
+    assert!(programs.versions[0].starts_with("iperf 3."), "{programs:?}");
+
+    let words = ["--technique", "hosts/bridge/iperf3", "--pairs", "3", "--mtu", "9000"];
+    let words = [&["claassen2016-switched-tcp"][..], &words, &["--trials", "1"]].concat();
+    let (_, results) = bench(&words);
+    let [streams] = &results.streams[..] else { panic!("{results:?}") };
+    let measured = streams.measured().unwrap_or_else(|| panic!("{streams:?}"));
+    assert!((streams.pairs, measured.segment_max) == (3, 8948), "{streams:?}");
+    assert!(measured.slowest_pair_bps > 0.0, "{measured:?}");
+}
+
+/// A cable between two hosts carries no more than its rate, with and without a tunnel.
+#[test]
+fn streams_between_hosts_get_the_rate_of_the_cable() {
+    let _alone = alone();
+    require_root!();
+    const BPS: f64 = 200e6;
+    let words = ["--technique", "hosts/bridge/tcp,hosts/macvlan/tcp,vxlan/tcp", "--trials", "1"];
+    let (json, results) = bench(&[&["tunnels", "--cable", "200M"][..], &words].concat());
+    assert_schema(&json);
+    assert_eq!(results.settings.cable_bps, Some(BPS as u64));
+    assert_eq!(results.streams.len(), 3);
+    for row in &results.streams {
+        let measured = row.measured().unwrap_or_else(|| panic!("{row:?}"));
+        // Headers take 4.4 % of the rate, and a busy machine some of the time.
+        let share = measured.goodput_bps / BPS;
+        assert!((0.5..0.97).contains(&share), "{}: {share} of the rate", row.technique);
+    }
+}
+
 #[test]
 fn streams_repeat_and_skip_missing_smc() {
     let _alone = alone();

@@ -61,21 +61,21 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bench --technique switch/tap",
         "technique switch/tap: these do not go together; switch goes with virtio, virtio-packed, dpdk, \
-         dpdk-packed, ns3-virtio, ns3-virtio-bare; tap goes with veth, bridge, macvtap, vxlan, xdp/pairs, \
-         xdp/learning, ovs/kernel, ovs/userspace, ...",
+         dpdk-packed, ns3-virtio, ns3-virtio-bare; tap goes with veth, bridge, macvtap, \
+         hosts/bridge, vxlan, geneve, xdp/pairs, xdp/learning, ...",
     ),
     // Techniques of other experiments.
     (
         "bench --technique testpmd/pairs",
         "experiment all does not measure testpmd/pairs; testpmd/pairs is measured by: dray bench \
          switches --technique testpmd/pairs (also in loss-free, rtt, ara2019-fig2, ara2019-fig3, \
-         shyamkumar2022-fig6, liang2016-noisy-neighbour, liang2016-setup)",
+         casoni2013-incremental, casoni2013-serial, casoni2013-parallel, casoni2013-sender-load, ...)",
     ),
     (
         "bench --technique vpp/memif",
         "experiment all does not measure vpp/memif; vpp/memif is measured by: dray bench switches \
          --technique vpp/memif (also in loss-free, rtt, ara2019-fig2, ara2019-fig3, \
-         shyamkumar2022-fig6, liang2016-noisy-neighbour, liang2016-setup)",
+         casoni2013-incremental, casoni2013-serial, casoni2013-parallel, casoni2013-sender-load, ...)",
     ),
     (
         "bench --technique veth/smc",
@@ -90,7 +90,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bench streams --technique bridge/raw",
         "experiment streams does not measure bridge/raw; it measures links veth, bridge, \
-         switch-pod, switch-tap/learning, switch-tap/patch with endpoints tcp, tcp-zerocopy, tcp-sockmap, smc; bridge/raw is measured by: dray bench --technique \
+         switch-pod, switch-tap/learning, switch-tap/patch with endpoints tcp, tcp-zerocopy, tcp-sockmap, smc, iperf3, iperf3-udp; bridge/raw is measured by: dray bench --technique \
          bridge/raw (also in loss-free, rtt, latency, ara2019-table1, liang2016-latency, \
          liang2016-setup)",
     ),

@@ -117,10 +117,8 @@ impl Drop for Started {
 /// Returns true if the kernel or the machine may lack what a link needs. Such a link is tested in a
 /// virtual machine.
 pub fn may_lack(link: &str) -> bool {
-    link.contains("/ipvlan")
-        || ["ipvlan/", "netkit/", "ovs/kernel", "sriov"]
-            .iter()
-            .any(|family| link.starts_with(family))
+    let kinds = ["ipvlan/", "netkit/", "ovs/kernel", "sriov", "geneve", "gre", "ipip", "wireguard"];
+    link.contains("/ipvlan") || kinds.iter().any(|kind| link.starts_with(kind))
 }
 
 /// Returns true if a link needs Open vSwitch and it is not installed. Tests of the group `dpdk`,

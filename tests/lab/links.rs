@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::{self, DRAY, Traces, alone, eventually};
-use dray_lab::link::EndKind;
+use dray_lab::link::{EndKind, missing};
 use dray_lab::netlink::{Netlink, NewInterface};
 use dray_lab::peer::SwitchKind;
 use dray_lab::{Cancel, Lab, LabError, Link, LinkKind, NetworkNamespace, placement};
@@ -49,13 +50,17 @@ struct Pairs {
     links: Vec<Link>,
     /// Ports of the first link's ends, then of the second's, and so on.
     ports: Vec<Port>,
-    _lab: Lab,
+    lab: Lab,
 }
 
 impl Pairs {
     /// Creates `count` pairs. Returns `None` if this kernel does not support such links.
     fn new(count: usize, kind: LinkKind, endpoint: Endpoint) -> Option<Self> {
-        let mut lab = Lab::new(DRAY.into(), Cancel::default()).unwrap();
+        Self::join(Lab::new(DRAY.into(), Cancel::default()).unwrap(), count, kind, endpoint)
+    }
+
+    /// Creates `count` pairs in `lab`, on a segment of their own.
+    fn join(mut lab: Lab, count: usize, kind: LinkKind, endpoint: Endpoint) -> Option<Self> {
         let cpus = placement::allowed();
         let mut start = |name: String| lab.start_container(&name, &cpus).unwrap();
         let pairs: Vec<_> =
@@ -76,7 +81,7 @@ impl Pairs {
             port.link.as_ref().is_none_or(|link| link.status().state == LinkState::Running)
         };
         assert!(eventually(|| ports.iter().all(is_running)), "{kind}");
-        Some(Self { links, ports, _lab: lab })
+        Some(Self { links, ports, lab })
     }
 
     /// Sends a frame from each end to the other, and returns the streams that arrived at each port.
@@ -156,6 +161,10 @@ fn check_pairs(is_chosen: impl Fn(LinkKind) -> bool) {
     let machines = [LinkKind::VETH, LinkKind::BRIDGE].map(|kind| (kind, Endpoint::TAP));
     let all = kinds.map(fitting).chain(machines);
     for (kind, endpoint) in all.filter(|(kind, _)| is_chosen(*kind)) {
+        if kind.name.starts_with("bridge-") && !missing(vec![kind]).is_empty() {
+            common::skip(&format!("the program that writes rules for {kind} is not installed"));
+            continue;
+        }
         let Some(mut pairs) = Pairs::new(3, kind, endpoint) else {
             assert!(common::may_lack(kind.name), "{kind} is tested nowhere else");
             continue;
@@ -175,4 +184,40 @@ fn check_pairs(is_chosen: impl Fn(LinkKind) -> bool) {
         assert_eq!(arrived, expected, "{kind}");
     }
     assert!(eventually(|| before.changes().is_empty()), "{:?}", before.changes());
+}
+
+/// Frames inside a bridge pass the rules: each is counted by the rule that accepts it, and
+/// connections are tracked.
+#[test]
+fn frames_in_a_filtered_bridge_pass_rules_with_tools() {
+    let _alone = alone();
+    require_root!();
+    for (kind, words) in LinkKind::FILTERED
+        .into_iter()
+        .zip([["iptables", "-nvxL", "FORWARD"], ["nft", "list", "ruleset"]])
+    {
+        let mut pairs = Pairs::new(1, kind, Endpoint::RAW_MMSG).expect("a kernel with rules");
+        assert_eq!(pairs.exchange(1), [[1], [0]], "{kind}");
+        let rules = || {
+            let output = Command::new(words[0]).args(&words[1..]).output()?;
+            let tracked = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count")?;
+            Ok((String::from_utf8_lossy(&output.stdout).into_owned(), tracked))
+        };
+        let (rules, tracked) = pairs.lab.host_namespace().enter(rules).unwrap();
+        let line = match kind.name {
+            "bridge-iptables" => rules.lines().find(|line| line.contains("RELATED,ESTABLISHED")),
+            _ => rules.lines().find(|line| line.contains("ct state")),
+        };
+        // The second frame belongs to the flow of the first one.
+        let line = line.unwrap_or_else(|| panic!("{kind}: {rules}")).to_owned();
+        let count = line.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+        assert_eq!(count, Some(1), "{kind}: {line}");
+        assert_eq!(tracked.trim(), "1", "{kind}");
+
+        // The rules of one bridge leave frames of another one alone.
+        let mut others = Pairs::join(pairs.lab, 1, kind, Endpoint::RAW_MMSG).unwrap();
+        assert_eq!(others.exchange(1), [[1], [0]], "{kind} beside another");
+        let mut plain = Pairs::join(others.lab, 1, LinkKind::BRIDGE, Endpoint::RAW_MMSG).unwrap();
+        assert_eq!(plain.exchange(1), [[1], [0]], "a bridge beside {kind}");
+    }
 }

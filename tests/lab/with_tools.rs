@@ -201,6 +201,31 @@ fn simulation_error_gives_reason_of_port() {
     }
 }
 
+/// The example of a simulated network between two containers: each of its four stations routes.
+#[test]
+fn packets_cross_a_simulated_mesh() {
+    let _alone = alone();
+    require_ns3!();
+    let program = find_ns3().unwrap().with_file_name("dray-ns3-mesh");
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/ns3-mesh.toml");
+    let text = fs::read_to_string(example).unwrap();
+    let command = "PATH=$PATH:../target/ns3/bin exec dray-ns3-mesh";
+    assert!(text.contains(command), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ns3-mesh-test.toml");
+    fs::write(&file, text.replace(command, &format!("exec {}", program.display()))).unwrap();
+    common::success(&["lab", "up", file.to_str().unwrap()]);
+    let routed =
+        || common::success(&["lab", "logs", "--lab", "ns3-mesh-test", "mesh"]).contains("routed");
+    let found = common::eventually(routed);
+    let ping = "lab exec --lab ns3-mesh-test left -- ping -c 3 -W 5 10.1.2.1";
+    let output = common::command().args(ping.split(' ')).output().unwrap();
+    let down = common::success(&["lab", "down", "--lab", "ns3-mesh-test"]);
+    assert!(found, "{down}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("3 received") && said.contains("ttl=60"), "{said}");
+}
+
 #[test]
 fn bench_accounts_for_every_packet_of_simulations() {
     let _alone = alone();

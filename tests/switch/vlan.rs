@@ -104,14 +104,14 @@ fn raw_port_receives_frames_with_their_vlan_tags() {
         let (a, b) = (format!("a{mtu}"), format!("b{mtu}"));
         add(&veths, &a, &b, mtu);
         let frames = all_kinds(mtu as usize + 14);
-        for batch in [1, 8] {
-            let mut from = veths.open(&format!("raw:{a}"));
-            let mut to = veths.open(&format!("raw:{b}?batch={batch}"));
+        for keys in ["batch=1", "batch=8", "batch=8&ring=1"] {
+            let mut from = veths.open(&format!("raw:{a}?{keys}"));
+            let mut to = veths.open(&format!("raw:{b}?{keys}"));
             transmit(&mut from, &frames);
             let received = receive(&mut to, frames.len());
             for (received, sent) in received.iter().zip(&frames) {
                 let len = |frame: &[u8]| frame.len();
-                assert_eq!(received[..18], sent[..18], "batch={batch}");
+                assert_eq!(received[..18], sent[..18], "{keys}");
                 assert!(received == sent, "{} as {} bytes", len(sent), len(received));
             }
             assert_eq!(received.len(), frames.len());
@@ -127,8 +127,8 @@ fn raw_port_drops_only_oversized_frames() {
     require_root!();
     let veths = Veths::new(1, &[]);
     add(&veths, "a", "b", 1500);
-    for batch in [1, 8] {
-        let mut from = veths.open(&format!("raw:a?batch={batch}"));
+    for keys in ["batch=1", "batch=8", "batch=8&ring=1"] {
+        let mut from = veths.open(&format!("raw:a?{keys}"));
         let mut to = veths.open("raw:b?batch=8");
         let good = [frame(&[], 60, 1), frame(&[(C_TAG, 20)], 1514, 2), frame(&[], 1514, 3)];
         let bad = [
@@ -156,16 +156,22 @@ fn raw_port_tells_frames_missed_from_others() {
     require_root!();
     let veths = Veths::new(1, &[]);
     add(&veths, "a", "b", 9000);
-    let (mut from, mut to) = (veths.open("raw:a?batch=64"), veths.open("raw:b?batch=64"));
-    // The socket's buffer holds some 8 MiB.
-    let long = frame(&[], 9000, 1);
-    let frames = vec![Frame::from(&long[..]); 64];
-    for _ in 0..40 {
-        assert_eq!(from.tx[0].transmit(&frames).unwrap(), frames.len());
+    for keys in ["batch=64", "batch=64&ring=1"] {
+        let [mut from, mut to] = ["a", "b"].map(|name| veths.open(&format!("raw:{name}?{keys}")));
+        // The socket's buffer holds some 8 MiB, its ring as many.
+        let long = frame(&[], 9000, 1);
+        let frames = vec![Frame::from(&long[..]); 64];
+        for _ in 0..40 {
+            assert_eq!(from.tx[0].transmit(&frames).unwrap(), frames.len(), "{keys}");
+        }
+        for _ in 0..2 {
+            let missed = to.rx[0].missed().unwrap();
+            assert!(missed > 0 && to.rx[0].dropped().unwrap() == missed, "{keys}: {missed}");
+        }
+        let missed = to.rx[0].missed().unwrap();
+        let received = receive(&mut to, 2560 - missed as usize).len() as u64;
+        assert_eq!(received + missed, 2560, "{keys}");
     }
-    let missed = to.rx[0].missed().unwrap();
-    assert!(missed > 0 && to.rx[0].dropped().unwrap() == missed, "{missed}");
-    assert_eq!(receive(&mut to, 2560 - missed as usize).len() as u64 + missed, 2560);
 }
 
 /// VLAN mode of a port.

@@ -1,6 +1,7 @@
 //! Virtual functions of network cards, which QEMU's `igb` has, with addresses and VLANs, and its
 //! virtio-net, whose driver needs no copies for AF_XDP.
 
+use dray_lab::Runtime;
 use dray_lab::peer::SwitchKind;
 use dray_results::{Outcome, Results};
 use dray_testvm::Vm;
@@ -240,14 +241,22 @@ const FIND_VIRTIO_CARD: &str = "
     for name in all default; do echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6; done
     /busybox ip link set $card up";
 
+/// Shell commands: mount control groups, and measure the user plane function in a Docker container.
+const DOCKER: &str = "
+    mkdir -p /sys/fs/cgroup
+    /busybox mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    bench shyamkumar2022-fig6 --rate 500 --technique sriov/afxdp --runtime docker";
+
 /// Every technique of virtual functions, whole systems of the papers among them: frames pass
 /// without copies, by DPDK through vfio, through forwarders, and through a user plane function with
-/// 8000 sessions.
+/// 8000 sessions: each way, both ways at the same time, and in a Docker container.
 #[test]
 fn functions_are_measured_without_copies() {
     let _alone = alone();
     require_vm!();
     let dpdk = if SwitchKind::Testpmd.find().is_ok() { ",sriov/dpdk" } else { "" };
+    let has_docker = Runtime::Docker.version().is_ok();
+    let docker = if has_docker { DOCKER } else { "" };
     let script = format!(
         "set -e
          {FIND_VIRTIO_CARD}
@@ -263,22 +272,22 @@ fn functions_are_measured_without_copies() {
          cd /tmp
          bench all --size 200 --rate 500 --technique sriov/udp,sriov/afxdp,sriov/afxdp-deferred
          bench casoni2013-sender-load --technique sriov/raw-mmsg,sriov/afxdp{dpdk}
-         bench shyamkumar2022-fig6 --rate 500 --technique sriov/afxdp"
+         bench shyamkumar2022-fig6 --rate 500 --technique sriov/afxdp
+         {docker}"
     );
     let vm = Vm::new("functions").cpus(2).memory_mib(2048).card(6).script(&script);
     let output = vm.boot(LIMIT).unwrap();
     let said = &output.output;
     assert_eq!(output.status, 0, "{output:?}");
     assert!(said.contains("0 of 6 virtual functions created"), "{said}");
-    let results = |experiment: &str| -> Results {
-        let title = format!("== {experiment}\n");
-        let rest = said.split_once(&title).unwrap_or_else(|| panic!("{title}: {said}")).1;
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter();
+    let results = |text: &str| -> Results {
+        let (_, json) = text.split_once('\n').unwrap_or_else(|| panic!("{said}"));
+        let mut values = serde_json::Deserializer::from_str(json).into_iter();
         values.next().unwrap().unwrap()
     };
-    let all = [results("all"), results("casoni2013-sender-load"), results("shyamkumar2022-fig6")];
-    let mut rows = all.iter().flat_map(|results| &results.results).peekable();
-    assert!(rows.peek().is_some());
+    let all: Vec<_> = said.split("== ").skip(1).map(results).collect();
+    assert_eq!(all.len(), 3 + usize::from(has_docker), "{said}");
+    let rows = all.iter().flat_map(|results| &results.results);
     let (mut chains, mut refused, mut ways) = (0, 0, 0);
     for row in rows {
         let name = format!("{} {} {}", row.technique, row.topology, row.forwarders);
@@ -307,5 +316,7 @@ fn functions_are_measured_without_copies() {
         }
     }
     let techniques = if dpdk.is_empty() { 2 } else { 3 };
-    assert_eq!((chains, refused, ways), (2 * techniques, 6 * techniques, 2));
+    // Uplink, downlink, and both at the same time.
+    let all_ways = 3 * (1 + usize::from(has_docker));
+    assert_eq!((chains, refused, ways), (2 * techniques, 6 * techniques, all_ways));
 }

@@ -79,6 +79,10 @@ pub(crate) struct Arguments {
     /// the measurement and give them back; the card itself is not touched.
     #[arg(long, value_name = "INTERFACE")]
     parent: Option<String>,
+    /// Bits per second of the cable between two hosts, for links that have one (`hosts/*` and
+    /// tunnels): 10G, 2.5G, 100M; by default as many as the machine passes.
+    #[arg(long, value_name = "RATE", value_parser = values::bits)]
+    cable: Option<u64>,
     /// CPUs for the roles: sender, receiver, forwarders; a switch gets the first one for itself.
     #[arg(long, value_name = "LIST", value_parser = parse::cpus)]
     cpus: Option<CpuList>,
@@ -159,6 +163,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         trials: arguments.trials,
         mtu: arguments.mtu,
         parent: arguments.parent,
+        cable: arguments.cable,
         cpus: arguments.cpus.map(|list| list.0),
         seed: arguments.seed,
         quick: arguments.quick,

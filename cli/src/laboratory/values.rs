@@ -15,6 +15,17 @@ pub(crate) fn rate(text: &str) -> Result<f64, String> {
     })
 }
 
+/// Parses bits per second, with a letter for thousands: `10G`.
+pub(crate) fn bits(text: &str) -> Result<u64, String> {
+    let units = [('k', 1e3), ('M', 1e6), ('G', 1e9)];
+    let split = units.into_iter().find_map(|(unit, of)| Some((text.strip_suffix(unit)?, of)));
+    let (digits, of) = split.unwrap_or((text, 1.0));
+    let bits = digits.parse::<f64>().ok().map(|number| number * of);
+    bits.filter(|bits| (1e6..=1e12).contains(bits))
+        .map(|bits| bits as u64)
+        .ok_or_else(|| "give bits per second from 1M to 1000G, for example 10G".to_owned())
+}
+
 /// Parses a share: a number such as `0.005`, or a percentage such as `0.5%`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let (digits, divisor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits, 100.0));

@@ -150,6 +150,7 @@ pub(super) fn describe(report: &Report) -> String {
             let sent = count(sent, "frame");
             format!("sent {sent}, {back} came back{rate}{times}\n")
         }
+        Report::Both(reports) => reports.iter().map(describe).collect(),
         Report::Neighbour(neighbour) => {
             format!("written {}\n", count(neighbour.written_bytes, "byte"))
         }
@@ -185,6 +186,7 @@ pub(super) fn nothing_came(report: &Report, left: usize) -> Option<String> {
         Report::Ping(report) => (report.receive.received, "no reply came"),
         Report::StreamSend(report) => (report.bytes, "nothing was sent"),
         Report::StreamReceive(report) => (report.bytes, "nothing was received"),
+        Report::Both(reports) => return reports.iter().find_map(|of| nothing_came(of, left)),
         Report::Neighbour(report) => (report.written_bytes, "nothing was written"),
     };
     match (count, report) {

@@ -52,4 +52,4 @@ pub use row::{EMBEDDED, Outcome, ResultRow};
 pub use setting::{EngineFacts, Programs, SettingOfRun, SwitchFacts};
 pub use streams::{MeasuredStreams, StreamOutcome, StreamRow};
 pub use table::{Layout, Table};
-pub use upf::{UPF, UpfLoad};
+pub use upf::{UPF, UpfLoad, Way};

@@ -174,4 +174,7 @@ pub struct SettingsRecord {
     /// Network card whose virtual functions containers may use (`--parent`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
+    /// Bits per second of the cable between two hosts, if it was limited (`--cable`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cable_bps: Option<u64>,
 }

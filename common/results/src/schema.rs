@@ -1,21 +1,9 @@
 //! The JSON schema of result files, `docs/result.schema.json`, derived from the types here.
 
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
 use crate::Results;
-
-/// Schema of `dray_wire::gtpu::Direction`.
-#[derive(JsonSchema)]
-#[schemars(rename_all = "lowercase")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(crate) enum Way {
-    /// From users, through tunnels, to a server.
-    Uplink,
-    /// From a server, through tunnels, to users.
-    Downlink,
-}
 
 /// Types whose keys are inlined into a row's object.
 const INLINED: [&str; 2] = ["Measured", "MeasuredStreams"];

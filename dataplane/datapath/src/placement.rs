@@ -100,6 +100,14 @@ impl Placement {
 /// that share a last-level cache are together, because roles exchange lines faster there: the
 /// largest set first, CPU 0 not counted. CPU 0, where the kernel does most of its own work, is the
 /// last of its set.
+/// Keeps the calling thread on one CPU, if it may use that.
+pub fn pin_thread(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    // Otherwise it runs on those that its container has.
+    let _ = sched_setaffinity(None, &set);
+}
+
 fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     let all = cpus.clone();
     cpus.sort_by_cached_key(|&cpu| {

@@ -1,6 +1,6 @@
 //! Generic netlink, as far as queries need it.
 //!
-//! netlink-packet-generic wraps a typed message for each command; for four commands, this is
+//! netlink-packet-generic wraps a typed message for each command; for six commands, this is
 //! shorter.
 //!
 //! Families are listed, never requested by name: requesting an absent one by name makes the kernel
@@ -86,10 +86,7 @@ impl Message {
 
     /// Adds an attribute.
     pub(crate) fn with(mut self, kind: u16, value: &[u8]) -> Self {
-        self.attributes.extend((value.len() as u16 + 4).to_ne_bytes());
-        self.attributes.extend(kind.to_ne_bytes());
-        self.attributes.extend(value);
-        self.attributes.resize(self.attributes.len().next_multiple_of(4), 0);
+        self.attributes.extend(attribute(kind, value));
         self
     }
 
@@ -104,6 +101,21 @@ impl Message {
             rest = rest.get(end.next_multiple_of(4)..)?;
         }
     }
+}
+
+/// Bytes of an attribute, padded.
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(value.len() + 8);
+    bytes.extend((value.len() as u16 + 4).to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Kind of an attribute that consists of attributes.
+pub(crate) fn nested(kind: u16) -> u16 {
+    kind | libc::NLA_F_NESTED as u16
 }
 
 impl NetlinkSerializable for Message {

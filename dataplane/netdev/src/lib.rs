@@ -10,6 +10,7 @@ mod namespace;
 pub mod privilege;
 mod tap;
 mod user;
+pub mod wireguard;
 
 pub use exchange::exchange;
 pub use family::{DeferralSettings, Napi, Netdev, XdpFeatures};

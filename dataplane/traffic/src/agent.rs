@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use dray_port::{PortUri, Transmit};
 use serde::{Deserialize, Serialize};
 
+use crate::duplex::Duplex;
 use crate::echo::Echo;
 use crate::forwarder::Forwarder;
 use crate::links::{Awaited, Links, OpenPort, Watch};
@@ -69,6 +70,8 @@ pub enum Role {
     Send(Sender),
     /// See [`Receiver`].
     Receive(Receiver),
+    /// See [`Duplex`].
+    Duplex(Box<Duplex>),
     /// See [`Forwarder`].
     Forward(Forwarder),
     /// See [`UserPlane`].
@@ -93,6 +96,7 @@ impl Role {
         Ok(match job {
             Job::Send(job) => Self::Send(Sender::open(job, open)?),
             Job::Receive(job) => Self::Receive(Receiver::open(&job, open)?),
+            Job::Duplex(job) => Self::Duplex(Box::new(Duplex::open(*job, open)?)),
             Job::Forward(job) => Self::Forward(Forwarder::open(job, open)?),
             Job::Upf(job) => Self::Upf(Box::new(UserPlane::open(*job, open, progress)?)),
             Job::Echo(job) => Self::Echo(Echo::open(job, open)?),
@@ -137,6 +141,7 @@ impl Role {
     fn outputs(&mut self) -> Vec<&mut dyn Transmit> {
         match self {
             Self::Send(role) => role.outputs().collect(),
+            Self::Duplex(role) => role.sender.outputs().collect(),
             Self::Forward(role) => role.outputs().collect(),
             Self::Echo(role) => role.outputs().collect(),
             Self::Ping(role) => role.outputs().collect(),
@@ -160,6 +165,7 @@ impl Role {
         match self {
             Self::Send(role) => Some(&role.links),
             Self::Receive(role) => Some(&role.links),
+            Self::Duplex(role) => Some(&role.sender.links),
             Self::Forward(role) => Some(&role.links),
             Self::Upf(role) => Some(&role.links),
             Self::Echo(role) => Some(&role.links),
@@ -187,8 +193,9 @@ impl Role {
         Ok(match self {
             Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
+            Self::Duplex(role) => role.run(signal)?,
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
-            Self::Upf(role) => Report::Forward(role.run(signal, on_sample)?),
+            Self::Upf(role) => role.run(signal)?,
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Ping(role) => Report::Ping(role.run(signal, on_sample)?),
             Self::StreamSend(role) => Report::StreamSend(role.run(signal, on_sample)?),
@@ -264,9 +271,9 @@ mod tests {
     use std::cell::Cell;
 
     use dray_port::{LinkState, clock};
+    use dray_results::Way;
     use dray_upf::UpfConfig;
     use dray_wire::Flow;
-    use dray_wire::gtpu::Direction;
 
     use super::*;
     use crate::{Output, SendJob, UpfJob};
@@ -283,7 +290,8 @@ mod tests {
             n3: "null:".parse().unwrap(),
             n6: "null:".parse().unwrap(),
             config: UpfConfig::from_toml(config).unwrap(),
-            direction: Direction::Uplink,
+            way: Way::Uplink,
+            cpus: vec![0],
             yielding: false,
             sleeping: false,
             interval: Duration::from_millis(10),

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use dray_port::PortUri;
-use dray_results::Check;
+use dray_results::{Check, Way};
 use dray_upf::UpfConfig;
-use dray_wire::gtpu::Direction;
 use dray_wire::{Flow, MacAddr};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +20,8 @@ pub enum Job {
     Send(SendJob),
     /// Receive and check test frames.
     Receive(ReceiveJob),
+    /// Send and receive test frames through one port at the same time.
+    Duplex(Box<DuplexJob>),
     /// Move frames from port to port.
     Forward(ForwardJob),
     /// Move users' packets between tunnels and a network.
@@ -114,6 +115,15 @@ pub struct ReceiveJob {
     pub interval: Duration,
 }
 
+/// See [`duplex`](crate::duplex).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DuplexJob {
+    /// Job of the sender, which has one port.
+    pub send: SendJob,
+    /// Job of the receiver, which has the same port.
+    pub receive: ReceiveJob,
+}
+
 /// See [`neighbour`](crate::neighbour).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NeighbourJob {
@@ -148,8 +158,10 @@ pub struct UpfJob {
     pub n6: PortUri,
     /// Addresses, neighbours and sessions.
     pub config: UpfConfig,
-    /// Direction that runs.
-    pub direction: Direction,
+    /// Directions that run.
+    pub way: Way,
+    /// CPU of each direction that runs, in the order of [`Way::directions`].
+    pub cpus: Vec<usize>,
     /// True if another role shares this CPU: yield instead of spinning.
     pub yielding: bool,
     /// True to sleep until the kernel has packets, instead of yielding and polling.
@@ -235,12 +247,14 @@ pub enum Report {
     StreamSend(StreamSendReport),
     /// Report of a receiver of streams.
     StreamReceive(StreamReceiveReport),
+    /// Reports of two directions that one role serves.
+    Both(Box<[Report; 2]>),
     /// Report of a neighbour.
     Neighbour(NeighbourReport),
 }
 
 impl Report {
-    /// Returns the role's samples.
+    /// Returns the role's samples; of two directions, those of the first.
     pub fn samples(&self) -> &[Sample] {
         match self {
             Self::Send(report) => &report.samples,
@@ -249,6 +263,7 @@ impl Report {
             Self::Ping(report) => &report.receive.samples,
             Self::StreamSend(report) => &report.samples,
             Self::StreamReceive(report) => &report.samples,
+            Self::Both(reports) => reports[0].samples(),
             Self::Neighbour(report) => &report.samples,
         }
     }

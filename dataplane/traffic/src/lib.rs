@@ -1,6 +1,6 @@
-//! Roles of the programs in containers: [`sender`], [`receiver`], [`forwarder`], [`echo`],
-//! [`ping`], [`upf`], [`neighbour`], and for byte streams [`stream::sender`] and
-//! [`stream::receiver`].
+//! Roles of the programs in containers: [`sender`], [`receiver`], [`duplex`],
+//! [`forwarder`], [`echo`], [`ping`], [`upf`], [`neighbour`], and for byte streams
+//! [`stream::sender`] and [`stream::receiver`].
 //!
 //! A role is described by a [`Job`], runs on the calling thread until its [`Signal`] ends it, and
 //! returns a [`Report`]. `dray send` and its siblings run one role on the terminal; an [`agent`]
@@ -10,6 +10,7 @@
 pub mod agent;
 mod counts;
 mod cpu_time;
+pub mod duplex;
 pub mod echo;
 pub mod forwarder;
 mod job;
@@ -35,8 +36,8 @@ mod users;
 pub use dray_datapath::Arrivals;
 pub use dray_results::{Agreement, Check, Percentiles};
 pub use job::{
-    EchoJob, ForwardJob, ForwardReport, Job, NeighbourJob, NeighbourReport, Output, PingJob,
-    PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
+    DuplexJob, EchoJob, ForwardJob, ForwardReport, Job, NeighbourJob, NeighbourReport, Output,
+    PingJob, PingReport, ReceiveJob, ReceiveReport, Report, SendJob, SendReport, StreamReceiveJob,
     StreamReport, StreamSendJob, UpfJob,
 };
 pub use latency::Latency;

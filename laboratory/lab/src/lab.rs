@@ -20,10 +20,11 @@ use crate::link::function::Functions;
 use crate::link::kind::LinkKind;
 use crate::peer::{Memory, PeerPort, PeerSwitch, SwitchKind, SwitchSettings, Wiring};
 use crate::process::{self, PeerDir, Record};
-use crate::runtime::network::{self, Network};
-use crate::runtime::{Engine, Privileges};
+use crate::runtime::network::{self, Driver, Network};
+use crate::runtime::{Engine, EngineSettings, Privileges};
 use crate::{
-    Cancel, Container, ContainerId, LabError, Runtime, cache, capability, peer, placement,
+    Cancel, Container, ContainerId, LabError, NetworkNamespace, Runtime, cache, capability, peer,
+    placement,
 };
 
 /// Containers and links. Dropping the lab removes all of them.
@@ -36,6 +37,8 @@ pub struct Lab {
     pub(crate) engine: Option<Engine>,
     /// The network for the engine to make, and its MTU.
     network: Option<(LinkKind, u32)>,
+    /// Number of networks of the engine that links use.
+    networks: usize,
     group: LabGroup,
     has_control_groups: bool,
     containers: Vec<Container>,
@@ -81,6 +84,7 @@ impl Lab {
             privileges,
             engine: None,
             network: None,
+            networks: 0,
             group: LabGroup::new(),
             has_control_groups: true,
             containers: Vec::new(),
@@ -100,8 +104,8 @@ impl Lab {
     }
 
     /// Joins all containers by a network that the engine makes itself. Must be called before the
-    /// first container; `kind` is one of [`LinkKind::OF_ENGINES`]. [`link`](Self::link) finds the
-    /// network.
+    /// first container; `kind` is one of [`LinkKind::OF_ENGINES`]. The first call of
+    /// [`link`](Self::link) finds the network; each further one makes another.
     pub fn join_by_network(&mut self, kind: LinkKind, mtu: u32) {
         assert_eq!(kind.runtime(), Some(self.runtime), "{kind} belongs to another runtime");
         assert!(self.engine.is_none(), "must be called before the first container");
@@ -110,6 +114,12 @@ impl Lab {
 
     pub(crate) fn network(&self) -> Option<(LinkKind, u32)> {
         self.network
+    }
+
+    /// Counts a network that a link uses; returns its number.
+    pub(crate) fn next_network(&mut self) -> usize {
+        self.networks += 1;
+        self.networks - 1
     }
 
     /// Starts a container on the given CPUs. Containers start concurrently: call
@@ -136,24 +146,24 @@ impl Lab {
             self.engine = Some(self.start_engine(dir.clone())?);
         }
         let engine = self.engine.as_ref().expect("the engine was started");
-        let address = self.network.map(|_| network::address(id.0));
+        let address = self.network.map(|_| network::address(0, id.0));
         Starting::by_engine(engine, self.host(), &dir, name, cpus, address)
     }
 
     fn start_engine(&self, dir: PeerDir) -> Result<Engine, LabError> {
         let host = self.host().init();
-        let mut engine = Engine::start(
-            self.runtime,
-            &self.program,
-            self.privileges,
-            host,
-            dir,
-            self.group.path(),
-            &self.cancel,
-        )?;
+        let driver = self.network.and_then(|(kind, _)| kind.engine()).map(|(_, driver)| driver);
+        let settings = EngineSettings {
+            runtime: self.runtime,
+            program: &self.program,
+            privileges: self.privileges,
+            group: self.group.path(),
+            has_rules: driver == Some(Driver::FilteredBridge),
+        };
+        let mut engine = Engine::start(settings, host, dir, &self.cancel)?;
         if let Some((kind, mtu)) = self.network {
             let (_, driver) = kind.engine().expect("a network of this engine");
-            let base = self.make_base(kind, mtu)?;
+            let base = self.make_base(0, kind, mtu)?;
             let network = Network { driver, base: base.as_deref(), mtu };
             engine.make_network(network, host, &self.cancel)?;
         }
@@ -295,6 +305,11 @@ impl Lab {
 
     pub(crate) fn containers_mut(&mut self) -> &mut [Container] {
         &mut self.containers
+    }
+
+    /// Network namespace that stands for the host.
+    pub fn host_namespace(&self) -> &NetworkNamespace {
+        self.host().namespace()
     }
 
     pub(crate) fn host(&self) -> &Container {

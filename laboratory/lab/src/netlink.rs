@@ -6,20 +6,29 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use dray_netdev::exchange;
 use dray_wire::MacAddr;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_core::{DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
-    LinkMessage, LinkVfInfo, State, VfInfo,
+    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth,
+    LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage, LinkVfInfo, State, VfInfo,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use serde::{Deserialize, Serialize};
 
 use crate::namespace::NetworkNamespace;
+
+/// Time for which a limited interface may send at full speed.
+const BURST_S: f64 = 100e-6;
+/// Time for which frames wait at a limited interface, as in a switch with a short queue.
+const QUEUE_S: f64 = 2e-3;
 
 /// A netlink socket inside one network namespace.
 pub struct Netlink(Socket);
@@ -145,6 +154,18 @@ impl Netlink {
         })
     }
 
+    /// Makes the bridge port `index` send frames back where they came from (802.1Qbg's reflective
+    /// relay).
+    pub fn set_hairpin(&self, index: u32) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        let port = InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)]);
+        let info = vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(port)];
+        link.attributes.push(LinkAttribute::LinkInfo(info));
+        // The kernel ignores this attribute in RTM_SETLINK.
+        self.change(RouteNetlinkMessage::NewLink(link), 0)
+    }
+
     /// Sets the Ethernet address of an interface.
     pub fn set_mac(&self, index: u32, mac: MacAddr) -> io::Result<()> {
         self.set_link(index, |link| link.attributes.push(LinkAttribute::Address(mac.0.to_vec())))
@@ -221,6 +242,20 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
     }
 
+    /// Adds a route to one IPv4 address, which is reached through an interface without a gateway.
+    pub fn add_route(&self, to: Ipv4Addr, index: u32) -> io::Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = 32;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        message.attributes =
+            vec![RouteAttribute::Destination(RouteAddress::Inet(to)), RouteAttribute::Oif(index)];
+        self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
     /// Adds a permanent neighbour entry with the Ethernet address of an IPv4 neighbour, so that no
     /// ARP frame is sent.
     pub fn add_neighbour(&self, index: u32, address: Ipv4Addr, mac: MacAddr) -> io::Result<()> {
@@ -270,6 +305,42 @@ impl Netlink {
             _ => None,
         });
         Ok(links.map(Interface::from).collect())
+    }
+
+    /// Limits the rate of the frames that leave by an interface to `bps` bits per second: a token
+    /// bucket (tc-tbf(8)) of as many bytes as pass in [`BURST_S`], and a queue of [`QUEUE_S`].
+    pub fn limit_rate(&self, index: u32, bps: u64) -> io::Result<()> {
+        // The longest packet that a kernel segments late must fit the bucket.
+        let bytes = |seconds: f64| ((bps as f64 / 8.0 * seconds) as u32).max(2 << 16);
+        let (burst, queue) = (bytes(BURST_S), bytes(QUEUE_S));
+        // struct tc_tbf_qopt of linux/pkt_sched.h: rate, peak rate (none), limit, buffer, MTU. A
+        // rate is a struct tc_ratespec, here of Ethernet, whose frames are that much longer on a
+        // cable: preamble, checksum and gap.
+        const LINKLAYER_ETHERNET: u8 = 1;
+        const FRAMING: u16 = 8 + 4 + 12;
+        let bytes_per_s = bps / 8;
+        let rate = u32::try_from(bytes_per_s).unwrap_or(u32::MAX);
+        let mut parameters = vec![0, LINKLAYER_ETHERNET];
+        parameters.extend(FRAMING.to_ne_bytes());
+        parameters.extend([0; 4]);
+        parameters.extend(rate.to_ne_bytes());
+        parameters.extend([0; 12]);
+        for word in [queue, 0, 0] {
+            parameters.extend(word.to_ne_bytes());
+        }
+        // TCA_TBF_PARMS, TCA_TBF_RATE64 and TCA_TBF_BURST.
+        let option = |kind, bytes: Vec<u8>| TcOption::Other(DefaultNla::new(kind, bytes));
+        let options = vec![
+            option(1, parameters),
+            option(4, bytes_per_s.to_ne_bytes().to_vec()),
+            option(6, burst.to_ne_bytes().to_vec()),
+        ];
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        message.attributes =
+            vec![TcAttribute::Kind("tbf".to_owned()), TcAttribute::Options(options)];
+        let request = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.change(request, NLM_F_CREATE | NLM_F_EXCL)
     }
 
     /// Sends a request that the kernel acknowledges without data.

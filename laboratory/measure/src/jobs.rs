@@ -5,11 +5,11 @@ use std::time::Duration;
 use dray_lab::link::Carries;
 use dray_port::PortUri;
 use dray_port::netmap::NetmapUri;
-use dray_results::{Traffic, UpfLoad};
+use dray_results::{Traffic, UpfLoad, Way};
 use dray_traffic::{
-    EchoJob, ForwardJob, Job, Output, PingJob, ReceiveJob, SendJob, StreamReceiveJob, StreamSendJob,
+    DuplexJob, EchoJob, ForwardJob, Job, Output, PingJob, ReceiveJob, SendJob, StreamReceiveJob,
+    StreamSendJob,
 };
-use dray_wire::gtpu::Direction;
 
 use crate::endpoint::{Programs, Stream};
 use crate::shape::Shape;
@@ -20,31 +20,52 @@ use crate::{ports, upf};
 /// Returns the jobs of all roles; the role that begins last comes last.
 pub(crate) fn of<'t>(
     topology: &'t Topology,
-    load: &'t Load,
+    load: &Load,
     timing: &'t Timing,
 ) -> Vec<(&'t Station, Job)> {
-    let jobs = Jobs { topology, load, timing };
+    let jobs = Jobs { topology, load: *load, timing };
     let Topology { sender, receiver, forwarders, .. } = topology;
     match (topology.technique.endpoint.programs, topology.shape) {
         (Programs::Streams(stream), _) => jobs.streams(stream).into(),
         (_, Shape::Echo) => vec![(receiver, jobs.echo()), (sender, jobs.ping())],
         (_, shape) => {
             let middle = |station| match shape {
-                Shape::Upf(users) => upf::job(topology, station, users, load, timing.interval),
+                Shape::Upf(users) => upf::job(topology, None, users, load, timing.interval),
                 Shape::Ports(_) => ports::silence(topology, station, load, timing.interval),
                 _ => jobs.forward(station),
             };
             let forwarders = forwarders.iter().map(|station| (station, middle(station)));
-            let first = std::iter::once((receiver, jobs.receive()));
-            first.chain(forwarders).chain([(sender, jobs.send())]).collect()
+            let first = std::iter::once((receiver, Job::Receive(jobs.receive())));
+            first.chain(forwarders).chain([(sender, Job::Send(jobs.send()))]).collect()
         }
     }
+}
+
+/// Returns the jobs of two topologies that are the two directions through one user plane function.
+pub(crate) fn both_ways<'t>(
+    [up, down]: [&'t Topology; 2],
+    load: &Load,
+    timing: &'t Timing,
+) -> Vec<(&'t Station, Job)> {
+    // The rate is that of both directions together.
+    let each = Load { rate: load.rate.map(|rate| rate / 2.0), ..*load };
+    let [of_up, of_down] = [up, down].map(|topology| Jobs { topology, load: each, timing });
+    let both = |send: &Jobs<'_>, receive: &Jobs<'_>| {
+        let (send, receive) = (send.send(), receive.receive());
+        Job::Duplex(Box::new(DuplexJob { send, receive }))
+    };
+    let Shape::Upf(users) = up.shape else { panic!("{:?} has one direction", up.shape) };
+    vec![
+        (&up.forwarders[0], upf::job(up, Some(down), users, load, timing.interval)),
+        (&up.receiver, both(&of_down, &of_up)),
+        (&up.sender, both(&of_up, &of_down)),
+    ]
 }
 
 /// Jobs of one topology in one trial.
 struct Jobs<'t> {
     topology: &'t Topology,
-    load: &'t Load,
+    load: Load,
     timing: &'t Timing,
 }
 
@@ -65,14 +86,14 @@ impl<'t> Jobs<'t> {
     fn echo(&self) -> Job {
         let Topology { receiver, .. } = self.topology;
         Job::Echo(EchoJob {
-            port: self.topology.port(receiver, &receiver.outs[0], self.load),
+            port: self.topology.port(receiver, &receiver.outs[0], &self.load),
             yielding: receiver.shares_cpu,
             interval: self.timing.interval,
         })
     }
 
     fn ping(&self) -> Job {
-        let (Topology { sender, .. }, load) = (self.topology, self.load);
+        let (Topology { sender, .. }, load) = (self.topology, &self.load);
         let hop = &sender.outs[0];
         Job::Ping(PingJob {
             output: Output { port: self.topology.port(sender, hop, load), flow: hop.link.flow() },
@@ -87,8 +108,8 @@ impl<'t> Jobs<'t> {
         })
     }
 
-    fn send(&self) -> Job {
-        let Self { topology, load, timing } = *self;
+    fn send(&self) -> SendJob {
+        let Self { topology, ref load, timing } = *self;
         let flow = |hop: &Hop| match topology.shape {
             Shape::Ports(load) => ports::flow(topology, load, hop),
             _ => hop.link.flow(),
@@ -102,7 +123,7 @@ impl<'t> Jobs<'t> {
         // A link that learns addresses does not wait for one receiver: it drops frames that find no
         // room. Otherwise a longer turn has fewer context switches.
         let turn = if topology.technique.link.learns { queue / 2 } else { queue / 4 * 3 };
-        Job::Send(SendJob {
+        SendJob {
             outputs: topology.sender.outs.iter().map(output).collect(),
             flows: load.flows,
             stations: match topology.shape {
@@ -122,11 +143,11 @@ impl<'t> Jobs<'t> {
             timed: load.timed(timing),
             turn: topology.sender.shares_cpu.then_some(turn),
             interval: timing.interval,
-        })
+        }
     }
 
-    fn receive(&self) -> Job {
-        let Self { topology, load, timing } = *self;
+    fn receive(&self) -> ReceiveJob {
+        let Self { topology, ref load, timing } = *self;
         let ports =
             topology.receiver.ins.iter().map(|hop| topology.port(&topology.receiver, hop, load));
         // Flow from the receiver to the sender.
@@ -142,9 +163,8 @@ impl<'t> Jobs<'t> {
             Shape::Ports(of) => of.stations,
             _ => load.stations,
         };
-        let tunnelled =
-            matches!(topology.shape, Shape::Upf(UpfLoad { direction: Direction::Downlink, .. }));
-        Job::Receive(ReceiveJob {
+        let tunnelled = matches!(topology.shape, Shape::Upf(UpfLoad { way: Way::Downlink, .. }));
+        ReceiveJob {
             ports: ports.collect(),
             announce,
             stations,
@@ -154,11 +174,11 @@ impl<'t> Jobs<'t> {
             count: None,
             yielding: topology.receiver.shares_cpu,
             interval: timing.interval,
-        })
+        }
     }
 
     fn forward(&self, forwarder: &Station) -> Job {
-        let Self { topology, load, timing } = *self;
+        let Self { topology, ref load, timing } = *self;
         let port = |hops: &[Hop]| {
             let mut port = topology.port(forwarder, &hops[0], load);
             if let PortUri::Afxdp(uri) = &mut port {

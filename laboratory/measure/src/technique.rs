@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dray_lab::link::EndKind;
+use dray_lab::link::{Carries, EndKind};
 use dray_lab::peer::SwitchKind;
 use dray_lab::{LabError, LinkKind};
 use dray_traffic::Check;
@@ -103,9 +103,17 @@ impl Technique {
         // An endpoint with XDP in the network driver is not measured on links without it.
         let has_place = |mode| link.xdp.contains(&mode);
         let fits_ns3 = !endpoint.is_ns3() || NS3_LINKS.contains(&link);
-        // Streams need replies, which do not pass links that keep containers apart.
-        let is_answered = !(link.isolates && endpoint.is_stream());
+        // Replies do not pass links that keep containers apart.
+        let is_answered = !(link.isolates && endpoint.needs_replies());
+        // DPDK's programs at interfaces send to addresses of their own, by which nothing is routed,
+        // and vhost-net has TAP interfaces, not macvtap's.
+        let fits_dpdk = match endpoint.programs {
+            Programs::Dpdk(Dpdk::Afxdp) => link.carries != Carries::OwnIp,
+            Programs::Dpdk(Dpdk::VhostNet) => link.end() != EndKind::Machine,
+            _ => true,
+        };
         link.takes(endpoint.facts().opens)
+            && fits_dpdk
             && is_answered
             && fits_ns3
             && !no_device
@@ -151,10 +159,12 @@ impl Technique {
         self.link.is_bypassed() || self.endpoint.is_ns3()
     }
 
-    /// Returns true if the interfaces at the ends count every frame at once: drivers of cards count
-    /// late, and some do not count what passes between them and AF_XDP sockets.
+    /// Returns true if the interfaces at the ends count every frame at once, and no others: drivers
+    /// of cards count late, and some do not count what passes between them and AF_XDP sockets;
+    /// iperf3's ends also exchange messages of their own, which a switch counts as well.
     pub(crate) fn is_counted(&self) -> bool {
-        !self.link.needs_card()
+        let has_messages = matches!(self.endpoint.programs, Programs::Iperf3(_));
+        !self.link.needs_card() && !has_messages
     }
 
     /// How closely the receiver checks frames by default.
@@ -235,7 +245,7 @@ mod tests {
         for technique in Technique::every() {
             assert_eq!(select(&technique.to_string()), [technique]);
         }
-        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 6];
+        let of_veth = [Endpoint::SOCKETS.len(), Endpoint::AF_XDP.len(), Endpoint::STREAMS.len(), 9];
         assert_eq!(select("veth").len(), of_veth.iter().sum::<usize>());
         let datagrams = Technique::by_link(&[LinkKind::UNIX], &Endpoint::UNIX);
         assert_eq!(select("unix"), datagrams);
@@ -244,7 +254,7 @@ mod tests {
         assert_eq!(select("raw").len(), kernel.count());
         let named = |technique: &Technique| technique.to_string();
         let private: Vec<_> = select("ipvlan/l3-private").iter().map(named).collect();
-        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg"];
+        let sockets = ["udp", "udp-mmsg", "raw", "raw-mmsg", "udp-zerocopy", "raw-ring"];
         assert_eq!(private, sockets.map(|socket| format!("ipvlan/l3-private/{socket}")));
         assert_eq!(
             select("switch"),
@@ -269,7 +279,7 @@ mod tests {
     #[test]
     fn family_and_endpoint_select_each_link_of_the_family() {
         let families = select("macvlan/raw");
-        assert_eq!(families.len(), 4, "{families:?}");
+        assert_eq!(families.len(), 5, "{families:?}");
         assert!(families.iter().all(|it| it.link.name.starts_with("macvlan/")), "{families:?}");
         assert_eq!(select("vpp/memif").len(), 1);
     }

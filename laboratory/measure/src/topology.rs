@@ -7,7 +7,7 @@ use dray_lab::link::LinkOptions;
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
-use dray_results::{Check, UPF};
+use dray_results::{Check, UPF, UpfLoad, Way};
 
 use crate::endpoint::{Programs, Stream};
 use crate::shape::Shape;
@@ -15,7 +15,7 @@ use crate::technique::Technique;
 use crate::timing::Timing;
 
 /// A role in its container, with its links in and out.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Station {
     /// Role name: `sender`, `receiver`, `forwarder-1` and so on; `ping`, `echo`.
     pub role: String,
@@ -54,6 +54,19 @@ impl Hop {
     /// Returns the opposite end.
     pub fn remote(&self) -> &End {
         &self.link.ends[1 - self.side]
+    }
+
+    /// Returns the same end, for frames in the other direction.
+    fn reversed(&self) -> Self {
+        Self { link: self.link.reversed(), side: 1 - self.side }
+    }
+}
+
+impl Station {
+    /// Returns the same role, for frames in the other direction.
+    fn reversed(&self) -> Self {
+        let reversed = |hops: &[Hop]| hops.iter().map(Hop::reversed).collect();
+        Self { ins: reversed(&self.outs), outs: reversed(&self.ins), ..self.clone() }
     }
 }
 
@@ -103,13 +116,15 @@ impl Load {
 }
 
 impl Topology {
-    /// Makes the containers and links. Returns one topology per pair of `shape`.
+    /// Makes the containers and links, with this MTU in bytes and bits per second of the cable
+    /// between hosts. Returns one topology per pair of `shape`, or one per direction of a user
+    /// plane function.
     pub fn build(
         lab: &mut Lab,
         technique: Technique,
         shape: Shape,
         placement: &Placement,
-        mtu: u32,
+        (mtu, cable_bps): (u32, Option<u64>),
     ) -> Result<Vec<Self>, LabError> {
         let Technique { link, endpoint } = technique;
         check_upf(shape, link)?;
@@ -127,14 +142,15 @@ impl Topology {
         let options = LinkOptions {
             functions: 2 * segments.iter().map(Vec::len).sum::<usize>(),
             switch_sleeps: technique.outlasts_switch(),
+            cable_bps,
             ..endpoint.link_options(mtu, switch_cpu.unwrap_or_default())
         };
-        for segment in segments {
-            let ends = segment.iter().map(|pair| pair.map(|station| stations[station].container));
-            let links = lab.link(link, &ends.collect::<Vec<_>>(), options)?;
-            for (pair, link) in segment.into_iter().zip(links) {
-                add_hops(&mut stations, pair, &link, shape, endpoint.is_both_ends());
-            }
+        let container = |station: usize| stations[station].container;
+        let ends = segments.iter().map(|segment| segment.iter().map(|pair| pair.map(container)));
+        let ends: Vec<Vec<_>> = ends.map(Iterator::collect).collect();
+        let links = lab.link_segments(link, &ends, options)?;
+        for (pair, link) in segments.into_iter().flatten().zip(links.into_iter().flatten()) {
+            add_hops(&mut stations, pair, &link, shape, endpoint.is_both_ends());
         }
         let mut stations = stations.into_iter();
         let topology = |_| {
@@ -143,7 +159,51 @@ impl Topology {
             let forwarders = std::iter::repeat_with(next).take(shape.forwarders()).collect();
             Self { shape, sender, receiver, forwarders, switch_cpu, technique, mtu }
         };
-        Ok((0..shape.pairs()).map(topology).collect())
+        let topologies: Vec<Self> = (0..shape.pairs()).map(topology).collect();
+        Ok(match shape {
+            Shape::Upf(load @ UpfLoad { way: Way::Both, .. }) => {
+                topologies[0].both_ways(load, &cpus).into()
+            }
+            _ => topologies,
+        })
+    }
+
+    /// Returns a topology for each direction of a user plane function.
+    fn both_ways(&self, load: UpfLoad, cpus: &Cpus) -> [Self; 2] {
+        let [forwarder, ..] = &self.forwarders[..] else { panic!("no user plane function") };
+        let cpu = cpus.second.expect("a second direction has a CPU");
+        let shape = |way| Shape::Upf(UpfLoad { way, ..load });
+        let station = |station: &Station| {
+            // Sender and receiver of a station share its CPU.
+            Station { shares_cpu: true, shares_core: true, ..station.clone() }
+        };
+        let ends = [station(&self.sender), station(&self.receiver)];
+        let down = Station {
+            cpu: cpu.id,
+            shares_cpu: cpus.are_shared(|other| other.id == cpu.id),
+            isolated: cpu.isolated,
+            shares_core: cpus.are_shared(|other| other.core == cpu.core),
+            ..forwarder.reversed()
+        };
+        let topology = |way, sender, forwarder, receiver| Self {
+            shape: shape(way),
+            sender,
+            forwarders: vec![forwarder],
+            receiver,
+            ..*self
+        };
+        let back = ends.each_ref().map(Station::reversed);
+        let ([from, to], [back_to, back_from]) = (ends, back);
+        [
+            topology(Way::Uplink, from, forwarder.clone(), to),
+            topology(Way::Downlink, back_from, down, back_to),
+        ]
+    }
+
+    /// Returns true if the topologies are the two directions of one user plane function.
+    pub(crate) fn are_both_ways(topologies: &[Self]) -> bool {
+        let [up, down] = topologies else { return false };
+        up.sender.container == down.receiver.container
     }
 
     /// All roles: sender, forwarders, receiver.
@@ -187,18 +247,27 @@ impl Topology {
 struct Cpus {
     roles: Vec<Cpu>,
     switch: Option<Cpu>,
+    /// For the second direction of a user plane function.
+    second: Option<Cpu>,
 }
 
 impl Cpus {
     /// Assigns CPUs to `count` roles, and to the switch of the technique if it has one.
     fn assign(technique: Technique, shape: Shape, count: usize, placement: &Placement) -> Self {
         let has_switch = technique.link.switch().is_some();
+        let is_both_ways = matches!(shape, Shape::Upf(UpfLoad { way: Way::Both, .. }));
+        let count = count + usize::from(is_both_ways);
         let (switch, mut roles) = if has_switch && technique.outlasts_switch() {
             let mut cpus = placement.assign(count + 1);
             (cpus.pop(), cpus)
         } else if has_switch {
             let (switch, cpus) = placement.assign_around_switch(count);
             (Some(switch), cpus)
+        } else if is_both_ways {
+            // Each direction gets a core before sender and receiver.
+            let mut cpus = placement.assign(count);
+            cpus.rotate_left(2);
+            (None, cpus)
         } else if matches!(shape, Shape::Upf(_)) {
             // Figures are per core of the user plane function, so it gets the core to itself.
             let (upf, mut cpus) = placement.assign_around_switch(count - 1);
@@ -210,20 +279,28 @@ impl Cpus {
         if technique.endpoint.is_both_ends() {
             roles[1] = roles[0];
         }
-        Self { roles, switch }
+        let second = if is_both_ways { roles.pop() } else { None };
+        Self { roles, switch, second }
     }
 
     /// Returns true if several roles, or a role and the switch, run where `is_there` is true.
     fn are_shared(&self, is_there: impl Fn(&Cpu) -> bool) -> bool {
-        self.roles.iter().chain(&self.switch).filter(|cpu| is_there(cpu)).count() > 1
+        self.roles
+            .iter()
+            .chain(&self.switch)
+            .chain(&self.second)
+            .filter(|cpu| is_there(cpu))
+            .count()
+            > 1
     }
 }
 
 /// Fails if a user plane function would have both of its networks on one switch.
 fn check_upf(shape: Shape, link: LinkKind) -> Result<(), LabError> {
-    if matches!(shape, Shape::Upf(_)) && link.switch().is_some() && link.learns {
-        let what = "N3 and N6 are separate networks, but a learning switch puts all of its ports \
-                    into one; choose a switch that joins ports in pairs, such as switch/patch";
+    let is_one_network = link.switch().is_some() && link.learns && !link.has_segments();
+    if matches!(shape, Shape::Upf(_)) && is_one_network {
+        let what = "N3 and N6 are separate networks, but this switch puts all of its ports into \
+                    one; choose a switch whose ends share memory, such as switch/learning";
         return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
     }
     Ok(())
@@ -250,8 +327,10 @@ fn start(lab: &mut Lab, roles: &[String], cpus: &Cpus) -> Result<Vec<Station>, L
     for (index, (role, cpu)) in roles.iter().cycle().zip(&cpus.roles).enumerate() {
         let container =
             if has_pairs { format!("{role}-{}", index / roles.len() + 1) } else { role.clone() };
+        let second = cpus.second.filter(|_| role == UPF).map(|cpu| cpu.id);
+        let own: Vec<usize> = [cpu.id].into_iter().chain(second).collect();
         stations.push(Station {
-            container: lab.start_container(&container, &[cpu.id])?,
+            container: lab.start_container(&container, &own)?,
             role: role.clone(),
             cpu: cpu.id,
             shares_cpu: cpus.are_shared(|other| other.id == cpu.id),
@@ -302,11 +381,11 @@ fn segments(shape: Shape, link: LinkKind) -> Vec<Vec<[usize; 2]>> {
             let path: Vec<usize> =
                 std::iter::once(sender).chain(forwarders).chain([receiver]).collect();
             let pairs = path.windows(2).map(|pair| [pair[0], pair[1]]);
-            // A lab has one switch, so all hops share it. Frames do not return to a user plane
-            // function, which has addresses of its own, nor through a switch with ports in pairs.
-            let returns = matches!(shape, Shape::Chain(_)) && link.learns;
+            // Hops share one segment where frames do not return: to a user plane function, which
+            // has addresses of its own, and through a switch with ports in pairs.
+            let apart = link.learns && (matches!(shape, Shape::Chain(_)) || link.has_segments());
             match link.switch() {
-                Some(_) if !returns => vec![pairs.collect()],
+                Some(_) if !apart => vec![pairs.collect()],
                 _ => pairs.map(alone).collect(),
             }
         }

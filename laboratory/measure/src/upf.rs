@@ -4,13 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use dray_lab::End;
-use dray_results::UpfLoad;
+use dray_results::{UpfLoad, Way};
 use dray_traffic::{Job, UpfJob, Users};
 use dray_upf::UpfConfig;
 use dray_upf::config::{Generator, InterfaceConfig, Neighbour, Route};
 use dray_wire::gtpu::Direction;
 
-use crate::topology::{Load, Station, Topology};
+use crate::shape::Shape;
+use crate::topology::{Load, Topology};
 
 /// Ends of the user plane function and its peers: the gNB at N3, the server at N6.
 struct Sides<'t> {
@@ -20,10 +21,18 @@ struct Sides<'t> {
     server: &'t End,
 }
 
-fn sides(topology: &Topology, direction: Direction) -> Sides<'_> {
+/// Direction of the topology's packets.
+pub(crate) fn direction(topology: &Topology) -> Direction {
+    match topology.shape {
+        Shape::Upf(UpfLoad { way: Way::Downlink, .. }) => Direction::Downlink,
+        _ => Direction::Uplink,
+    }
+}
+
+fn sides(topology: &Topology) -> Sides<'_> {
     let station = &topology.forwarders[0];
     let (from, to) = (&station.ins[0], &station.outs[0]);
-    match direction {
+    match direction(topology) {
         Direction::Uplink => {
             Sides { n3: from.local(), gnb: from.remote(), n6: to.local(), server: to.remote() }
         }
@@ -35,28 +44,31 @@ fn sides(topology: &Topology, direction: Direction) -> Sides<'_> {
 
 /// Users whose packets the sender sends.
 pub(crate) fn users(topology: &Topology, load: UpfLoad) -> Users {
-    let Sides { n3, gnb, server, .. } = sides(topology, load.direction);
+    let Sides { n3, gnb, server, .. } = sides(topology);
     Users {
         count: load.sessions,
-        direction: load.direction,
+        direction: direction(topology),
         tunnel: (gnb.ip, n3.ip),
         server: server.ip,
     }
 }
 
-/// Job of the user plane function at `station`.
+/// Job of the user plane function of a topology. It serves a second direction as well, if `other`
+/// is the topology of that one.
 pub(crate) fn job(
     topology: &Topology,
-    station: &Station,
-    users: UpfLoad,
+    other: Option<&Topology>,
+    UpfLoad { sessions, pdrs, .. }: UpfLoad,
     load: &Load,
     interval: Duration,
 ) -> Job {
-    let UpfLoad { direction, sessions, pdrs } = users;
-    let Sides { n3, gnb, n6, server } = sides(topology, direction);
+    let station = &topology.forwarders[0];
+    let direction = direction(topology);
+    let Sides { n3, gnb, n6, server } = sides(topology);
     let (from, to) = (&station.ins[0], &station.outs[0]);
     let [from, to] = [from, to].map(|hop| topology.port(station, hop, load));
     let (n3_port, n6_port) = if direction == Direction::Uplink { (from, to) } else { (to, from) };
+    let stations = [station].into_iter().chain(other.map(|other| &other.forwarders[0]));
     let everywhere = "0.0.0.0/0".parse().expect("valid prefix");
     let interface = |own: &End, peer: &End, routes| InterfaceConfig {
         mac: own.station,
@@ -91,7 +103,12 @@ pub(crate) fn job(
         n3: n3_port,
         n6: n6_port,
         config,
-        direction,
+        way: match (other, direction) {
+            (Some(_), _) => Way::Both,
+            (None, Direction::Uplink) => Way::Uplink,
+            (None, Direction::Downlink) => Way::Downlink,
+        },
+        cpus: stations.map(|station| station.cpu).collect(),
         yielding: station.shares_cpu,
         sleeping: station.shares_cpu && !topology.technique.link.shares_memory(),
         interval,

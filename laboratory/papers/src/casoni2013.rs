@@ -135,6 +135,11 @@ pub(super) const PAPER: Paper = Paper {
                     DRAWN,
                     Rule::Order(&[parallel("veth/raw-mmsg", 2), parallel("bridge/raw-mmsg", 2)]),
                 ),
+                Claim::new(
+                    "the same, 4 forwarders",
+                    DRAWN,
+                    Rule::Order(&[parallel("veth/raw-mmsg", 4), parallel("bridge/raw-mmsg", 4)]),
+                ),
             ]),
         },
         Exhibit {
@@ -150,6 +155,11 @@ pub(super) const PAPER: Paper = Paper {
                     "the same, 8 forwarders",
                     DRAWN,
                     Rule::Order(&[sent("vale/netmap", 8), sent("veth/raw-mmsg", 8)]),
+                ),
+                Claim::new(
+                    "a sender on veth sends more than one on veth with bridges, 8 forwarders",
+                    DRAWN,
+                    Rule::Order(&[sent("veth/raw-mmsg", 8), sent("bridge/raw-mmsg", 8)]),
                 ),
             ]),
         },

@@ -17,8 +17,10 @@ pub(crate) enum Quantity {
     LossFree,
     /// Frames sent per second.
     Sent,
-    /// Bits per second: of frames received, or of a stream's payload.
+    /// Bits per second of frames received.
     Bits,
+    /// Bits of payload received per second: in UDP packets, or of a stream.
+    Payload,
     /// Bits per second of frames received, for each core on which the user plane function was busy.
     BitsPerUpfCore,
     /// Share of frames lost.
@@ -32,11 +34,16 @@ pub(crate) enum Quantity {
     Cycles,
     /// Median of the one-way time.
     OneWay,
+    /// 99th percentile of the one-way time.
+    OneWay99,
     /// Number of capabilities that a program at an end of the link needs.
     Capabilities,
     /// Huge pages of the set-up, in MiB.
     HugePages,
 }
+
+/// Bytes of the headers of Ethernet, IPv4 and UDP.
+const HEADERS: f64 = 14.0 + 20.0 + 8.0;
 
 /// A value in base units.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +83,7 @@ impl Quantity {
         Some(match self {
             Self::Received => received(1.0),
             Self::Bits => received(bits),
+            Self::Payload => received(bits - 8.0 * HEADERS),
             Self::BitsPerUpfCore => received(bits / measured.upf_cores()?),
             Self::LossFree => {
                 let found = measured.drop_rates.first()?;
@@ -90,6 +98,7 @@ impl Quantity {
             Self::Softirq => Value::alone(measured.cpu.total.softirq_s / measured.cpu.elapsed_s),
             Self::Cycles => Value::alone(measured.cycles_per_frame?),
             Self::OneWay => Value::alone(measured.one_way_ns?.p50 as f64),
+            Self::OneWay99 => Value::alone(measured.one_way_ns?.p99 as f64),
             Self::Capabilities => Value::alone(needs()?.capabilities.len() as f64),
             Self::HugePages => Value::alone(needs()?.hugepages_mib.into()),
         })
@@ -97,7 +106,7 @@ impl Quantity {
 
     fn of_streams(self, measured: &MeasuredStreams) -> Option<Value> {
         Some(match self {
-            Self::Bits => {
+            Self::Payload => {
                 let (mean, samples) = (measured.goodput_bps, &measured.samples_bps);
                 Value::sampled(mean, measured.interval(), samples, 1.0)
             }
@@ -112,11 +121,11 @@ impl Quantity {
         match self {
             Self::Received | Self::LossFree => rate(value),
             Self::Sent => format!("{} sent", rate(value)),
-            Self::Bits | Self::BitsPerUpfCore => GIGABITS.with(value),
+            Self::Bits | Self::Payload | Self::BitsPerUpfCore => GIGABITS.with(value),
             Self::Loss | Self::Deviation => format!("{} %", percent(value)),
             Self::Softirq => format!("{} cores", digits(value)),
             Self::Cycles => format!("{} cycles", digits(value)),
-            Self::OneWay => time(value),
+            Self::OneWay | Self::OneWay99 => time(value),
             Self::Capabilities => format!("{value:.0} capabilities"),
             Self::HugePages => format!("{value:.0} MiB of huge pages"),
         }

@@ -3,8 +3,7 @@
 use dray_report::Run;
 use dray_report::escape::markdown;
 use dray_report::number::rate;
-use dray_results::{Neighbour, ResultRow, StreamRow};
-use dray_wire::gtpu::Direction;
+use dray_results::{Neighbour, ResultRow, StreamRow, Way};
 
 use crate::figure::{Figure, Quantity};
 
@@ -37,8 +36,8 @@ pub(crate) enum Condition {
     /// Offered rate as a share of the loss-free rate.
     Share(f64),
     Beside(Neighbour),
-    /// Direction through a user plane function.
-    To(Direction),
+    /// Way through a user plane function.
+    To(Way),
 }
 
 impl Condition {
@@ -56,7 +55,7 @@ impl Condition {
             Self::Offered(pps) => row.offered_pps == Some(pps),
             Self::Share(share) => row.load_share == Some(share),
             Self::Beside(neighbour) => row.neighbour == Some(neighbour),
-            Self::To(direction) => row.upf.is_some_and(|load| load.direction == direction),
+            Self::To(way) => row.upf.is_some_and(|load| load.way == way),
         }
     }
 
@@ -155,10 +154,7 @@ impl Pick {
     /// Returns the figure that fits, the one measured for the longest time if there are several, or
     /// why there is none.
     pub(crate) fn find<'r>(&self, runs: &'r [Run]) -> Result<Figure<'r>, String> {
-        let all = self.find_all(runs).into_iter();
-        let longest =
-            all.reduce(|best, next| if next.length_s() > best.length_s() { next } else { best });
-        longest.ok_or_else(|| self.missing(runs))
+        longest(self.find_all(runs).into_iter()).ok_or_else(|| self.missing(runs))
     }
 
     /// Explains why no figure fits.
@@ -182,4 +178,9 @@ impl Pick {
             None => format!("the run of `{experiment}` did not include {label}"),
         }
     }
+}
+
+/// Returns the figure measured for the longest time.
+pub(crate) fn longest<'r>(figures: impl Iterator<Item = Figure<'r>>) -> Option<Figure<'r>> {
+    figures.reduce(|best, next| if next.length_s() > best.length_s() { next } else { best })
 }

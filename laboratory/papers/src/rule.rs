@@ -5,7 +5,7 @@ use dray_report::number::digits;
 use dray_results::Distance;
 
 use crate::figure::Figure;
-use crate::pick::Pick;
+use crate::pick::{Pick, longest};
 
 /// A rule: how a claim is decided. Figures count with their 95 % intervals, so a claim holds only
 /// if it holds for every value in them, and fails only if it fails for every value.
@@ -19,10 +19,10 @@ pub(crate) enum Rule {
     Within { of: Pick, low: f64, high: f64 },
     /// The figures are the same: each divided by the first differs from 1 by at most `tolerance`.
     Same { figures: &'static [Pick], tolerance: f64 },
-    /// All frames arrive up to a highest rate, and sending more changes that rate little. On a link
-    /// whose ring is full, a sender sends less than offered. With `free`, a link that never limits
-    /// the sender, offered rates count instead of sent ones, up to the highest that the same sender
-    /// reaches on `free`.
+    /// All frames arrive up to a highest rate, and more of them change that rate little. A sender
+    /// that a full ring or forwarders on its CPU hold back sends less than offered, so rates count
+    /// as they were offered: all of them, or with `free`, a link that never limits the sender,
+    /// those up to the highest that the same sender reaches there.
     Saturates { of: Pick, free: Option<Pick> },
     /// From one number of forwarders to the next, no figure is above the one before, and the last
     /// is below the first.
@@ -51,11 +51,11 @@ pub(crate) struct Judged<'r> {
     pub(crate) figures: Vec<Figure<'r>>,
 }
 
-/// Share of the frames sent that must arrive below the highest rate.
+/// Share of the frames offered that must arrive below the highest rate.
 const ALL_ARRIVE: f64 = 0.98;
 /// Rates up to this share of the highest count as below it.
 const BELOW: f64 = 0.9;
-/// Rates sent from this multiple of the highest receive rate on count as above it.
+/// Rates offered from this multiple of the highest receive rate on count as above it.
 const ABOVE: f64 = 1.05;
 /// Share of the highest receive rate that must still arrive above it.
 const STAYS: f64 = 0.8;
@@ -139,11 +139,10 @@ impl Rule {
             Self::Ratio { low, high, .. } => format!("ratio {}", range(low, high, &digits)),
             Self::Within { of, low, high } => range(low, high, &|value| of.of.unit(value)),
             Self::Same { tolerance, .. } => format!("equal within {:.1} %", 100.0 * tolerance),
-            Self::Saturates { free, .. } => format!(
-                "{} % of the rate {} arrives where that is at most {} % of the highest received, and {} % of the \
+            Self::Saturates { .. } => format!(
+                "{} % of the rate offered arrives where that is at most {} % of the highest received, and {} % of the \
                  highest where it is at least {} %",
                 100.0 * ALL_ARRIVE,
-                if free.is_some() { "offered" } else { "sent" },
                 100.0 * BELOW,
                 100.0 * STAYS,
                 100.0 * ABOVE,
@@ -178,13 +177,31 @@ fn between([least, mean, most]: [f64; 3], low: f64, high: f64) -> Verdict {
     }
 }
 
+/// Finds a figure for each of `picks`: those of one machine with its CPUs near each other if all of
+/// them exist, otherwise those with the CPUs far, otherwise any.
+fn find<'r>(picks: &[Pick], runs: &'r [Run]) -> Vec<Result<Figure<'r>, String>> {
+    let all_at = |distance| {
+        let one = |pick: &Pick| {
+            let there = pick.find_all(runs).into_iter();
+            longest(there.filter(|it| it.distance() == Some(distance) && it.doubt().is_none()))
+        };
+        let found: Option<Vec<Figure<'r>>> = picks.iter().map(one).collect();
+        found.filter(|figures| doubtful(figures).is_none())
+    };
+    let there = [Distance::Near, Distance::Far].into_iter().find_map(all_at);
+    match there {
+        Some(figures) => figures.into_iter().map(Ok).collect(),
+        None => picks.iter().map(|pick| pick.find(runs)).collect(),
+    }
+}
+
 /// Decides on figures, all of which must exist and be comparable.
 fn of_all<'r>(
     picks: &[Pick],
     runs: &'r [Run],
     judge: impl Fn(&[Figure<'r>]) -> Verdict,
 ) -> Judged<'r> {
-    let found: Vec<Result<Figure<'r>, String>> = picks.iter().map(|pick| pick.find(runs)).collect();
+    let found = find(picks, runs);
     let missing = found.iter().find_map(|found| found.as_ref().err().cloned());
     let figures: Vec<Figure> = found.into_iter().flatten().collect();
     let verdict = match missing {
@@ -230,6 +247,7 @@ fn series<'r>(
 }
 
 fn saturates<'r>(pick: &Pick, free: Option<&Pick>, runs: &'r [Run]) -> Judged<'r> {
+    let has_limit = free.is_some();
     let mut free = free.map_or_else(Vec::new, |free| free.find_all(runs));
     free.retain(|figure| figure.doubt().is_none());
     // The limit of a sender depends on the distance of the CPUs too.
@@ -238,12 +256,14 @@ fn saturates<'r>(pick: &Pick, free: Option<&Pick>, runs: &'r [Run]) -> Judged<'r
         there.max_by(|a, b| a.sent_pps.total_cmp(&b.sent_pps))
     };
     let rate = |figure: &Figure| {
-        let able = most_free(figure.distance()).map_or(0.0, |free| free.sent_pps);
+        let able = match has_limit {
+            true => most_free(figure.distance()).map_or(0.0, |free| free.sent_pps),
+            false => f64::INFINITY,
+        };
         figure.sent_pps.max(figure.offered_pps.min(able))
     };
-    let verb = if free.is_empty() { "sent" } else { "offered" };
     let curve = match series(pick, runs, rate) {
-        Ok(points) => Curve::new(points, verb),
+        Ok(points) => Curve::new(points),
         Err(judged) => return judged,
     };
     let (_, last) = curve.last();
@@ -257,17 +277,15 @@ fn saturates<'r>(pick: &Pick, free: Option<&Pick>, runs: &'r [Run]) -> Judged<'r
         Some(verdict) => (verdict, curve.last()),
         None => curve.saturates(),
     };
-    here.push(format!("{} {verb}, {} received", figure.unit(*rate), figure.in_words()));
+    here.push(format!("{} offered, {} received", figure.unit(*rate), figure.in_words()));
     Judged { verdict, here, figures }
 }
 
-/// Receive rate by the rate sent or offered, at one distance of the CPUs.
+/// Receive rate by the rate offered, at one distance of the CPUs.
 struct Curve<'r> {
-    /// Rate sent or offered, and what was received, in the order of the first; at least one.
+    /// Rate offered, and what was received, in the order of the first; at least one.
     points: Vec<Point<'r>>,
     highest_received: f64,
-    /// `sent` or `offered`.
-    verb: &'static str,
     /// Points at another distance.
     left_out: usize,
 }
@@ -275,7 +293,7 @@ struct Curve<'r> {
 impl<'r> Curve<'r> {
     /// Keeps the points at the most frequent distance of the CPUs: near, far, or unknown. Keeps all
     /// points if the CPUs moved at each.
-    fn new(mut points: Vec<Point<'r>>, verb: &'static str) -> Self {
+    fn new(mut points: Vec<Point<'r>>) -> Self {
         let all = points.len();
         let at =
             |distance| points.iter().filter(|(_, figure)| figure.distance() == distance).count();
@@ -286,7 +304,7 @@ impl<'r> Curve<'r> {
         }
         let received = points.iter().map(|(_, figure)| figure.mean());
         let highest_received = received.fold(0.0, f64::max);
-        Self { left_out: all - points.len(), points, highest_received, verb }
+        Self { left_out: all - points.len(), points, highest_received }
     }
 
     fn last(&self) -> &Point<'r> {
@@ -297,7 +315,8 @@ impl<'r> Curve<'r> {
         self.points.iter().filter(|(rate, _)| *rate <= BELOW * self.highest_received)
     }
 
-    /// Points at which more was sent than the highest receive rate: only these show that it stays.
+    /// Points at which more was offered than the highest receive rate: only these show that it
+    /// stays.
     fn above(&self) -> impl Iterator<Item = &Point<'r>> {
         self.points.iter().filter(|(rate, figure)| {
             *rate >= ABOVE * self.highest_received && figure.mean() < self.highest_received
@@ -314,7 +333,7 @@ impl<'r> Curve<'r> {
             return (Verdict::Fails, point);
         }
         let no_rate = |where_to: &str| {
-            Verdict::Undecided(format!("no rate {where_to} the highest was {}", self.verb))
+            Verdict::Undecided(format!("no rate {where_to} the highest was offered"))
         };
         let lowest_above = self.above().min_by(|(_, a), (_, b)| a.low().total_cmp(&b.low()));
         let Some(lowest_above) = lowest_above else {

@@ -1,6 +1,6 @@
 //! Claims of Shyamkumar et al. 2022.
 
-use dray_wire::gtpu::Direction;
+use dray_results::Way;
 
 use crate::figure::Quantity;
 use crate::paper::{Claim, Content, Exhibit, Open, Paper};
@@ -35,7 +35,7 @@ pub(super) const PAPER: Paper = Paper {
             shows: "flows that each core of the user plane function handles",
             content: Content::Drawing(
                 "each direction has a worker of its own in `dray upf`; `shyamkumar2022-fig6` measures each \
-                 direction alone: [upf](upf.md)",
+                 direction alone, and both at the same time: [upf](upf.md)",
             ),
         },
         Exhibit {
@@ -88,11 +88,23 @@ const FIG6_RUN: &str = "shyamkumar2022-fig6";
 /// Uplink at 2.4 Mpps offered, as the paper did it.
 const fn uplink(technique: &'static str) -> Pick {
     let pick = Pick::new(FIG6_RUN, technique).of(Quantity::BitsPerUpfCore);
-    pick.with(To(Direction::Uplink)).with(Offered(2.4e6))
+    pick.with(To(Way::Uplink)).with(Offered(2.4e6))
+}
+
+/// Downlink in the same way.
+const fn downlink(technique: &'static str) -> Pick {
+    let pick = Pick::new(FIG6_RUN, technique).of(Quantity::BitsPerUpfCore);
+    pick.with(To(Way::Downlink)).with(Offered(2.4e6))
+}
+
+/// Both directions at the same time, each at 2.4 Mpps offered.
+const fn both(technique: &'static str) -> Pick {
+    let pick = Pick::new(FIG6_RUN, technique).of(Quantity::Bits);
+    pick.with(To(Way::Both)).with(Offered(4.8e6))
 }
 
 const fn loss(technique: &'static str, pps: f64) -> Pick {
-    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).with(To(Direction::Uplink)).with(Offered(pps))
+    Pick::new(FIG6_RUN, technique).of(Quantity::Loss).with(To(Way::Uplink)).with(Offered(pps))
 }
 
 const fn softirq(technique: &'static str) -> Pick {
@@ -119,6 +131,18 @@ const FIG6: &[Claim] = &[
         "a bridge and the Linux stack carry about 1 Gb/s for each core",
         "20 cores for 20 Gb/s",
         Rule::Within { of: BRIDGE, low: 0.5e9, high: 2e9 },
+    )
+    .instead(ONE_HOST),
+    Claim::new(
+        "the same, downlink",
+        "20 cores for 20 Gb/s",
+        Rule::Within { of: downlink("bridge/raw-mmsg"), low: 0.5e9, high: 2e9 },
+    )
+    .instead(ONE_HOST),
+    Claim::new(
+        "rules of netfilter are the reason for the bridge's rate: it is above one whose frames pass rules",
+        "stated without a figure",
+        Rule::Order(&[BRIDGE, uplink("bridge-iptables/raw-mmsg")]),
     )
     .instead(ONE_HOST),
     Claim::new(
@@ -152,6 +176,12 @@ const FIG6: &[Claim] = &[
         ten_times(uplink("direct")),
     )
     .instead("memory shared with both neighbours, in place of a card and AF_XDP"),
+    Claim::new(
+        "two cores carry 20 Gb/s, both directions at the same time",
+        "2 cores and 2 virtual functions",
+        Rule::Within { of: both("direct"), low: 19e9, high: f64::INFINITY },
+    )
+    .instead("memory shared with both neighbours, which share the cores, in place of cards"),
     Claim::new(
         "no loss at 1.1 Mpps for each core",
         "0",

@@ -166,7 +166,7 @@ fn claim_picks_rows_by_its_conditions() {
         "the run of `all` did not include `bridge/raw`, 2 forwarders side by side, 1500 B"
     );
     let streams = vec![sample::run(&sample::streams(&[("veth/tcp", &[9e9, 9e9])]))];
-    let bits = Pick::new("all", "veth/tcp").of(Quantity::Bits).with(Pairs(1));
+    let bits = Pick::new("all", "veth/tcp").of(Quantity::Payload).with(Pairs(1));
     let rule = Rule::Within { of: bits, low: 8e9, high: 1e10 };
     assert_eq!(rule.judge(&streams).verdict, Verdict::Holds);
     assert_eq!(rule.judge(&streams).here, ["`veth/tcp`, 1 pair: 9.00 Gb/s ±0.0 %"]);
@@ -192,9 +192,9 @@ fn saturation_needs_all_below_and_the_highest_above() {
     let (early, late) = (unsure(2.5e5, [1.8e5, 3e5]), unsure(8e5, [2e5, 3.8e5]));
     assert_eq!(why(judge(&[early, point(4e5, 3e5), point(8e5, 2.9e5)])), beyond);
     assert_eq!(why(judge(&[point(4e5, 3e5), late])), beyond);
-    assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate 5 % above the highest was sent");
+    assert_eq!(why(judge(&[point(3e5, 3e5)])), "no rate 5 % above the highest was offered");
     // The highest rate itself, of which frames are lost already.
-    assert_eq!(why(judge(&[point(4e5, 3e5)])), "no rate 5 % above the highest was sent");
+    assert_eq!(why(judge(&[point(4e5, 3e5)])), "no rate 5 % above the highest was offered");
     // Points at another distance are left out.
     let far = |point: Row| point.with("lines", FAR);
     let rates = [point(1e5, 1e5), point(2e5, 2e5), point(4e5, 3e5), point(8e5, 2.9e5)].map(far);
@@ -228,12 +228,12 @@ fn rate_limited_by_full_ring_counts_up_to_sender_maximum() {
     // The sender sends no more elsewhere.
     let undecided = |more: &[Row]| why(rule.judge(&runs(more)).verdict);
     assert_eq!(undecided(&[free(3e5)]), "no rate 5 % above the highest was offered");
-    assert_eq!(undecided(&[]), "no rate 5 % above the highest was sent");
+    assert_eq!(undecided(&[]), "no rate 5 % above the highest was offered");
     // It does, but with the CPUs at another distance, or in a trial that proves nothing.
     let near = free(8e5).with("lines", NEAR);
     assert_eq!(undecided(&[near]), "no rate 5 % above the highest was offered");
     let wrong = free(8e5).with("counters_agree", "false");
-    assert_eq!(undecided(&[wrong]), "no rate 5 % above the highest was sent");
+    assert_eq!(undecided(&[wrong]), "no rate 5 % above the highest was offered");
     // Losses are found with the rate offered too.
     let collapses = [&rates[..3], &[held(8e5, 1e5), free(8e5)]].concat();
     assert_eq!(verdict(rule, &collapses), Verdict::Fails);

@@ -17,7 +17,7 @@ use crate::session::link::Link;
 use crate::session::snapshot::{PortSnapshot, Resumption};
 use crate::session::status::{LinkState, LinkStatus};
 use crate::socket::{
-    Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, set_option,
+    Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, open_ring, set_option,
 };
 use crate::uri::failed::Failed;
 use crate::uri::failed::refused;
@@ -44,6 +44,8 @@ pub struct RawUri {
     /// Number of sockets, 1 to 16, among which the kernel divides arriving frames by a hash of
     /// their flow.
     pub queues: u16,
+    /// True to pass frames by packet rings, memory that kernel and port both map.
+    pub ring: bool,
     /// True to leave segments together and checksums partial for a user that handles offloads.
     pub offload: bool,
 }
@@ -120,13 +122,21 @@ impl RawUri {
         for (socket, frame_max) in sockets {
             let left = calls::leave_offloads(socket.as_fd());
             let left = left.map_err(|error| ("PACKET_VNET_HDR", error))?;
-            let taken = if offloads { left } else { Offloads::NONE };
+            // A slot of a ring has room for a frame, not for segments.
+            let taken = if offloads && !self.ring { left } else { Offloads::NONE };
             let socket = Arc::new(socket);
             let restore = if self.keeps_tags() { Restore::Tags } else { Restore::Nothing };
             let rx = SocketReceive::new(socket.clone(), self.options, restore);
-            let tx = SocketTransmit::new(socket, self.options, false, frame_max);
-            port.rx.push(Box::new(rx.with_offloads(left, !offloads)));
-            port.tx.push(Box::new(tx.with_offloads(taken)));
+            let tx = SocketTransmit::new(socket.clone(), self.options, false, frame_max);
+            let mut rx = rx.with_offloads(left, !offloads);
+            let mut tx = tx.with_offloads(taken);
+            if self.ring {
+                let rings = open_ring(socket.as_fd(), frame_max);
+                let (receive, transmit) = rings.map_err(|error| ("packet ring", error))?;
+                (rx, tx) = (rx.with_ring(receive), tx.with_ring(transmit));
+            }
+            port.rx.push(Box::new(rx));
+            port.tx.push(Box::new(tx));
         }
         Ok(port)
     }
@@ -157,8 +167,9 @@ impl Scheme for RawUri {
         })?;
         let promisc = query.flag("promisc", false)?;
         let queues = query.queues()?;
+        let ring = query.flag("ring", false)?;
         let offload = query.flag("offload", true)?;
-        Ok(Self { interface, options, ethertype, promisc, queues, offload })
+        Ok(Self { interface, options, ethertype, promisc, queues, ring, offload })
     }
 
     fn open(&self, _: Option<Socket>) -> Result<Port, Failed> {
@@ -174,6 +185,9 @@ impl Scheme for RawUri {
         snapshot: PortSnapshot,
         offloads: bool,
     ) -> Result<(Port, Option<Resumption>), Failed> {
+        if self.ring {
+            return Err(refused("a port with packet rings cannot be handed over".to_owned()));
+        }
         let (sockets, frame_max) = snapshot.into_devices();
         let is_right = |socket| sockopt::socket_domain(socket) == Ok(AddressFamily::PACKET);
         if sockets.len() != usize::from(self.queues) || !sockets.iter().all(is_right) {
@@ -216,6 +230,9 @@ impl fmt::Display for RawUri {
         }
         if self.queues != 1 {
             pairs.push(("queues", self.queues.to_string()));
+        }
+        if self.ring {
+            pairs.push(("ring", "1".to_owned()));
         }
         if !self.offload {
             pairs.push(("offload", "0".to_owned()));

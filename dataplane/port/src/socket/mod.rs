@@ -1,11 +1,14 @@
 //! Code shared by UDP and packet sockets: options, and receiving and transmitting one by one
-//! (`recv`, `send`) or in batches (`recvmmsg`, `sendmmsg`).
+//! (`recv`, `send`), in batches
+//! (`recvmmsg`, `sendmmsg`), by packet rings, or without the kernel's copy.
 
 mod calls;
 mod cutter;
 mod receive;
+mod ring;
 mod slots;
 mod transmit;
+mod zerocopy;
 
 use crate::uri::query::{Query, UriError};
 use crate::{BATCH_MAX, Wait};
@@ -14,8 +17,10 @@ pub(crate) use calls::{
     dropped, enlarge_buffers, get_option, is_of_frame, is_transient, set_option, vectors,
 };
 pub(crate) use receive::{Restore, SocketReceive};
+pub(crate) use ring::open as open_ring;
 pub(crate) use slots::SLOT_LEN;
 pub(crate) use transmit::SocketTransmit;
+pub(crate) use zerocopy::Unfinished;
 
 /// Options common to `udp:` and `raw:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

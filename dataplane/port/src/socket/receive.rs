@@ -12,7 +12,9 @@ use rustix::net::RecvFlags;
 use super::SocketOptions;
 use super::calls::{self, Messages, Tag, is_of_frame, is_transient};
 use super::cutter::{Cutter, ROOM_LEN};
+use super::ring::ReceiveRing;
 use super::slots::{LINE, LONG_SLOT_LEN, SLOT_LEN};
+use super::zerocopy::Unfinished;
 use crate::frame::received::{Filled, ReceivedFrames};
 use crate::frame::{ADDRESSES_LEN, OFFLOADED_LIMIT};
 use crate::total::Total;
@@ -69,6 +71,10 @@ pub(crate) struct SocketReceive {
     /// for segments is behind the slots.
     cutter: Option<Cutter>,
     messages: Messages,
+    /// The ring by which frames pass, if there is one.
+    ring: Option<ReceiveRing>,
+    /// Messages of the transmitting half that the kernel reads, if it copies none.
+    unfinished: Option<Arc<Unfinished>>,
     fill: Fill,
     batch: usize,
     wait: Wait,
@@ -102,6 +108,8 @@ impl SocketReceive {
             offloads: None,
             cutter: None,
             messages,
+            ring: None,
+            unfinished: None,
             fill,
             batch,
             wait: options.wait,
@@ -123,16 +131,33 @@ impl SocketReceive {
         Self { slots, stride: LONG_SLOT_LEN, offloads: Some(offloads), cutter, ..self }
     }
 
+    /// For a packet socket [with virtio-net headers](Self::with_offloads) that has a ring.
+    pub(crate) fn with_ring(mut self, ring: ReceiveRing) -> Self {
+        let drops = ring.dropped(self.socket.as_fd());
+        (self.drops, self.ring) = (Total::new(&drops, u64::MAX), Some(ring));
+        self
+    }
+
+    /// For a UDP socket whose sent payloads the kernel does not copy.
+    pub(crate) fn with_zerocopy(self, unfinished: Arc<Unfinished>) -> Self {
+        Self { unfinished: Some(unfinished), ..self }
+    }
+
     /// Returns the offset of the kernel's bytes in their slot.
     fn offset(&self) -> usize {
         let header = if self.offloads.is_some() { VIRTIO_NET_LEN } else { 0 };
         self.fill.offset(header > 0) - header
     }
 
-    /// Makes one `recv`, `recvmsg` or `recvmmsg` call; returns the number of messages in the slots.
+    /// Makes one `recv`, `recvmsg` or `recvmmsg` call, or reads the ring; returns the number of
+    /// messages in the slots.
     fn call(&mut self) -> io::Result<usize> {
         let offset = self.offset();
         let block = self.wait == Wait::Block;
+        if let Some(ring) = &mut self.ring {
+            let places = (self.stride, offset);
+            return ring.receive(self.socket.as_fd(), &mut self.slots, places, self.batch, block);
+        }
         if self.batch > 1 || matches!(self.fill, Fill::Untagged) {
             let (slots, stride) = (&mut self.slots, self.stride);
             return self.messages.receive(self.socket.as_fd(), slots, stride, offset, block);
@@ -154,7 +179,12 @@ impl Receive for SocketReceive {
     }
 
     fn missed(&self) -> io::Result<u64> {
-        Ok(self.drops.at(&calls::dropped(self.socket.as_fd())))
+        let socket = self.socket.as_fd();
+        let dropped = match &self.ring {
+            Some(ring) => ring.dropped(socket),
+            None => calls::dropped(socket),
+        };
+        Ok(self.drops.at(&dropped))
     }
 
     fn refused(&self) -> u64 {
@@ -171,12 +201,19 @@ impl Receive for SocketReceive {
     }
 
     fn arm(&mut self, _: bool) -> bool {
+        if let Some(unfinished) = &self.unfinished {
+            // The descriptor signals its error queue, too.
+            unfinished.free();
+        }
         // The descriptor does not signal frames that were received but not taken yet.
-        !self.filled.is_empty() || self.has_rest()
+        !self.filled.is_empty()
+            || self.has_rest()
+            || self.ring.as_ref().is_some_and(ReceiveRing::has_frame)
     }
 
     fn devices(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.socket.as_fd()]
+        // Another process cannot find the place in a ring at which the kernel is.
+        if self.ring.is_some() { Vec::new() } else { vec![self.socket.as_fd()] }
     }
 
     fn set_wait(&mut self, wait: Wait) {
@@ -256,7 +293,10 @@ impl SocketReceive {
     #[inline]
     fn message(&mut self, index: usize) -> Option<(Filled, Option<Tunnel>)> {
         let (at, offset) = (self.offset(), self.fill.offset(self.offloads.is_some()));
-        let mut len = self.messages.len(index)?;
+        let mut len = match &self.ring {
+            Some(ring) => ring.len(index)?,
+            None => self.messages.len(index)?,
+        };
         let slot = &mut self.slots[index * self.stride..][..self.stride];
         let (mut offload, mut tunnel) = (Offload::None, None);
         if let Some(offloads) = self.offloads {
@@ -287,7 +327,11 @@ impl SocketReceive {
                 }
             }
             Fill::Untagged => {
-                if let Some(tag) = self.messages.tag(index) {
+                let tag = match &self.ring {
+                    Some(ring) => ring.tag(index),
+                    None => self.messages.tag(index),
+                };
+                if let Some(tag) = tag {
                     (start, len) = (offset - TAG_LEN, len + TAG_LEN);
                     put_tag(&mut slot[start..], tag);
                     tunnel = tunnel.map(|tunnel| tunnel.moved(TAG_LEN));

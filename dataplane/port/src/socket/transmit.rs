@@ -13,6 +13,8 @@ use rustix::net::SendFlags;
 
 use super::SocketOptions;
 use super::calls::{self, Head, Messages, is_of_frame, is_transient};
+use super::ring::TransmitRing;
+use super::zerocopy::{Unfinished, ZeroCopy};
 use crate::frame::{Frame, Part};
 use crate::lost::{Loss, Lost};
 use crate::{BATCH_MAX, Transmit, vnet};
@@ -20,6 +22,10 @@ use crate::{BATCH_MAX, Transmit, vnet};
 pub(crate) struct SocketTransmit {
     socket: Arc<OwnedFd>,
     messages: Messages,
+    /// The ring by which frames pass, if there is one.
+    ring: Option<TransmitRing>,
+    /// Payloads that the kernel does not copy, if it copies none.
+    zerocopy: Option<ZeroCopy>,
     batch: usize,
     /// True if the socket takes UDP payloads: the kernel writes all headers itself.
     payload_only: bool,
@@ -44,6 +50,8 @@ impl SocketTransmit {
         Self {
             socket,
             messages: Messages::new(options.batch),
+            ring: None,
+            zerocopy: None,
             batch: options.batch,
             payload_only,
             frame_max,
@@ -59,9 +67,22 @@ impl SocketTransmit {
         Self { offloads: Some(offloads), ..self }
     }
 
+    /// For a packet socket [with virtio-net headers](Self::with_offloads) that has a ring.
+    pub(crate) fn with_ring(self, ring: TransmitRing) -> Self {
+        Self { ring: Some(ring), ..self }
+    }
+
+    /// For a UDP socket whose payloads the kernel does not copy.
+    pub(crate) fn with_zerocopy(self, unfinished: Arc<Unfinished>) -> Self {
+        Self { zerocopy: Some(ZeroCopy::new(unfinished)), ..self }
+    }
+
     /// Makes one `send` or `sendmmsg` call; returns how many of `frames` the kernel took.
     fn call(&mut self, frames: &[Frame<'_>]) -> io::Result<usize> {
-        if self.batch > 1 {
+        if let Some(zerocopy) = &mut self.zerocopy {
+            return zerocopy.send(&mut self.messages, frames, self.batch, self.flags);
+        }
+        if self.batch > 1 || self.ring.is_some() {
             let heads = match self.offloads {
                 None => None,
                 Some(offloads) => {
@@ -74,6 +95,9 @@ impl SocketTransmit {
                     Some(&*self.heads)
                 }
             };
+            if let (Some(ring), Some(heads)) = (&mut self.ring, heads) {
+                return ring.send(self.socket.as_fd(), heads, frames);
+            }
             let payload_only = self.payload_only;
             let parts = frames.iter().map(|frame| parts(frame, payload_only));
             return self.messages.send(self.socket.as_fd(), heads, parts, self.flags);
@@ -144,6 +168,6 @@ fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
 
 /// Returns the range of an IPv4/UDP frame's payload, by the headers as they are now.
 #[inline]
-fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
+pub(super) fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
     flow::udp_payload_range(&frame.first()?, frame.len())
 }

@@ -14,7 +14,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use dray_netdev::privilege::{Capability, NET_BIND};
 
 use crate::socket::{
-    Restore, SocketOptions, SocketReceive, SocketTransmit, enlarge_buffers, get_option, set_option,
+    Restore, SocketOptions, SocketReceive, SocketTransmit, Unfinished, enlarge_buffers, get_option,
+    set_option,
 };
 use crate::uri::failed::Failed;
 use crate::uri::query::{Query, UriError, write_query};
@@ -30,6 +31,8 @@ pub struct UdpUri {
     pub remote: Option<SocketAddrV4>,
     /// Batch size and how to wait.
     pub options: SocketOptions,
+    /// True to transmit payloads without the kernel's copy (`MSG_ZEROCOPY`).
+    pub zerocopy: bool,
 }
 
 impl UdpUri {
@@ -61,7 +64,9 @@ impl Scheme for UdpUri {
             Some((local, remote)) => (address(local)?, Some(address(remote)?)),
             None => (address(body)?, None),
         };
-        Ok(Self { local, remote, options: SocketOptions::parse(query)? })
+        let options = SocketOptions::parse(query)?;
+        let zerocopy = query.flag("zerocopy", false)?;
+        Ok(Self { local, remote, options, zerocopy })
     }
 
     /// Binds the socket, and connects it if a remote address is given.
@@ -96,11 +101,14 @@ impl Scheme for UdpUri {
                 .map_err(fail("SO_RCVTIMEO"))?;
         }
         let (socket, restore) = (Arc::new(socket), Restore::Headers(self.flow()));
-        Ok(Port {
-            rx: vec![Box::new(SocketReceive::new(socket.clone(), self.options, restore))],
-            tx: vec![Box::new(SocketTransmit::new(socket, self.options, true, frame_max))],
-            link: None,
-        })
+        let mut rx = SocketReceive::new(socket.clone(), self.options, restore);
+        let mut tx = SocketTransmit::new(socket.clone(), self.options, true, frame_max);
+        if self.zerocopy {
+            let unfinished = Unfinished::new(socket);
+            let unfinished = Arc::new(unfinished.map_err(|error| ("SO_ZEROCOPY", error))?);
+            (rx, tx) = (rx.with_zerocopy(unfinished.clone()), tx.with_zerocopy(unfinished));
+        }
+        Ok(Port { rx: vec![Box::new(rx)], tx: vec![Box::new(tx)], link: None })
     }
 
     fn capabilities(&self, what: &str) -> &'static [Capability] {
@@ -129,6 +137,10 @@ impl fmt::Display for UdpUri {
         if let Some(remote) = self.remote {
             write!(f, "-{remote}")?;
         }
-        write_query(f, self.options.pairs())
+        let mut pairs = self.options.pairs();
+        if self.zerocopy {
+            pairs.push(("zerocopy", "1".to_owned()));
+        }
+        write_query(f, pairs)
     }
 }

@@ -335,10 +335,10 @@ mod tests {
     fn canonical_text_round_trips() {
         for text in [
             "udp:10.0.0.1:9000-10.0.0.2:9000",
-            "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64&wait=poll",
+            "udp:10.0.0.1:9000-10.0.0.2:9000?batch=64&wait=poll&zerocopy=1",
             "udp:0.0.0.0:9000",
             "raw:eth0",
-            "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1&queues=2",
+            "raw:eth0?batch=64&wait=poll&pause=0&ethertype=0x0800&promisc=1&queues=2&ring=1",
             "afxdp:eth0",
             "afxdp:eth0?queue=2&queues=3&mode=copy&xdp=native&chunk=4096&umem=a&udp=2152+9000&wakeup=0&busy_poll=20&defer=50&wait=poll",
             "netmap:eth0^",
@@ -580,8 +580,8 @@ mod tests {
     fn udp_port_refuses_other_frames() {
         use crate::Frame;
         use dray_wire::{Flow, test_frame};
-        for batch in [1, 8] {
-            let uri = format!("udp:127.0.0.1:0-127.0.0.1:9?batch={batch}");
+        for keys in ["batch=1", "batch=8", "batch=8&zerocopy=1"] {
+            let uri = format!("udp:127.0.0.1:0-127.0.0.1:9?{keys}");
             let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
             let good = test_frame::build(&Flow::default(), 64);
             let mut tcp = good.clone();
@@ -594,6 +594,48 @@ mod tests {
                 port.tx[0].transmit(&[bad]).unwrap();
             }
         }
+    }
+
+    /// Payloads that the kernel reads where they are arrive as they were: three times as many as
+    /// there are slots, some of them empty, and in a receive queue until all of a round were sent.
+    #[test]
+    fn udp_payloads_arrive_whole_without_a_copy() {
+        use crate::{Frame, scratch};
+        use dray_wire::Flow;
+        use dray_wire::flow::{self, HEADERS_LEN};
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+        let address = receiver.local_addr().unwrap();
+        let uri = format!("udp:127.0.0.1:0-{address}?batch=16&zerocopy=1");
+        let mut port = uri.parse::<PortUri>().unwrap().open().unwrap();
+        let payload = |number: usize| match number % 50 {
+            7 => Vec::new(),
+            _ => (0..200 + number % 1000).map(|at| (at * 31 + number * 7) as u8).collect(),
+        };
+        let frame = |number: usize| {
+            let payload = payload(number);
+            let mut frame = vec![0; HEADERS_LEN + payload.len()];
+            frame[HEADERS_LEN..].copy_from_slice(&payload);
+            let len = frame.len();
+            flow::write(&Flow::default(), len, frame.first_chunk_mut().unwrap());
+            frame
+        };
+        let mut buffer = scratch();
+        for round in 0..192 {
+            let frames: Vec<_> = (round * 16..round * 16 + 16).map(frame).collect();
+            let frames: Vec<_> = frames.iter().map(|frame| Frame::from(&frame[..])).collect();
+            let mut sent = 0;
+            for _ in 0..1000 {
+                sent += port.tx[0].transmit(&frames[sent..]).unwrap();
+            }
+            assert_eq!(sent, frames.len());
+            for number in round * 16..round * 16 + 16 {
+                let len = receiver.recv(&mut buffer[..]).unwrap();
+                assert!(buffer[..len] == payload(number), "datagram {number}");
+            }
+        }
+        assert_eq!(port.tx[0].dropped(), 0);
+        assert!(!port.rx[0].arm(true), "no report is left");
     }
 
     proptest! {

@@ -6,13 +6,15 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVxlan};
+use netlink_packet_route::link::InfoKind;
 use rustix::io::Errno;
 
 use dray_results::HostFacts;
 
 use super::finding::{Finding, State, needs_root};
+use crate::link::address::EndId;
 use crate::link::netmap::{REMEDY, has_netmap};
+use crate::link::wire::Tunnel;
 use crate::modules::{Module, Modules};
 use crate::namespace::NetworkNamespace;
 use crate::netlink::Netlink;
@@ -35,13 +37,14 @@ enum Make {
     Alone(InfoKind),
     /// On top of another interface.
     Above(InfoKind),
-    Vxlan,
+    /// Between two hosts.
+    Tunnel(Tunnel),
     Tap,
     /// The BPF program of pods of kind `tap`, at the loopback interface.
     Bypass,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 14] = [
     Kind {
         name: "veth",
         module: "veth",
@@ -91,13 +94,11 @@ const KINDS: [Kind; 10] = [
         make: Make::Above(InfoKind::IpVlan),
         cost: Some("containers that share a NIC by IP address cannot be measured"),
     },
-    Kind {
-        name: "vxlan",
-        module: "vxlan",
-        option: "CONFIG_VXLAN",
-        make: Make::Vxlan,
-        cost: Some("overlays, as in Docker Swarm and Kubernetes, cannot be measured"),
-    },
+    Kind::tunnel(Tunnel::Vxlan, "overlays, as in Docker Swarm and Kubernetes, cannot be measured"),
+    Kind::tunnel(Tunnel::Geneve, "Geneve tunnels, as in OVN, cannot be measured"),
+    Kind::tunnel(Tunnel::Gre, "GRE tunnels cannot be measured"),
+    Kind::tunnel(Tunnel::Ipip, "IP-in-IP tunnels, as in Calico, cannot be measured"),
+    Kind::tunnel(Tunnel::Wireguard, "WireGuard tunnels cannot be measured"),
     Kind {
         name: "tun/tap",
         module: "tun",
@@ -170,9 +171,11 @@ impl Scratch {
                 // An interface can be the parent of only one kind of link at a time.
                 self.netlink.delete(self.netlink.interface(kind.name)?.index)?;
             }
-            Make::Vxlan => {
-                let data = InfoData::Vxlan(vec![InfoVxlan::Id(1)]);
-                self.netlink.create_named(kind.name, InfoKind::Vxlan, Some(data), None)?;
+            Make::Tunnel(tunnel) => {
+                // The namespace has one interface from the start.
+                let card = self.netlink.interface("lo")?.index;
+                let (info, settings) = tunnel.settings(1, card, EndId::both(1));
+                self.netlink.create_named(kind.name, info, settings, None)?;
             }
             Make::Tap => self.namespace.enter(|| {
                 let device = File::options().read(true).write(true).open("/dev/net/tun")?;
@@ -191,6 +194,12 @@ impl Scratch {
 }
 
 impl Kind {
+    const fn tunnel(tunnel: Tunnel, cost: &'static str) -> Self {
+        let (module, option) = tunnel.module();
+        let make = Make::Tunnel(tunnel);
+        Self { name: tunnel.item(), module, option, make, cost: Some(cost) }
+    }
+
     fn examine(&self, scratch: &mut Scratch, modules: &Modules) -> Finding {
         let finding = |state, detail: &str| Finding::new(GROUP, self.name, state, detail);
         if modules.state(self.module) == Module::Loadable {

@@ -19,6 +19,11 @@ pub(crate) struct EndId {
 /// which is reserved for benchmarks (RFC 2544).
 pub(crate) const PREFIX_LEN: u8 = 30;
 const FIRST_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+/// Between hosts, networks are as large, in the upper half of 100.64.0.0/10, which is for networks
+/// between those of others (RFC 6598); the lower half is for [networks of engines].
+///
+/// [networks of engines]: crate::runtime::network
+const FIRST_CARD_NETWORK: Ipv4Addr = Ipv4Addr::new(100, 96, 0, 0);
 /// Number of such networks; the first one is unused.
 const LINKS_MAX: u32 = 1 << (PREFIX_LEN - 15);
 
@@ -37,7 +42,22 @@ impl EndId {
     }
 
     pub(super) fn ip(self) -> Ipv4Addr {
-        Ipv4Addr::from_bits(FIRST_NETWORK.to_bits() + self.link * 4 + self.side)
+        self.ip_from(FIRST_NETWORK)
+    }
+
+    /// Network of the link: its first address and prefix length.
+    pub(super) fn network(self) -> String {
+        let first = FIRST_NETWORK.to_bits() + self.link * 4;
+        format!("{}/{PREFIX_LEN}", Ipv4Addr::from_bits(first))
+    }
+
+    /// Address of the network card of a host, of which each link has one at each side.
+    pub(super) fn card_ip(self) -> Ipv4Addr {
+        self.ip_from(FIRST_CARD_NETWORK)
+    }
+
+    fn ip_from(self, first: Ipv4Addr) -> Ipv4Addr {
+        Ipv4Addr::from_bits(first.to_bits() + self.link * 4 + self.side)
     }
 
     /// Address of the interface in the container.

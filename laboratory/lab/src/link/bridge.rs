@@ -28,6 +28,23 @@ impl Segment<'_> {
         Ok(bridge)
     }
 
+    /// Connects the ends on one side to a bridge of their host, with forwarding entries: the ends
+    /// on the other side are behind the port `uplink`.
+    pub(super) fn create_bridge_ports(
+        &self,
+        host: Host<'_>,
+        side: usize,
+        bridge: u32,
+        uplink: u32,
+    ) -> Result<(), LabError> {
+        for link in self.links {
+            self.create_bridge_port(host, bridge, &link.ends[side])?;
+            let other = host.netlink.add_forwarding(uplink, link.ends[1 - side].station);
+            other.map_err(self.doing("forwarding"))?;
+        }
+        Ok(())
+    }
+
     /// Connects an end to a bridge, with a forwarding entry for its station.
     pub(super) fn create_bridge_port(
         &self,

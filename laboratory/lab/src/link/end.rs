@@ -90,6 +90,8 @@ pub struct LinkOptions {
     pub functions: usize,
     /// CPU of the link's switch, if it has one.
     pub switch_cpu: usize,
+    /// Bits per second of the cable between two hosts; `None` for as many as the machine passes.
+    pub cable_bps: Option<u64>,
     /// True if our own switch sleeps while it is idle, and leaves its CPU to others.
     pub switch_sleeps: bool,
 }
@@ -105,6 +107,7 @@ impl LinkOptions {
             has_drivers: false,
             functions: 0,
             switch_cpu: 0,
+            cable_bps: None,
             switch_sleeps: false,
         }
     }
@@ -161,6 +164,12 @@ impl Link {
             End { container, attachment, mac, station, ip: id.ip(), port, id }
         };
         Self { ends: [end(0), end(1)], parent: None }
+    }
+
+    /// Returns the same link with its ends in the other order.
+    pub fn reversed(&self) -> Self {
+        let [a, b] = self.ends.clone();
+        Self { ends: [b, a], parent: self.parent.clone() }
     }
 
     /// Addresses in frames from the first end to the second.

@@ -14,7 +14,7 @@ impl Lab {
         &mut self,
         kind: LinkKind,
         pairs: &[[ContainerId; 2]],
-        LinkOptions { mtu, addressed, has_machines, .. }: LinkOptions,
+        LinkOptions { mtu, addressed, has_machines, cable_bps, .. }: LinkOptions,
         wire: impl FnOnce(&Segment<'_>) -> Result<KeepAlive, LabError>,
     ) -> Result<Vec<Link>, LabError> {
         let addressed = addressed || kind.carries == Carries::OwnIp;
@@ -25,7 +25,7 @@ impl Lab {
         let mut links: Vec<_> = pairs.iter().map(link).collect();
         let Some(first) = links.first() else { return Ok(links) };
         let number = first.ends[0].id.link();
-        let segment = Segment { lab: self, kind, number, links: &links, mtu };
+        let segment = Segment { lab: self, kind, number, links: &links, mtu, cable_bps };
         let held = wire(&segment)?;
         for link in &mut links {
             link.parent = kind.isolates.then(|| parent::name(number));
@@ -37,7 +37,7 @@ impl Lab {
                 }
             }
         }
-        let segment = Segment { lab: self, kind, number, links: &links, mtu };
+        let segment = Segment { lab: self, kind, number, links: &links, mtu, cable_bps };
         segment.set_up()?;
         if addressed {
             links.iter().try_for_each(|link| segment.set_addresses(link))?;

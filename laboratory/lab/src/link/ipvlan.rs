@@ -2,7 +2,8 @@
 
 use netlink_packet_route::link::{InfoData, InfoIpVlan, InfoKind, IpVlanFlags, IpVlanMode};
 
-use super::segment::{KeepAlive, Segment};
+use super::end::End;
+use super::segment::{Host, KeepAlive, Segment};
 use crate::LabError;
 use crate::netlink::NewInterface;
 
@@ -12,16 +13,28 @@ pub(super) fn wire(
     flags: IpVlanFlags,
 ) -> Result<KeepAlive, LabError> {
     let (parent, outside) = segment.create_parent()?;
-    let netlink = segment.host().netlink;
+    let host = segment.host();
     for end in segment.ends() {
-        let child = NewInterface { mac: None, ..segment.interface_at(end) };
-        let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode), InfoIpVlan::Flags(flags)]);
-        let created = netlink.create(child, InfoKind::IpVlan, data, Some(parent));
-        created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))?;
+        create(segment, host, end, parent, (mode, flags))?;
         // Frames that the host's routes send out of the parent are sent without ARP.
-        netlink.add_neighbour(parent, end.ip, outside).map_err(segment.doing("neighbour"))?;
+        let neighbour = host.netlink.add_neighbour(parent, end.ip, outside.mac);
+        neighbour.map_err(segment.doing("neighbour"))?;
     }
     Ok(None)
+}
+
+/// Creates the interface of an end on `parent`, an interface of `host`.
+pub(super) fn create(
+    segment: &Segment<'_>,
+    host: Host<'_>,
+    end: &End,
+    parent: u32,
+    (mode, flags): (IpVlanMode, IpVlanFlags),
+) -> Result<(), LabError> {
+    let child = NewInterface { mac: None, ..segment.interface_at(end) };
+    let data = InfoData::IpVlan(vec![InfoIpVlan::Mode(mode), InfoIpVlan::Flags(flags)]);
+    let created = host.netlink.create(child, InfoKind::IpVlan, data, Some(parent));
+    created.map_err(segment.making("ipvlan", "CONFIG_IPVLAN"))
 }
 
 /// Fails if the kernel has no ipvlan. Called before an engine creates ipvlan interfaces on

@@ -5,6 +5,7 @@ use std::fmt;
 use dray_bpf::Mode;
 use netlink_packet_route::link::{IpVlanFlags, IpVlanMode, MacVlanMode, NetkitMode};
 
+use super::wire::{Filter, Tunnel, Uplink, Wire};
 use crate::Runtime;
 use crate::peer::{Datapath, Protocol, SwitchKind, Wiring};
 use crate::runtime::network::Driver;
@@ -56,29 +57,6 @@ pub enum EndKind {
     Function,
 }
 
-/// Mechanism between the ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wire {
-    Veth,
-    Bridge,
-    Macvlan(MacVlanMode),
-    Ipvlan(IpVlanMode, IpVlanFlags),
-    Vxlan,
-    Netkit(NetkitMode),
-    Xdp(Wiring),
-    Ovs(Datapath),
-    Macvtap,
-    Sriov,
-    Direct,
-    Unix,
-    Netmap(Wiring),
-    Switch(SwitchKind, Wiring, Protocol),
-    SwitchTap(Wiring),
-    SwitchPod,
-    SwitchVxlan,
-    Engine(Runtime, Driver),
-}
-
 /// A veth accepts redirected frames only if an XDP program is attached in its driver, which holds
 /// one program.
 const IN_THE_DRIVER: &[Mode] = &[Mode::Native];
@@ -92,6 +70,18 @@ impl LinkKind {
         about: "a Linux bridge, and a veth pair to each container",
         ..Self::of("bridge", Wire::Bridge)
     };
+
+    /// A Linux bridge whose frames pass rules, written by different programs.
+    pub const FILTERED: [Self; 2] = [
+        Self {
+            about: "a bridge whose frames pass Docker's rules and connection tracking",
+            ..Self::of("bridge-iptables", Wire::FilteredBridge(Filter::Iptables))
+        },
+        Self {
+            about: "the same rules, written by nft",
+            ..Self::of("bridge-nftables", Wire::FilteredBridge(Filter::Nftables))
+        },
+    ];
 
     /// macvlan in bridge mode.
     pub const MACVLAN_BRIDGE: Self = Self {
@@ -115,6 +105,13 @@ impl LinkKind {
     pub const MACVLAN_VEPA: Self = Self {
         about: "interfaces on one parent, which sends all frames to the external switch",
         ..Self::macvlan("macvlan/vepa", MacVlanMode::Vepa)
+    };
+
+    /// macvlan in VEPA mode, with an external switch that sends frames back (802.1Qbg).
+    pub const MACVLAN_HAIRPIN: Self = Self {
+        about: "as macvlan/vepa, and an external switch that sends frames back",
+        isolates: false,
+        ..Self::of_macvlan("macvlan/hairpin", Wire::MacvlanHairpin)
     };
 
     /// macvtap in bridge mode.
@@ -156,11 +153,52 @@ impl LinkKind {
     /// ipvlan in L3 mode with interfaces that reach each other.
     pub const IPVLAN_L3: Self = Self::IPVLAN[3];
 
-    /// A VXLAN tunnel between two hosts, each with a bridge to its containers.
-    pub const VXLAN: Self = Self {
-        about: "two hosts with a bridge each, joined by a VXLAN tunnel",
-        ..Self::of("vxlan", Wire::Vxlan)
+    /// Containers on two hosts whose network cards are joined by a cable, without a tunnel.
+    pub const HOSTS: [Self; 4] = {
+        const MAC: Carries = Carries::OwnMac;
+        const IP: Carries = Carries::OwnIp;
+        const GENERIC: &[Mode] = &[Mode::Generic];
+        [
+            Self {
+                about: "two hosts with a bridge each, joined by a cable",
+                ..Self::of("hosts/bridge", Wire::Hosts(Uplink::Bridge))
+            },
+            Self {
+                about: "macvlan interfaces on the cards of two hosts",
+                carries: MAC,
+                xdp: GENERIC,
+                ..Self::of("hosts/macvlan", Wire::Hosts(Uplink::Macvlan))
+            },
+            Self {
+                about: "ipvlan interfaces on the cards of two hosts",
+                carries: IP,
+                xdp: GENERIC,
+                ..Self::of("hosts/ipvlan-l2", Wire::Hosts(Uplink::Ipvlan(IpVlanMode::L2)))
+            },
+            Self {
+                about: "the same, routed by the hosts",
+                carries: IP,
+                // No mode of XDP, as with ipvlan in L3 mode on one host.
+                xdp: &[],
+                ..Self::of("hosts/ipvlan-l3", Wire::Hosts(Uplink::Ipvlan(IpVlanMode::L3)))
+            },
+        ]
     };
+
+    /// Two hosts with a bridge each, joined by a cable.
+    pub const HOSTS_BRIDGE: Self = Self::HOSTS[0];
+
+    /// A VXLAN tunnel between two hosts, each with a bridge to its containers.
+    pub const VXLAN: Self = Self::TUNNELS[0];
+
+    /// Tunnels of the kernel between two hosts.
+    pub const TUNNELS: [Self; 5] = [
+        Self::tunnel("vxlan", "two hosts with a bridge each, joined by VXLAN", Tunnel::Vxlan),
+        Self::tunnel("geneve", "two hosts with a bridge each, joined by Geneve", Tunnel::Geneve),
+        Self::tunnel("gre", "two hosts that route IP packets through GRE", Tunnel::Gre),
+        Self::tunnel("ipip", "two hosts that route IP packets in IP packets", Tunnel::Ipip),
+        Self::tunnel("wireguard", "two hosts that route through WireGuard", Tunnel::Wireguard),
+    ];
 
     /// A netkit pair of Ethernet interfaces.
     pub const NETKIT_L2: Self = Self {
@@ -324,16 +362,22 @@ impl LinkKind {
 
     /// Every kind except netmap's, our switch between plain sockets or hosts, and third-party
     /// switches that share memory.
-    pub const ALL: [Self; 29] = {
+    pub const ALL: [Self; 40] = {
+        let [iptables, nftables] = Self::FILTERED;
+        let [hosts_bridge, hosts_macvlan, hosts_ipvlan_l2, hosts_ipvlan_l3] = Self::HOSTS;
+        let [vxlan, geneve, gre, ipip, wireguard] = Self::TUNNELS;
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
         [
             Self::VETH,
             Self::BRIDGE,
+            iptables,
+            nftables,
             Self::MACVLAN_BRIDGE,
             Self::MACVLAN_PASSTHRU,
             Self::MACVLAN_PRIVATE,
             Self::MACVLAN_VEPA,
+            Self::MACVLAN_HAIRPIN,
             Self::MACVTAP,
             l2,
             l2_private,
@@ -345,7 +389,15 @@ impl LinkKind {
             l3s_private,
             l3s_vepa,
             Self::SRIOV,
-            Self::VXLAN,
+            hosts_bridge,
+            hosts_macvlan,
+            hosts_ipvlan_l2,
+            hosts_ipvlan_l3,
+            vxlan,
+            geneve,
+            gre,
+            ipip,
+            wireguard,
             Self::NETKIT_L2,
             Self::NETKIT_L3,
             Self::XDP_PAIRS,
@@ -371,11 +423,17 @@ impl LinkKind {
     ];
 
     /// Networks that container engines make themselves.
-    pub const OF_ENGINES: [Self; 10] = {
-        use Driver::{Bridge, IpvlanL2, IpvlanL3, Macvlan};
+    pub const OF_ENGINES: [Self; 11] = {
+        use Driver::{Bridge, FilteredBridge, IpvlanL2, IpvlanL3, Macvlan};
         use Runtime::{Docker, Lxc, Podman};
         [
             Self::of_engine("docker/bridge", "Docker's bridge network", Docker, Bridge),
+            Self::of_engine(
+                "docker/bridge-iptables",
+                "the same, with its rules",
+                Docker,
+                FilteredBridge,
+            ),
             Self::of_engine("docker/macvlan", "Docker's macvlan network", Docker, Macvlan),
             Self::of_engine("docker/ipvlan-l2", "Docker's ipvlan network", Docker, IpvlanL2),
             Self::of_engine("docker/ipvlan-l3", "the same in L3 mode", Docker, IpvlanL3),
@@ -421,11 +479,18 @@ impl LinkKind {
 
     const fn macvlan(name: &'static str, mode: MacVlanMode) -> Self {
         Self {
-            carries: Carries::OwnMac,
-            xdp: &[Mode::Generic],
             isolates: matches!(mode, MacVlanMode::Private | MacVlanMode::Vepa),
-            ..Self::of(name, Wire::Macvlan(mode))
+            ..Self::of_macvlan(name, Wire::Macvlan(mode))
         }
+    }
+
+    const fn of_macvlan(name: &'static str, wire: Wire) -> Self {
+        Self { carries: Carries::OwnMac, xdp: &[Mode::Generic], ..Self::of(name, wire) }
+    }
+
+    const fn tunnel(name: &'static str, about: &'static str, tunnel: Tunnel) -> Self {
+        let carries = if tunnel.carries_frames() { Carries::Any } else { Carries::OwnIp };
+        Self { about, carries, ..Self::of(name, Wire::Tunnel(tunnel)) }
     }
 
     const fn ipvlan(
@@ -452,7 +517,9 @@ impl LinkKind {
         driver: Driver,
     ) -> Self {
         let (carries, xdp): (_, &[Mode]) = match driver {
-            Driver::Bridge => (Carries::OwnMac, &[Mode::Native, Mode::Generic]),
+            Driver::Bridge | Driver::FilteredBridge => {
+                (Carries::OwnMac, &[Mode::Native, Mode::Generic])
+            }
             Driver::Macvlan => (Carries::OwnMac, &[Mode::Generic]),
             Driver::IpvlanL2 => (Carries::OwnIp, &[Mode::Generic]),
             // No mode of XDP, as with ipvlan in L3 mode.
@@ -483,11 +550,11 @@ impl LinkKind {
     /// attached to some links with interfaces, and a driver in user space takes the place of a
     /// virtual function's interface.
     pub fn takes(self, end: EndKind) -> bool {
-        use Wire::{Bridge, Ovs, Sriov, Veth, Vxlan, Xdp};
+        use Wire::{Bridge, Hosts, Ovs, Sriov, Tunnel, Veth, Xdp};
         match end {
             EndKind::Function => self.wire == Sriov,
-            EndKind::Machine if matches!(self.wire, Veth | Bridge | Vxlan | Xdp(_) | Ovs(_)) => {
-                true
+            EndKind::Machine if self.carries == Carries::Any => {
+                matches!(self.wire, Veth | Bridge | Hosts(_) | Tunnel(_) | Xdp(_) | Ovs(_))
             }
             _ => end == self.end(),
         }
@@ -507,7 +574,13 @@ impl LinkKind {
     /// the kind [isolates](Self::isolates) them.
     pub fn joins_many(self) -> bool {
         match self.wire {
-            Wire::Bridge | Wire::Ipvlan(..) | Wire::Vxlan | Wire::Ovs(_) => true,
+            Wire::Bridge
+            | Wire::FilteredBridge(_)
+            | Wire::Ipvlan(..)
+            | Wire::MacvlanHairpin
+            | Wire::Ovs(_) => true,
+            // Routes lead to the other end of each link.
+            Wire::Hosts(_) | Wire::Tunnel(_) => !self.is_routed(),
             Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
             Wire::Macvlan(mode) => mode != MacVlanMode::Passthrough,
             Wire::Xdp(wiring)
@@ -539,6 +612,20 @@ impl LinkKind {
         }
     }
 
+    /// Returns true if the ends of each link are on two hosts.
+    pub fn is_between_hosts(self) -> bool {
+        matches!(self.wire, Wire::Hosts(_) | Wire::Tunnel(_) | Wire::SwitchVxlan)
+    }
+
+    /// Returns true if hosts route packets to addresses that the link gives to its ends.
+    pub fn is_routed(self) -> bool {
+        match self.wire {
+            Wire::Hosts(uplink) => uplink.is_routed(),
+            Wire::Tunnel(tunnel) => !tunnel.carries_frames(),
+            _ => false,
+        }
+    }
+
     /// Returns true if the link needs a network card of the machine, which the user has to name.
     pub fn needs_card(self) -> bool {
         self.wire == Wire::Sriov
@@ -554,6 +641,11 @@ impl LinkKind {
                 | Wire::SwitchVxlan
                 | Wire::Ovs(_)
         )
+    }
+
+    /// Returns true if one switch can have several segments of the link.
+    pub fn has_segments(self) -> bool {
+        matches!(self.wire, Wire::Switch(..))
     }
 
     /// Returns true if the kernel forwards most frames instead of the link's switch.

@@ -3,7 +3,7 @@
 use netlink_packet_route::link::{InfoData, InfoKind, InfoMacVlan, MacVlanMode};
 
 use super::end::End;
-use super::segment::{KeepAlive, Segment};
+use super::segment::{Host, KeepAlive, Segment};
 use crate::LabError;
 
 pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<KeepAlive, LabError> {
@@ -11,7 +11,24 @@ pub(super) fn wire(segment: &Segment<'_>, mode: MacVlanMode) -> Result<KeepAlive
         return passthru(segment);
     }
     let (parent, _) = segment.create_parent()?;
-    segment.ends().try_for_each(|end| create(segment, end, parent, mode))?;
+    let host = segment.host();
+    segment.ends().try_for_each(|end| create(segment, host, end, parent, mode))?;
+    Ok(None)
+}
+
+/// Makes interfaces in VEPA mode, and a bridge in the place of the external switch.
+pub(super) fn wire_hairpin(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
+    let (parent, outside) = segment.create_parent()?;
+    let host = segment.host();
+    let bridge = segment.create_bridge(host)?;
+    host.netlink.set_master(outside.index, bridge).map_err(segment.doing("external switch"))?;
+    let hairpin = host.netlink.set_hairpin(outside.index);
+    hairpin.map_err(segment.doing("hairpin mode of the external switch"))?;
+    for end in segment.ends() {
+        create(segment, host, end, parent, MacVlanMode::Vepa)?;
+        let entry = host.netlink.add_forwarding(outside.index, end.mac);
+        entry.map_err(segment.doing("forwarding"))?;
+    }
     Ok(None)
 }
 
@@ -22,20 +39,22 @@ fn passthru(segment: &Segment<'_>) -> Result<KeepAlive, LabError> {
         let [a, b] = &link.ends;
         let parents = segment.create_host_pair(a.id.link(), [a.mac, b.mac])?;
         for (end, parent) in link.ends.iter().zip(parents) {
-            create(segment, end, parent, MacVlanMode::Passthrough)?;
+            create(segment, segment.host(), end, parent, MacVlanMode::Passthrough)?;
         }
     }
     Ok(None)
 }
 
-fn create(
+/// Creates the interface of an end on `parent`, an interface of `host`.
+pub(super) fn create(
     segment: &Segment<'_>,
+    host: Host<'_>,
     end: &End,
     parent: u32,
     mode: MacVlanMode,
 ) -> Result<(), LabError> {
     let child = segment.interface_at(end);
     let data = InfoData::MacVlan(vec![InfoMacVlan::Mode(mode)]);
-    let created = segment.host().netlink.create(child, InfoKind::MacVlan, data, Some(parent));
+    let created = host.netlink.create(child, InfoKind::MacVlan, data, Some(parent));
     created.map_err(segment.making("macvlan", "CONFIG_MACVLAN"))
 }

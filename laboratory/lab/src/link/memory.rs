@@ -23,24 +23,29 @@ pub(super) fn direct(lab: &mut Lab, pairs: &[[ContainerId; 2]]) -> Result<Vec<Li
 pub(super) fn switch(
     lab: &mut Lab,
     (kind, wiring, protocol): (SwitchKind, Wiring, Protocol),
-    pairs: &[[ContainerId; 2]],
+    segments: &[Vec<[ContainerId; 2]>],
     options: LinkOptions,
-) -> Result<Vec<Link>, LabError> {
+) -> Result<Vec<Vec<Link>>, LabError> {
     let dir = lab.dir()?;
-    let mut sockets = Vec::new();
-    let link = |&containers| {
+    let mut ports = Vec::new();
+    let mut link = |segment, containers| {
         let ids = lab.next_ends();
         let pair = ids.map(|id| socket(&dir, id));
-        sockets.extend(pair.clone());
+        ports.extend(pair.iter().map(|socket| PeerPort {
+            protocol,
+            segment,
+            ..PeerPort::listening(socket)
+        }));
         let attachment = match protocol {
             Protocol::VhostUser => Attachment::Driver,
             Protocol::Memif => Attachment::Memif,
         };
         Link::new(containers, pair.map(attachment), ids, false)
     };
-    let links = pairs.iter().map(link).collect();
-    let port = |socket| PeerPort { protocol, ..PeerPort::listening(socket) };
-    let ports = sockets.into_iter().map(port).collect();
+    let links = (1..).zip(segments).map(|(segment, pairs)| {
+        pairs.iter().map(|&containers| link(segment, containers)).collect()
+    });
+    let links = links.collect();
     lab.start_switch(kind, wiring, options, ports)?;
     Ok(links)
 }

@@ -1,8 +1,8 @@
 //! Links that this host lacks, found without a lab.
 
 use super::LinkKind;
-use super::kind::Wire;
 use super::netmap::has_netmap;
+use super::wire::Wire;
 use crate::doctor::links::unsupported;
 use crate::peer::{Datapath, SwitchKind};
 
@@ -13,10 +13,12 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
     kinds.retain(|kind| match kind.wire {
         Wire::Veth | Wire::Xdp(_) => kernel_lacks("veth"),
         Wire::Bridge => kernel_lacks("bridge"),
-        Wire::Macvlan(_) => kernel_lacks("macvlan"),
+        Wire::FilteredBridge(filter) => kernel_lacks("bridge") || !filter.is_installed(),
+        Wire::Macvlan(_) | Wire::MacvlanHairpin => kernel_lacks("macvlan"),
         Wire::Macvtap => kernel_lacks("macvtap"),
         Wire::Ipvlan(..) => kernel_lacks("ipvlan"),
-        Wire::Vxlan => kernel_lacks("vxlan"),
+        Wire::Hosts(uplink) => kernel_lacks(uplink.item()),
+        Wire::Tunnel(tunnel) => kernel_lacks(tunnel.item()),
         Wire::Netkit(_) => kernel_lacks("netkit"),
         Wire::Ovs(datapath) => {
             let lacks_datapath = datapath == Datapath::Kernel && kernel_lacks("openvswitch");

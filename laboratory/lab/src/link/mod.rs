@@ -10,6 +10,7 @@ pub(crate) mod card;
 mod end;
 mod engine;
 pub(crate) mod function;
+mod hosts;
 mod interfaces;
 mod ipvlan;
 pub(crate) mod kind;
@@ -20,15 +21,17 @@ mod netkit;
 pub(crate) mod netmap;
 mod ovs;
 mod parent;
+mod rules;
 mod segment;
 mod sriov;
 mod switch_pod;
 mod switch_tap;
 mod switch_vxlan;
 mod tap;
+mod tunnel;
 mod unix;
 mod veth;
-mod vxlan;
+pub(crate) mod wire;
 mod xdp;
 
 pub(crate) use address::PREFIX_LEN;
@@ -41,8 +44,8 @@ pub use netmap::{has_netmap, netmap_uri};
 use std::time::Instant;
 
 use crate::{ContainerId, InterfaceCounters, Lab, LabError};
-use kind::Wire;
 use segment::Segment;
+use wire::Wire;
 
 impl Lab {
     /// Joins containers in pairs that share one segment. Returns a link for each pair, in order.
@@ -52,17 +55,53 @@ impl Lab {
         pairs: &[[ContainerId; 2]],
         options: LinkOptions,
     ) -> Result<Vec<Link>, LabError> {
+        Ok(self.link_segments(kind, &[pairs.to_vec()], options)?.remove(0))
+    }
+
+    /// Joins containers in pairs; the pairs of each group share a segment of their own. One switch
+    /// whose ends share memory has all segments. Returns a link for each pair, in order.
+    pub fn link_segments(
+        &mut self,
+        kind: LinkKind,
+        segments: &[Vec<[ContainerId; 2]>],
+        options: LinkOptions,
+    ) -> Result<Vec<Vec<Link>>, LabError> {
         let began = Instant::now();
-        if kind.has_program() && self.switch().is_some() {
+        let lacks_segments = segments.len() > 1 && !kind.has_segments();
+        if kind.has_program() && (self.switch().is_some() || lacks_segments) {
             return Err(LabError::SecondSwitch { kind: kind.name });
         }
-        let mut links = match kind.wire {
+        let links = match kind.wire {
+            Wire::Switch(switch, wiring, protocol) => {
+                let mut links =
+                    memory::switch(self, (switch, wiring, protocol), segments, options)?;
+                number_ports(links.iter_mut().flatten());
+                links
+            }
+            _ => {
+                let one = |pairs: &Vec<_>| {
+                    let mut links = self.link_segment(kind, pairs, options)?;
+                    number_ports(&mut links);
+                    Ok(links)
+                };
+                segments.iter().map(one).collect::<Result<_, LabError>>()?
+            }
+        };
+        self.linking += began.elapsed();
+        Ok(links)
+    }
+
+    fn link_segment(
+        &mut self,
+        kind: LinkKind,
+        pairs: &[[ContainerId; 2]],
+        options: LinkOptions,
+    ) -> Result<Vec<Link>, LabError> {
+        match kind.wire {
             Wire::Direct => memory::direct(self, pairs),
             Wire::Unix => unix::sockets(self, pairs),
             Wire::Netmap(wiring) => netmap::ports(self, wiring, pairs),
-            Wire::Switch(switch, wiring, protocol) => {
-                memory::switch(self, (switch, wiring, protocol), pairs, options)
-            }
+            Wire::Switch(..) => unreachable!("one program has all segments"),
             Wire::SwitchTap(wiring) => self.link_by_switch(kind, pairs, options, |segment, dir| {
                 switch_tap::start(segment, dir, wiring, options.switch_cpu)
             }),
@@ -72,9 +111,17 @@ impl Lab {
             Wire::SwitchVxlan => switch_vxlan::link(self, kind, pairs, options),
             Wire::Engine(..) => engine::find(self, kind, pairs, options),
             Wire::Veth => self.link_interfaces(kind, pairs, options, veth::wire),
+            Wire::FilteredBridge(filter) => {
+                let dir = self.dir()?;
+                let wire = |segment: &Segment<'_>| rules::wire(segment, &dir, filter);
+                self.link_interfaces(kind, pairs, options, wire)
+            }
             Wire::Bridge => self.link_interfaces(kind, pairs, options, bridge::wire),
             Wire::Macvlan(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| macvlan::wire(segment, mode))
+            }
+            Wire::MacvlanHairpin => {
+                self.link_interfaces(kind, pairs, options, macvlan::wire_hairpin)
             }
             Wire::Macvtap => self.link_interfaces(kind, pairs, options, tap::wire_macvtap),
             Wire::Ipvlan(mode, flags) => {
@@ -85,18 +132,19 @@ impl Lab {
                 ovs::start(segment, dir, datapath, options.switch_cpu)
             }),
             Wire::Sriov => sriov::link(self, kind, pairs, options),
-            Wire::Vxlan => self.link_interfaces(kind, pairs, options, vxlan::wire),
+            Wire::Hosts(uplink) => {
+                self.link_interfaces(kind, pairs, options, |segment| hosts::wire(segment, uplink))
+            }
+            Wire::Tunnel(tunnel) => {
+                self.link_interfaces(kind, pairs, options, |segment| tunnel::wire(segment, tunnel))
+            }
             Wire::Netkit(mode) => {
                 self.link_interfaces(kind, pairs, options, |segment| netkit::wire(segment, mode))
             }
             Wire::Xdp(wiring) => self.link_interfaces(kind, pairs, options, |segment| {
                 xdp::wire(segment, wiring, options.has_programs)
             }),
-        }?;
-        let ends = links.iter_mut().flat_map(|link| &mut link.ends);
-        ends.enumerate().for_each(|(port, end)| end.port = port);
-        self.linking += began.elapsed();
-        Ok(links)
+        }
     }
 
     /// The kernel's counters of an end's interface, from the point of view of the program at the
@@ -122,4 +170,10 @@ impl Lab {
         let doing = LabError::doing(format!("parent {parent}"));
         Ok(Some(self.host().netlink().interface(parent).map_err(doing)?.counters))
     }
+}
+
+/// Numbers the ends of links in order.
+fn number_ports<'l>(links: impl IntoIterator<Item = &'l mut Link>) {
+    let ends = links.into_iter().flat_map(|link| &mut link.ends);
+    ends.enumerate().for_each(|(port, end)| end.port = port);
 }

@@ -12,13 +12,19 @@ pub(super) fn name(segment: u32) -> String {
     format!("p{segment}")
 }
 
+/// The other end of a parent's wire.
+pub(super) struct Outside {
+    pub(super) index: u32,
+    pub(super) mac: MacAddr,
+}
+
 impl Segment<'_> {
     /// Creates a "host" interface that containers' interfaces can share. Returns its index, and the
-    /// address at the other end of its wire.
-    pub(super) fn create_parent(&self) -> Result<(u32, MacAddr), LabError> {
-        let [here, there] = self.links[0].ends.each_ref().map(|end| end.id.card_mac());
-        let [parent, _] = self.create_host_pair(self.number, [here, there])?;
-        Ok((parent, there))
+    /// other end of its wire.
+    pub(super) fn create_parent(&self) -> Result<(u32, Outside), LabError> {
+        let [here, mac] = self.links[0].ends.each_ref().map(|end| end.id.card_mac());
+        let [parent, index] = self.create_host_pair(self.number, [here, mac])?;
+        Ok((parent, Outside { index, mac }))
     }
 
     /// Creates a veth pair on the "host" with both ends up; returns their indices.

@@ -32,12 +32,19 @@ pub(super) struct Segment<'a> {
     pub(super) number: u32,
     pub(super) links: &'a [Link],
     pub(super) mtu: u32,
+    /// See [`LinkOptions::cable_bps`](super::LinkOptions::cable_bps).
+    pub(super) cable_bps: Option<u64>,
 }
 
 impl Segment<'_> {
     /// Ends of all links: first and second end of the first link, and so on.
     pub(super) fn ends(&self) -> impl Iterator<Item = &End> {
         self.links.iter().flat_map(|link| &link.ends)
+    }
+
+    /// Ends of all links on one side, 0 or 1.
+    pub(super) fn ends_at(&self, side: usize) -> impl Iterator<Item = &End> {
+        self.links.iter().map(move |link| &link.ends[side])
     }
 
     /// The lab's "host".

@@ -112,7 +112,7 @@ impl Card {
         let mut links: Vec<_> = pairs.iter().enumerate().map(link).collect();
         let Some(first) = links.first() else { return Ok(links) };
         let number = first.ends[0].id.link();
-        let segment = Segment { lab, kind, number, links: &links, mtu: 0 };
+        let segment = Segment { lab, kind, number, links: &links, mtu: 0, cable_bps: None };
         let netlink = self.netlink().map_err(doing("network namespace"))?;
         let has_mac = self.configure(&segment, &netlink, numbers.clone(), functions)?;
         let ends = links.iter_mut().flat_map(|link| &mut link.ends);

@@ -20,7 +20,7 @@ pub(super) fn start(
     let port = |end: &End| {
         let pid = segment.lab[end.container].pid().as_raw_nonzero();
         let uri = format!("tap:{}?netns=/proc/{pid}/ns/net", end.name());
-        OwnPort { uri, is_end: true }
+        OwnPort { uri, vlan: None, is_end: true }
     };
     let ports = segment.ends().map(port).collect();
     let own = OwnSwitch { cpu, wiring, sleeps: false, ports };

@@ -5,10 +5,10 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use super::end::{Attachment, Link, LinkOptions};
+use super::hosts::SecondHost;
 use super::kind::LinkKind;
 use super::memory::socket;
 use super::segment::Segment;
-use super::vxlan::join_hosts;
 use crate::peer::{OwnPort, OwnSwitch, PeerSwitch, Wiring};
 use crate::{ContainerId, Lab, LabError};
 
@@ -31,21 +31,31 @@ pub(super) fn link(
     let Some(first) = links.first() else { return Ok(links) };
     let ids = first.ends.each_ref().map(|end| end.id);
     let number = ids[0].link();
-    let segment = Segment { lab, kind, number, links: &links, mtu: options.mtu };
-    let second = join_hosts(&segment)?.namespace;
+    let segment = Segment {
+        lab,
+        kind,
+        number,
+        links: &links,
+        mtu: options.mtu,
+        cable_bps: options.cable_bps,
+    };
+    let second = SecondHost::connect(&segment)?;
+    second.set_addresses(&segment)?;
+    let second = second.namespace;
 
     let host = format!("/proc/{}/ns/net", lab.host().pid().as_raw_nonzero());
     let hosts = [host, format!("/proc/{}/fd/{}", std::process::id(), second.as_fd().as_raw_fd())];
     let tunnel = |port: u32, side: usize| {
-        let [here, there] = [ids[side].ip(), ids[1 - side].ip()];
+        let [here, there] = [ids[side].card_ip(), ids[1 - side].card_ip()];
         let netns = &hosts[side];
         let uri = format!("vxlan:{here}:{port}?vni={port}&remote={there}:{port}&netns={netns}");
-        OwnPort { uri, is_end: false }
+        OwnPort { uri, vlan: None, is_end: false }
     };
     let ports = links.iter().zip(PORT..).flat_map(|(link, port)| {
         let [first, second] = link.ends.each_ref().map(|end| {
             let socket = end.socket().expect("each end has one");
-            OwnPort { uri: format!("vhost:{}", socket.display()), is_end: true }
+            let uri = format!("vhost:{}", socket.display());
+            OwnPort { uri, vlan: None, is_end: true }
         });
         // Ports are paired in this order.
         [first, tunnel(port, 0), tunnel(port, 1), second]

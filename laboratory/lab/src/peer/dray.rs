@@ -56,6 +56,8 @@ pub(crate) struct OwnSwitch {
 #[derive(Clone, Debug)]
 pub(crate) struct OwnPort {
     pub(crate) uri: String,
+    /// VLAN to which the port belongs, if the switch has several.
+    pub(crate) vlan: Option<u16>,
     /// True if the port is that of a link's end, so that its counters count.
     pub(crate) is_end: bool,
 }
@@ -75,11 +77,13 @@ pub(super) fn start_own(
 impl Dray {
     fn start(launch: &Launch<'_>) -> Result<Self, LabError> {
         let Launch { dir, settings, .. } = launch;
+        let has_segments = settings.wiring == Wiring::Learning
+            && settings.ports.iter().any(|port| port.segment > 1);
         let port = |port: &PeerPort| {
             let (socket, queues) = (port.socket.display(), port.queues);
             let client = if port.server { "" } else { "&client=1" };
             let uri = format!("vhost:{socket}?queues={queues}{client}");
-            OwnPort { uri, is_end: true }
+            OwnPort { uri, vlan: Some(port.segment).filter(|_| has_segments), is_end: true }
         };
         let ports = settings.ports.iter().map(port).collect();
         let (cpu, sleeps, wiring) = (settings.cpu, settings.sleeps, settings.wiring);
@@ -112,9 +116,10 @@ impl Dray {
             // The results record the command line.
             command.args(["--sandbox", "off"]);
         }
-        for (index, OwnPort { uri, is_end }) in own.ports.iter().enumerate() {
+        for (index, OwnPort { uri, vlan, is_end }) in own.ports.iter().enumerate() {
             let name = if *is_end { END_PORT } else { BETWEEN };
-            command.args(["--port", &format!("{name}{index}={uri}")]);
+            let vlan = vlan.map_or(String::new(), |vlan| format!(",vlan={vlan}"));
+            command.args(["--port", &format!("{name}{index}={uri}{vlan}")]);
         }
         let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };

@@ -1,5 +1,7 @@
 //! A third-party endpoint: DPDK's testpmd.
 
+use std::path::Path;
+
 use dray_wire::MacAddr;
 
 use super::adapter::RunningSwitch;
@@ -7,7 +9,11 @@ use super::port::check;
 use super::settings::SwitchKind;
 use super::testpmd::{Device, Settings, Testpmd, same_queues, vhost_device};
 use super::{CpuTime, Driver, EndpointPort, Memory, PeerDir, PortCounters};
+use crate::modules::Modules;
 use crate::{Attachment, Cancel, LabError, NetworkNamespace, Placement};
+
+/// Device of the kernel's thread that passes frames between a TAP interface and shared memory.
+pub const VHOST_NET: &str = "/dev/vhost-net";
 
 /// Role of an endpoint once its traffic is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +66,9 @@ pub struct EndpointSettings {
     pub ports: Vec<EndpointPort>,
 }
 
-/// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, or
-/// at virtual functions, through DPDK's driver of the card. An XDP program that it attaches stays
-/// when it ends.
+/// Settings of an endpoint with ports at a container's interfaces, through DPDK's AF_XDP driver, at
+/// TAP interfaces, through vhost-net, or at virtual functions, through DPDK's driver of the card.
+/// An XDP program that it attaches stays when it ends.
 #[derive(Clone, Debug)]
 pub struct AtLinks<'a> {
     /// Name, unique among the peers of its directory.
@@ -73,7 +79,7 @@ pub struct AtLinks<'a> {
     pub cpu: usize,
     /// Network namespace of the container.
     pub namespace: &'a NetworkNamespace,
-    /// Interfaces there, or functions.
+    /// Interfaces or TAP interfaces there, or functions.
     pub attachments: Vec<&'a Attachment>,
     /// Destination of the frames that leave by each port.
     pub peer_macs: Vec<MacAddr>,
@@ -121,10 +127,20 @@ impl PeerEndpoint {
             Attachment::Interface(name) => {
                 Device::Virtual(format!("net_af_xdp{index},iface={name}"))
             }
+            // The kernel's thread vhost-net is the device, and the interface is the TAP's.
+            Attachment::Tap(name) => Device::Virtual(format!(
+                "net_virtio_user{index},path={VHOST_NET},iface={name},queues=1,queue_size=1024"
+            )),
             other => panic!("{other:?} belongs to other endpoints"),
         };
         let devices: Vec<_> = settings.attachments.iter().enumerate().map(device).collect();
-        let has_functions = devices.iter().any(|device| matches!(device, Device::Function(_)));
+        let any = |is: fn(&&Attachment) -> bool| settings.attachments.iter().any(is);
+        let has_functions = any(|of| matches!(of, Attachment::Function(_)));
+        let has_taps = any(|of| matches!(of, Attachment::Tap(_)));
+        if has_taps && !Path::new(VHOST_NET).exists() {
+            let remedy = Modules::of_running_kernel().remedy("vhost_net", "CONFIG_VHOST_NET");
+            return Err(LabError::NotInKernel { what: "vhost_net".to_owned(), remedy });
+        }
         let found = SwitchKind::Testpmd.find_for(dir, name)?;
         Placement::of(&[cpu])?;
         let dir = dir.within(namespace).map_err(LabError::doing(name.to_owned()))?;
@@ -135,7 +151,11 @@ impl PeerEndpoint {
                 program: found.program,
                 cpu,
                 housekeeping_cpu: cpu,
-                memory: if has_functions { Memory::HugePages } else { Memory::OrdinaryPages },
+                memory: if has_functions || has_taps {
+                    Memory::HugePages
+                } else {
+                    Memory::OrdinaryPages
+                },
                 devices,
                 queues: 1,
                 options: options(role, settings.peer_macs.iter().copied()),

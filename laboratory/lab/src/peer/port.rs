@@ -40,12 +40,16 @@ pub struct PeerPort {
     pub server: bool,
     /// Number of queue pairs.
     pub queues: u16,
+    /// Segment of the port, from 1: a learning switch joins only the ports of one segment.
+    pub segment: u16,
 }
 
 impl PeerPort {
-    /// Makes a vhost-user port with one queue pair, on which the switch listens.
+    /// Makes a vhost-user port of the first segment with one queue pair, on which the switch
+    /// listens.
     pub fn listening(socket: impl Into<PathBuf>) -> Self {
-        Self { protocol: Protocol::VhostUser, socket: socket.into(), server: true, queues: 1 }
+        let (protocol, socket) = (Protocol::VhostUser, socket.into());
+        Self { protocol, socket, server: true, queues: 1, segment: 1 }
     }
 }
 

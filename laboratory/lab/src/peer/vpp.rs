@@ -200,7 +200,7 @@ fn wiring(settings: &SwitchSettings) -> String {
     let plug = |(index, name): (usize, &String)| {
         let mode = match settings.wiring {
             Wiring::Pairs => format!("xconnect {name} {}", names[index ^ 1]),
-            Wiring::Learning => format!("bridge {name} 1"),
+            Wiring::Learning => format!("bridge {name} {}", settings.ports[index].segment),
         };
         format!("set interface state {name} up\nset interface l2 {mode}\n")
     };

@@ -33,7 +33,7 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Dae
         "cgroup-parent": engine.group,
         // No networks except those that the lab asks for.
         "bridge": "none",
-        "iptables": false,
+        "iptables": engine.has_rules,
         "ip6tables": false,
         "ip-forward": false,
         "userland-proxy": false,

@@ -28,6 +28,8 @@ pub(crate) struct Engine {
     /// Option or configuration with which its containers join the network that the engine creates;
     /// `None` if there is no such network.
     pub(super) network: Option<String>,
+    /// True if the engine writes rules of netfilter for its networks.
+    pub(super) has_rules: bool,
     /// Daemon that has to run, if the engine has one.
     pub(super) daemon: Option<Daemon>,
 }

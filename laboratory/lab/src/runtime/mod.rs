@@ -39,18 +39,28 @@ use crate::{Cancel, LabError, placement};
 use engine::Spec;
 use image::Image;
 
+/// Settings of an engine.
+pub(crate) struct EngineSettings<'a> {
+    pub(crate) runtime: Runtime,
+    /// The `dray` to run inside containers.
+    pub(crate) program: &'a Path,
+    /// Privileges of containers.
+    pub(crate) privileges: Privileges,
+    /// Parent of the containers' control groups.
+    pub(crate) group: PathBuf,
+    /// Docker adds its rules of netfilter to its bridge.
+    pub(crate) has_rules: bool,
+}
+
 impl Engine {
-    /// Finds the engine and starts it inside `host`. `program` is the `dray` to run inside
-    /// containers, `group` the parent of their control groups.
+    /// Finds the engine and starts it inside `host`.
     pub(crate) fn start(
-        runtime: Runtime,
-        program: &Path,
-        privileges: Privileges,
+        settings: EngineSettings<'_>,
         host: &Init,
         dir: PeerDir,
-        group: PathBuf,
         cancel: &Cancel,
     ) -> Result<Self, LabError> {
+        let EngineSettings { runtime, program, privileges, group, has_rules } = settings;
         if !geteuid().is_root() {
             return Err(LabError::NotPermitted);
         }
@@ -75,6 +85,7 @@ impl Engine {
             privileges,
             devices,
             network: None,
+            has_rules,
             daemon: None,
         };
         if runtime == Runtime::Docker {

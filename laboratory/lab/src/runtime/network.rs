@@ -15,6 +15,8 @@ use crate::{Cancel, LabError};
 pub(crate) enum Driver {
     /// A Linux bridge with a veth pair for each container.
     Bridge,
+    /// A Linux bridge with rules of netfilter that the engine writes.
+    FilteredBridge,
     /// macvlan in bridge mode.
     Macvlan,
     /// ipvlan in L2 mode.
@@ -34,25 +36,32 @@ pub(crate) struct Network<'a> {
     pub(crate) mtu: u32,
 }
 
-/// Name of the network, and of its bridge if the engine creates one.
-pub(super) const NAME: &str = "dray";
+/// Returns the name of a network, by its number.
+fn name(number: usize) -> String {
+    format!("dray{number}")
+}
 
 /// Addresses of the containers, from the shared address space for carriers (RFC 6598), so that they
 /// do not overlap with those of a [link](crate::link).
-pub(super) const SUBNET: &str = "100.64.0.0/16";
+const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
 const PREFIX_LEN: u8 = 16;
-const FIRST: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 2);
 
-/// Returns the address of a lab's container, by its number.
-pub(crate) fn address(container: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(FIRST.to_bits() + container as u32)
+/// Returns the first address of a network, by its number.
+fn subnet(number: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(FIRST.to_bits() + ((number as u32) << (32 - PREFIX_LEN)))
+}
+
+/// Returns the address of a lab's container in a network, by their numbers.
+pub(crate) fn address(number: usize, container: usize) -> Ipv4Addr {
+    // The first address is the engine's.
+    Ipv4Addr::from_bits(subnet(number).to_bits() + 2 + container as u32)
 }
 
 impl Driver {
     /// Returns the engines' name for the driver.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Bridge => "bridge",
+            Self::Bridge | Self::FilteredBridge => "bridge",
             Self::Macvlan => "macvlan",
             Self::IpvlanL2 | Self::IpvlanL3 => "ipvlan",
         }
@@ -61,57 +70,110 @@ impl Driver {
     /// Returns the mode of the driver of that name; empty for a bridge.
     fn mode(self) -> &'static str {
         match self {
-            Self::Bridge => "",
+            Self::Bridge | Self::FilteredBridge => "",
             Self::Macvlan => "bridge",
             Self::IpvlanL2 => "l2",
             Self::IpvlanL3 => "l3",
         }
     }
 
+    /// Returns true if the network is a bridge.
+    pub(crate) fn is_bridge(self) -> bool {
+        matches!(self, Self::Bridge | Self::FilteredBridge)
+    }
+
     /// Returns true if the network is created on a parent interface.
     pub(crate) fn has_parent(self) -> bool {
-        self != Self::Bridge
+        !self.is_bridge()
     }
 }
 
 impl Engine {
-    /// Creates the network that all containers of the engine join.
+    /// Creates the first network, which all containers of the engine join.
     pub(crate) fn make_network(
         &mut self,
         network: Network<'_>,
         host: &Init,
         cancel: &Cancel,
     ) -> Result<(), LabError> {
-        let create = match self.runtime {
-            Runtime::Docker => docker::client(self),
-            Runtime::Podman => podman::client(self),
-            // For LXC, the containers' configurations define the network.
-            Runtime::Lxc => {
-                self.network = Some(lxc_lines(network));
-                return Ok(());
-            }
-            Runtime::Embedded | Runtime::Crun | Runtime::Runc => {
-                unreachable!("{} makes no networks", self.runtime)
-            }
-        };
-        let mut create = create_command(create, self.runtime, network);
-        let name = format!("{} network create", self.runtime);
-        let mut create = Process::start_within(host, &self.dir, &name, &mut create)?;
-        create.wait_until_done(cancel)?;
-        self.network = Some(NAME.to_owned());
+        self.network = Some(if self.runtime == Runtime::Lxc {
+            // The containers' configurations define the network.
+            lxc_lines(network)
+        } else {
+            self.create_network(0, network, host, cancel)?;
+            name(0)
+        });
         Ok(())
+    }
+
+    /// Creates a network, by its number.
+    pub(crate) fn create_network(
+        &self,
+        number: usize,
+        network: Network<'_>,
+        host: &Init,
+        cancel: &Cancel,
+    ) -> Result<(), LabError> {
+        let client = self.network_client()?;
+        self.run_client(create_command(client, self.runtime, number, network), host, cancel)
+    }
+
+    /// Lets a running container join a network, by its number, with this address.
+    pub(crate) fn connect(
+        &self,
+        number: usize,
+        container: &str,
+        address: Ipv4Addr,
+        host: &Init,
+        cancel: &Cancel,
+    ) -> Result<(), LabError> {
+        let mut client = self.network_client()?;
+        client.args(["network", "connect", "--ip", &*address.to_string(), &*name(number)]);
+        client.arg(container);
+        self.run_client(client, host, cancel)
+    }
+
+    /// Returns the command that manages networks.
+    fn network_client(&self) -> Result<Command, LabError> {
+        match self.runtime {
+            Runtime::Docker => Ok(docker::client(self)),
+            Runtime::Podman => Ok(podman::client(self)),
+            other => Err(LabError::Runtime {
+                runtime: other.name(),
+                what: "its containers have one network, but this topology needs several; use \
+                       docker or podman"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    fn run_client(
+        &self,
+        mut command: Command,
+        host: &Init,
+        cancel: &Cancel,
+    ) -> Result<(), LabError> {
+        let name = format!("{} network", self.runtime);
+        let mut client = Process::start_within(host, &self.dir, &name, &mut command)?;
+        client.wait_until_done(cancel)
     }
 }
 
-fn create_command(mut command: Command, runtime: Runtime, network: Network<'_>) -> Command {
+fn create_command(
+    mut command: Command,
+    runtime: Runtime,
+    number: usize,
+    network: Network<'_>,
+) -> Command {
     let Network { driver, base, mtu } = network;
-    command.args(["network", "create", "--driver", driver.name(), "--subnet", SUBNET]);
+    let subnet = format!("{}/{PREFIX_LEN}", subnet(number));
+    command.args(["network", "create", "--driver", driver.name(), "--subnet", &*subnet]);
     let mut option = |name: &str, value: &str| {
         command.arg("--opt").arg(format!("{name}={value}"));
     };
     let is_docker = runtime == Runtime::Docker;
     // Other interfaces inherit their parent's MTU.
-    if driver == Driver::Bridge {
+    if driver.is_bridge() {
         option(if is_docker { "com.docker.network.driver.mtu" } else { "mtu" }, &mtu.to_string());
     }
     base.into_iter().for_each(|parent| option("parent", parent));
@@ -124,19 +186,19 @@ fn create_command(mut command: Command, runtime: Runtime, network: Network<'_>) 
         // names.
         command.args(["--internal", "--disable-dns"]);
     }
-    command.arg(NAME);
+    command.arg(name(number));
     command
 }
 
 /// Returns the lines of a container's configuration, without the address.
 fn lxc_lines(Network { driver, base, mtu }: Network<'_>) -> String {
     let kind = match driver {
-        Driver::Bridge => "veth",
+        Driver::Bridge | Driver::FilteredBridge => "veth",
         other => other.name(),
     };
     let base = base.expect("LXC makes nothing but the containers' interfaces");
     let mode = match driver {
-        Driver::Bridge => String::new(),
+        Driver::Bridge | Driver::FilteredBridge => String::new(),
         other => format!("lxc.net.0.{kind}.mode = {}\n", other.mode()),
     };
     format!(
@@ -162,22 +224,22 @@ mod tests {
     fn network_arguments_of_each_engine() {
         let network = |driver, base| Network { driver, base, mtu: 9000 };
         let arguments = |runtime, network| {
-            let command = create_command(Command::new("engine"), runtime, network);
+            let command = create_command(Command::new("engine"), runtime, 1, network);
             let words = command.get_args().map(|word| word.to_str().unwrap().to_owned());
             words.skip(2).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(
             arguments(Runtime::Docker, network(Driver::Bridge, None)),
-            "--driver bridge --subnet 100.64.0.0/16 --opt com.docker.network.driver.mtu=9000 dray"
+            "--driver bridge --subnet 100.65.0.0/16 --opt com.docker.network.driver.mtu=9000 dray1"
         );
         assert_eq!(
             arguments(Runtime::Docker, network(Driver::IpvlanL3, Some("p0"))),
-            "--driver ipvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt ipvlan_mode=l3 dray"
+            "--driver ipvlan --subnet 100.65.0.0/16 --opt parent=p0 --opt ipvlan_mode=l3 dray1"
         );
         assert_eq!(
             arguments(Runtime::Podman, network(Driver::Macvlan, Some("p0"))),
-            "--driver macvlan --subnet 100.64.0.0/16 --opt parent=p0 --opt mode=bridge --internal \
-             --disable-dns dray"
+            "--driver macvlan --subnet 100.65.0.0/16 --opt parent=p0 --opt mode=bridge --internal \
+             --disable-dns dray1"
         );
         let lines = lxc_lines(network(Driver::Bridge, Some("br0")));
         assert!(lines.starts_with("lxc.net.0.type = veth\nlxc.net.0.link = br0\n"), "{lines}");

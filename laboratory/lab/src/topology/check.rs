@@ -242,6 +242,11 @@ fn check_network(link: &file::Link, kind: LinkKind) -> Result<Option<Network>, W
         let what = format!("network: a {kind} link has no interfaces, and so no addresses");
         return Err(at(network, what));
     }
+    if kind.is_routed() {
+        let what =
+            format!("network: routes of a {kind} link lead to addresses of its own; leave it out");
+        return Err(at(network, what));
+    }
     network
         .get_ref()
         .parse()

@@ -169,7 +169,7 @@ fn link_node(link: &LinkPlan) -> Node {
     } else {
         let place = match link.kind.switch() {
             Some(_) => "in user space",
-            None if link.kind == crate::LinkKind::VXLAN => "on two hosts",
+            None if link.kind.is_between_hosts() => "on two hosts",
             None => "on the host",
         };
         lines.push(place.to_owned());

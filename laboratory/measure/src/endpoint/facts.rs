@@ -1,8 +1,10 @@
 //! Facts about endpoints that others depend on. Each family states those of its endpoints.
 
+use std::path::Path;
+
 use dray_bpf::Mode;
 use dray_lab::link::EndKind;
-use dray_lab::peer::{SwitchKind, find_ns3};
+use dray_lab::peer::{SwitchKind, VHOST_NET, find_ns3, has_iperf3};
 use dray_lab::runtime::Privileges;
 use dray_traffic::stream::Family;
 
@@ -38,7 +40,10 @@ pub enum Unit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requirement {
     Testpmd,
+    /// testpmd and the kernel's vhost-net.
+    VhostNet,
     Ns3,
+    Iperf3,
     /// SMC sockets in the kernel.
     Smc,
 }
@@ -62,6 +67,8 @@ impl Requirement {
     pub(crate) fn is_met(self) -> bool {
         match self {
             Self::Testpmd => SwitchKind::Testpmd.find().is_ok(),
+            Self::VhostNet => Self::Testpmd.is_met() && Path::new(VHOST_NET).exists(),
+            Self::Iperf3 => has_iperf3(),
             Self::Ns3 => find_ns3().is_some(),
             Self::Smc => Family::Smc.is_supported(),
         }

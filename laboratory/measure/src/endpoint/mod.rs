@@ -4,6 +4,7 @@
 mod afxdp;
 mod dpdk;
 mod facts;
+mod iperf3;
 mod memory;
 mod netmap;
 mod ns3;
@@ -15,6 +16,7 @@ mod tap;
 pub(crate) use dpdk::Dpdk;
 pub(crate) use facts::Requirement;
 pub use facts::{Facts, Unit};
+pub(crate) use iperf3::Iperf3;
 pub(crate) use memory::Rings;
 pub(crate) use ns3::Ns3;
 pub(crate) use port::Port;
@@ -56,6 +58,8 @@ pub(crate) enum Programs {
     Ns3(Ns3),
     /// netmap's pkt-gen and bridge.
     PktGen,
+    /// iperf3.
+    Iperf3(Iperf3),
 }
 
 const fn socket(socket: Socket) -> Programs {
@@ -79,6 +83,13 @@ impl Endpoint {
     pub const UDP_MMSG: Self =
         Self::new("udp-mmsg", "UDP sockets, sendmmsg/recvmmsg", socket(Socket::Udp(Calls::Burst)));
 
+    /// UDP sockets, a burst per call that the kernel does not copy.
+    pub const UDP_ZEROCOPY: Self = Self::new(
+        "udp-zerocopy",
+        "UDP sockets with MSG_ZEROCOPY, sendmmsg/recvmmsg",
+        socket(Socket::Udp(Calls::ZeroCopy)),
+    );
+
     /// Packet sockets, one frame per call.
     pub const RAW: Self =
         Self::new("raw", "raw sockets, send/recv", socket(Socket::Raw(Calls::One)));
@@ -86,6 +97,13 @@ impl Endpoint {
     /// Packet sockets, a burst per call.
     pub const RAW_MMSG: Self =
         Self::new("raw-mmsg", "raw sockets, sendmmsg/recvmmsg", socket(Socket::Raw(Calls::Burst)));
+
+    /// Packet sockets, a burst per call in rings of mapped memory.
+    pub const RAW_RING: Self = Self::new(
+        "raw-ring",
+        "raw sockets with packet rings (PACKET_MMAP)",
+        socket(Socket::Raw(Calls::Ring)),
+    );
 
     /// AF_XDP sockets, with XDP in the network driver if it supports that.
     pub const AFXDP: Self =
@@ -123,6 +141,24 @@ impl Endpoint {
     /// DPDK's AF_XDP driver.
     pub const DPDK_AFXDP: Self =
         Self::new("dpdk-afxdp", "DPDK's AF_XDP driver", Programs::Dpdk(Dpdk::Afxdp));
+
+    /// DPDK's virtio driver, to the kernel's vhost-net.
+    pub const DPDK_VHOST_NET: Self = Self::new(
+        "dpdk-vhost-net",
+        "DPDK's virtio-user, to the kernel's vhost-net",
+        Programs::Dpdk(Dpdk::VhostNet),
+    );
+
+    /// One or more TCP streams of iperf3.
+    pub const IPERF3: Self =
+        Self::new("iperf3", "TCP streams of iperf3", Programs::Iperf3(Iperf3::Tcp));
+
+    /// UDP datagrams of iperf3.
+    pub const IPERF3_UDP: Self =
+        Self::new("iperf3-udp", "UDP datagrams of iperf3", Programs::Iperf3(Iperf3::Udp));
+
+    /// iperf3.
+    pub const OF_IPERF3: [Self; 2] = [Self::IPERF3, Self::IPERF3_UDP];
 
     /// One or more TCP streams, 128 KiB per call.
     pub const TCP: Self = Self::new("tcp", "TCP streams", Programs::Streams(Stream::TCP));
@@ -275,8 +311,10 @@ impl Endpoint {
     pub const DPDK_MEMIF: Self =
         Self::new("dpdk-memif", "DPDK's memif", Programs::Dpdk(Dpdk::Memory(Rings::Memif)));
 
-    /// Kernel sockets, in the order of `ara2019`'s table.
-    pub const SOCKETS: [Self; 4] = [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG];
+    /// Kernel sockets that send and receive frames. The first four are in the order of `ara2019`'s
+    /// table.
+    pub const SOCKETS: [Self; 6] =
+        [Self::UDP, Self::UDP_MMSG, Self::RAW, Self::RAW_MMSG, Self::UDP_ZEROCOPY, Self::RAW_RING];
 
     /// Usual variants of AF_XDP sockets.
     pub const AF_XDP: [Self; 3] = [Self::AFXDP, Self::AFXDP_DEFERRED, Self::AFXDP_GENERIC];
@@ -311,7 +349,8 @@ impl Endpoint {
     pub fn all() -> Vec<Self> {
         let others = [
             &Self::OTHER_AF_XDP[..],
-            &[Self::TAP, Self::DPDK_FUNCTION],
+            &[Self::TAP, Self::DPDK_VHOST_NET, Self::DPDK_FUNCTION],
+            &Self::OF_IPERF3,
             &Self::OF_NETMAP,
             &Self::MEMORY,
             &Self::NS3,
@@ -328,6 +367,7 @@ impl Endpoint {
             Programs::Dpdk(dpdk) => dpdk.facts(),
             Programs::Ns3(ns3) => ns3.facts(),
             Programs::PktGen => netmap::FACTS,
+            Programs::Iperf3(iperf3) => iperf3.facts(),
         }
     }
 
@@ -345,6 +385,11 @@ impl Endpoint {
     /// Returns true if the endpoint sends byte streams, not frames.
     pub fn is_stream(self) -> bool {
         self.facts().writes == Unit::Stream
+    }
+
+    /// Returns true if the endpoint can send frames at a given rate.
+    pub fn takes_rate(self) -> bool {
+        !self.is_dpdk() && !self.is_stream()
     }
 
     /// Returns true if the endpoint is DPDK's.
@@ -373,6 +418,16 @@ impl Endpoint {
         self.facts().writes != Unit::Frame || self.is_third_party()
     }
 
+    /// Returns true if the sender needs replies of the receiver.
+    pub(crate) fn needs_replies(self) -> bool {
+        self.is_stream() || matches!(self.programs, Programs::Iperf3(_))
+    }
+
+    /// Returns true if several pairs of the endpoint's programs can run at the same time.
+    pub(crate) fn runs_in_pairs(self) -> bool {
+        !self.is_third_party() || matches!(self.programs, Programs::Iperf3(_))
+    }
+
     /// Options of a link for the endpoint.
     pub fn link_options(self, mtu: u32, switch_cpu: usize) -> LinkOptions {
         let Facts { opens, writes, xdp, .. } = self.facts();
@@ -396,7 +451,9 @@ impl Endpoint {
         let port = match self.programs {
             Programs::Frames(port) => Some(port),
             Programs::Ns3(ns3) => Some(ns3.forwarder()),
-            Programs::Streams(_) | Programs::Dpdk(_) | Programs::PktGen => None,
+            Programs::Streams(_) | Programs::Dpdk(_) | Programs::PktGen | Programs::Iperf3(_) => {
+                None
+            }
         };
         let uri = port.and_then(|port| port.uri(end, peer, burst, wait));
         uri.unwrap_or_else(|| panic!("{self} has no port at {:?}", end.attachment))

@@ -26,6 +26,10 @@ pub(crate) enum Socket {
 pub(crate) enum Calls {
     One,
     Burst,
+    /// A burst per call, in memory that kernel and program both map: packet sockets only.
+    Ring,
+    /// A burst per call, which the kernel does not copy: UDP sockets only.
+    ZeroCopy,
 }
 
 impl Socket {
@@ -49,7 +53,8 @@ impl Socket {
                 let Flow { src_port, dst_port, .. } = Flow::default();
                 let local = SocketAddrV4::new(end.ip, src_port);
                 let remote = Some(SocketAddrV4::new(peer.ip, dst_port));
-                PortUri::Udp(UdpUri { local, remote, options: options(calls) })
+                let zerocopy = calls == Calls::ZeroCopy;
+                PortUri::Udp(UdpUri { local, remote, options: options(calls), zerocopy })
             }
             Self::Raw(calls) => PortUri::Raw(RawUri {
                 interface: end.interface()?.to_owned(),
@@ -58,6 +63,7 @@ impl Socket {
                 ethertype: Some(0x0800),
                 promisc: false,
                 queues: 1,
+                ring: calls == Calls::Ring,
                 offload: true,
             }),
             Self::Unix(calls) => {

@@ -11,7 +11,7 @@ use dray_traffic::{Report, Signal};
 
 use crate::jobs;
 use crate::reading::{CpuReading, KernelReading};
-use crate::run::Run;
+use crate::run::{Run, unexpected};
 use crate::timing::Timing;
 use crate::topology::{Load, Station, Topology};
 
@@ -35,10 +35,17 @@ pub(super) fn observe(
     let switched_before = switched(lab, topologies)?;
     let started = Instant::now();
     // Roles that share memory wait for each other, so all are started before the first wait.
-    for (station, job) in topologies.iter().flat_map(|topology| jobs::of(topology, load, timing)) {
+    let both_ways = Topology::are_both_ways(topologies);
+    let jobs = match topologies {
+        [up, down] if both_ways => jobs::both_ways([up, down], load, timing),
+        _ => topologies.iter().flat_map(|topology| jobs::of(topology, load, timing)).collect(),
+    };
+    for (station, job) in jobs {
         lab[station.container].request(&Request::Start(Box::new(job)))?;
     }
-    let stations = || topologies.iter().flat_map(Topology::stations);
+    // Both directions have the same roles.
+    let distinct = if both_ways { &topologies[..1] } else { topologies };
+    let stations = || distinct.iter().flat_map(Topology::stations);
     let agreements = wait_until_ready(lab, stations())?;
     let ready_after = started.elapsed();
     let kernel_before = KernelReading::take();
@@ -53,6 +60,11 @@ pub(super) fn observe(
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
     let cpus = read_cpus(lab, measure_from_ns, measure)?;
 
+    if both_ways {
+        let (reports, kernel) = (end_both_ways(lab, &topologies[0])?, KernelReading::take());
+        let kernel = [kernel_before, kernel];
+        return Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel });
+    }
     let mut reports = Vec::new();
     for topology in topologies {
         reports.push(vec![lab.wait_until_done(topology.sender.container, TIMEOUT)?]);
@@ -79,6 +91,23 @@ pub(super) fn observe(
         }
     }
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
+}
+
+/// Ends the roles of a user plane function that serves both directions, when the senders have
+/// ended; returns the reports of each direction.
+fn end_both_ways(lab: &mut Lab, up: &Topology) -> Result<Vec<Vec<Report>>, LabError> {
+    let mut end = |station: &Station| {
+        lab[station.container].request(&Request::Drain)?;
+        match lab.wait_until_done(station.container, TIMEOUT)? {
+            Report::Both(reports) => Ok(*reports),
+            other => Err(unexpected(station, &other)),
+        }
+    };
+    // It is quiet once the senders are done; then the receivers are.
+    let [forward_up, forward_down] = end(&up.forwarders[0])?;
+    let [send_up, receive_down] = end(&up.sender)?;
+    let [send_down, receive_up] = end(&up.receiver)?;
+    Ok(vec![vec![send_up, forward_up, receive_up], vec![send_down, forward_down, receive_down]])
 }
 
 /// Waits until roles have opened their ports; returns what was negotiated, by container.

@@ -11,7 +11,7 @@ use crate::timing::Timing;
 
 pub(super) const TABLE1: Experiment = Experiment {
     name: "ara2019-table1",
-    about: "four kinds of socket over a bridge and a veth pair, as in the paper's table 1",
+    about: "kinds of socket over a bridge and a veth pair: the paper's table 1, and two more",
     techniques: || Technique::by_link(sets::KERNEL, &Endpoint::SOCKETS),
     timing: TIMING,
     trials: TRIALS,
@@ -43,6 +43,11 @@ pub(super) const FIG2: Experiment = Experiment {
         Some(15e6),
         Some(20e6),
     ],
+    techniques: || {
+        let mut all = (FIGURE.techniques)();
+        all.retain(|technique| technique.endpoint.takes_rate());
+        all
+    },
     // Half of figure 3's: eleven rates draw one line, and below its bend each trial says the same.
     trials: TRIALS / 2,
     layout: Layout::RatesByTechnique,
@@ -59,8 +64,8 @@ pub(super) const FIG3: Experiment = Experiment {
 
 /// Settings common to figures 2 and 3.
 const FIGURE: Experiment = Experiment {
-    techniques: || [sets::shared_memory(), sets::functions()].concat(),
-    usual: |technique| !technique.link.needs_card(),
+    techniques: || [sets::shared_memory(), sets::functions(), sets::vhost_net()].concat(),
+    usual: |technique| technique.link.shares_memory(),
     burst: 16,
     timing: TIMING,
     trials: TRIALS,

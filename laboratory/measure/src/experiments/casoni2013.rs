@@ -81,6 +81,7 @@ pub(super) const NS3: Experiment = Experiment {
         Shape::Chain(6),
     ],
     techniques: || Technique::by_link(&LinkKind::every(), &Endpoint::NS3),
+    usual: |technique| technique.link.end() != EndKind::Netmap,
     losses: &[],
     timing: Timing::of_ms(1000, 3000, 500),
     machine_limit: MachineLimit::Never,
@@ -101,10 +102,14 @@ pub(super) const NS3: Experiment = Experiment {
 const FORWARDERS: Experiment = Experiment {
     techniques: || {
         let kernel = Technique::by_link(sets::KERNEL, &[Endpoint::RAW_MMSG]);
-        [kernel, sets::netmap(), sets::functions()].concat()
+        let switches = Technique::by_link(&sets::switches(), &Endpoint::USUAL_MEMORY);
+        [kernel, switches, sets::netmap(), sets::functions()].concat()
     },
-    // Few hosts have netmap or a card.
-    usual: |technique| technique.link.end() != EndKind::Netmap && !technique.link.needs_card(),
+    // Few hosts have netmap or a card; our switch is there in place of VALE. Other switches are
+    // measured if they are named.
+    usual: |technique| {
+        sets::KERNEL.contains(&technique.link) || technique.link == LinkKind::LEARNING
+    },
     losses: &[0.0],
     paper: Some(
         "Casoni et al. 2013: highest rate without loss about 500 kpps over veth and a bridge",

@@ -26,6 +26,9 @@ pub struct Experiment {
     pub(crate) neighbours: &'static [Option<Neighbour>],
     /// MTUs of the links, in bytes.
     pub(crate) mtus: &'static [u32],
+    /// Bits per second of the cable between two hosts, for links that have one; `None` for as many
+    /// as the machine passes.
+    pub(crate) cable_bps: Option<u64>,
     /// Frame sizes in bytes; empty: as long as the MTU allows.
     pub(crate) sizes: &'static [usize],
     /// Numbers of MAC address pairs to rotate through: more than one only on links that learn
@@ -100,6 +103,7 @@ impl Experiment {
         runtimes: &[Runtime::Embedded],
         neighbours: &[None],
         mtus: &[1500],
+        cable_bps: None,
         sizes: &[64],
         stations: &[1],
         rates: &[None],

@@ -1,18 +1,24 @@
-//! Compares the kernel's VXLAN tunnel with our switch's.
+//! Compares tunnels between two hosts with each other, and with a plain cable.
 
 use dray_lab::LinkKind;
 
-use super::experiment::Experiment;
+use super::experiment::{Experiment, MachineLimit};
 use crate::endpoint::Endpoint;
 use crate::technique::Technique;
+use crate::timing::Timing;
 
 pub(super) const TUNNELS: Experiment = Experiment {
     name: "tunnels",
-    about: "two hosts joined by VXLAN: by the kernel's tunnel and by our switch's",
+    about: "two hosts joined by a cable, by the kernel's tunnels, and by our switch's VXLAN",
     techniques: || {
-        let endpoints = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::VIRTIO];
-        Technique::by_link(&[LinkKind::VXLAN, LinkKind::VXLAN_PATCH], &endpoints)
+        let plain = [LinkKind::HOSTS_BRIDGE];
+        let links = [&plain[..], &LinkKind::TUNNELS, &[LinkKind::VXLAN_PATCH]].concat();
+        let endpoints = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP, Endpoint::VIRTIO];
+        Technique::by_link(&links, &endpoints)
     },
     sizes: &[64, 512, 1500],
+    timing: Timing::of_ms(500, 1000, 250),
+    trials: 5,
+    machine_limit: MachineLimit::Never,
     ..Experiment::USUAL
 };

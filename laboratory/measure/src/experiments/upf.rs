@@ -1,7 +1,7 @@
 //! Cost of sessions and rules in a user plane function.
 
 use dray_lab::LinkKind;
-use dray_results::{Layout, UpfLoad};
+use dray_results::{Layout, UpfLoad, Way};
 
 use super::experiment::{Experiment, MachineLimit};
 use crate::endpoint::Endpoint;
@@ -16,15 +16,15 @@ pub(super) const SCALE: Experiment = Experiment {
     name: "upf-scale",
     about: "a user plane function over shared memory: rate against sessions, and against rules",
     shapes: &[
-        Shape::Upf(UpfLoad::uplink(1, 2)),
-        Shape::Upf(UpfLoad::uplink(1000, 2)),
-        Shape::Upf(UpfLoad::uplink(10_000, 2)),
-        Shape::Upf(UpfLoad::uplink(100_000, 2)),
-        Shape::Upf(UpfLoad::uplink(1_000_000, 2)),
-        Shape::Upf(UpfLoad::uplink(USUAL, 2)),
-        Shape::Upf(UpfLoad::uplink(USUAL, 8)),
-        Shape::Upf(UpfLoad::uplink(USUAL, 32)),
-        Shape::Upf(UpfLoad::uplink(USUAL, 128)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, 1, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, 1000, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, 10_000, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, 100_000, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, 1_000_000, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, USUAL, 2)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, USUAL, 8)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, USUAL, 32)),
+        Shape::Upf(UpfLoad::new(Way::Uplink, USUAL, 128)),
     ],
     techniques: || Technique::by_link(&[LinkKind::DIRECT, LinkKind::PATCH], &[Endpoint::VIRTIO]),
     usual: |technique| technique.link == LinkKind::DIRECT,

@@ -40,6 +40,8 @@ pub struct Choices {
     pub mtu: Option<u32>,
     /// Host network card whose virtual functions containers may get.
     pub parent: Option<String>,
+    /// Bits per second of the cable between two hosts.
+    pub cable: Option<u64>,
     /// CPUs for the roles, in the order of assignment.
     pub cpus: Option<Vec<usize>>,
     /// How thoroughly receivers check frames.

@@ -192,7 +192,7 @@ fn check_sizes(sizes: &[usize], mtu: u32) -> Result<(), WrongChoice> {
 
 fn check_pairs(technique: Technique, shapes: &[Shape]) -> Result<(), WrongChoice> {
     match shapes.iter().map(|shape| shape.pairs()).find(|pairs| *pairs > 1) {
-        Some(given) if technique.endpoint.is_third_party() => {
+        Some(given) if !technique.endpoint.runs_in_pairs() => {
             Err(WrongChoice::OnePair { given, technique })
         }
         _ => Ok(()),
@@ -219,7 +219,7 @@ fn check_load(technique: Technique, settings: &Settings, paced: bool) -> Result<
     if endpoint.is_stream() && flows > STREAMS_MAX {
         return Err(WrongChoice::Streams { given: flows, technique });
     }
-    if paced && (endpoint.is_dpdk() || endpoint.is_stream()) {
+    if paced && !endpoint.takes_rate() {
         return Err(WrongChoice::NoRate { technique });
     }
     Ok(())

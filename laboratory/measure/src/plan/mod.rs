@@ -45,6 +45,10 @@ impl Plan {
         no_twins("--runtime", choices.runtimes.as_deref())?;
         let dimensions = Dimensions::new(experiment, choices, &settings)?;
         dimensions.check(choices, &settings)?;
+        let has_cable = |technique: &Technique| technique.link.is_between_hosts();
+        if let (Some(given), false) = (choices.cable, dimensions.techniques.iter().any(has_cable)) {
+            return Err(WrongChoice::NoCable { given });
+        }
         let with_limit = match experiment.machine_limit {
             MachineLimit::Always => true,
             MachineLimit::WhereMemoryIsShared => {
@@ -132,8 +136,11 @@ mod tests {
             plan.cases.iter().map(|case| (case.technique.to_string(), case.shape)).collect();
         let shapes = [Shape::Fan(2), Shape::Fan(3), Shape::Fan(4)];
         let of = |technique: &'static str| shapes.map(|shape| (technique.to_owned(), shape));
-        assert_eq!(order, [of("veth/raw-mmsg"), of("bridge/raw-mmsg")].concat());
-        assert_eq!(plan.trials(), 3 * 6);
+        assert_eq!(
+            order,
+            [of("veth/raw-mmsg"), of("bridge/raw-mmsg"), of("switch/learning")].concat()
+        );
+        assert_eq!(plan.trials(), 3 * 9);
     }
 
     #[test]
@@ -169,7 +176,7 @@ mod tests {
         assert_eq!(sizes("all", &of("veth/tcp")), [(1500, 1514)]);
         let jumbo = Choices { mtu: Some(9000), ..of("veth/tcp") };
         assert_eq!(sizes("all", &jumbo), [(9000, 9014)]);
-        let udp = Choices { pairs: Some(vec![2]), ..of("bridge") };
+        let udp = Choices { pairs: Some(vec![2]), ..of("bridge/udp") };
         assert_eq!(sizes("claassen2016-local-udp", &udp), [(1500, 1514), (9000, 9014)]);
     }
 

@@ -87,7 +87,8 @@ mod tests {
         let message = message("ara2019-table1", "direct");
         assert!(
             message.contains(
-                "it measures links veth, bridge with endpoints udp, udp-mmsg, raw, raw-mmsg; \
+                "it measures links veth, bridge with endpoints udp, udp-mmsg, raw, raw-mmsg, udp-zerocopy, \
+                 raw-ring; \
                  direct is measured by: dray bench --technique direct (also in "
             ),
             "{message}"

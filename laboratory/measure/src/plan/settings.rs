@@ -36,6 +36,8 @@ pub struct Settings {
     pub seed: u32,
     /// Network card whose virtual functions containers may get.
     pub parent: Option<String>,
+    /// Bits per second of the cable between two hosts, if it is limited.
+    pub cable_bps: Option<u64>,
     /// Assignment of roles to CPUs.
     pub placement: Placement,
     /// True for `--quick`: trials and searches are shortened.
@@ -106,6 +108,7 @@ impl Settings {
         let runtimes = choices.runtimes.clone().unwrap_or_default();
         let parent = choices.parent.clone();
         parent.as_deref().map_or(Ok(()), check_interface)?;
+        let cable_bps = choices.cable.or(experiment.cable_bps);
         Ok(Self {
             burst,
             flows,
@@ -115,6 +118,7 @@ impl Settings {
             trials,
             seed,
             parent,
+            cable_bps,
             placement,
             quick,
             runtimes,
@@ -131,6 +135,7 @@ impl From<&Settings> for SettingsRecord {
             interval_s: settings.timing.interval.as_secs_f64(),
             seed: Some(settings.seed),
             parent: settings.parent.clone(),
+            cable_bps: settings.cable_bps,
         }
     }
 }

@@ -75,6 +75,11 @@ pub enum WrongChoice {
     Twice { option: &'static str, given: String },
     #[error("--parent {given}: no such interface; available: {there}")]
     NoInterface { given: String, there: String },
+    #[error(
+        "--cable {given}: no technique has a cable between two hosts; choose hosts/bridge, vxlan or \
+         others of dray bench tunnels"
+    )]
+    NoCable { given: u64 },
     #[error("--trials {given}: 1 to 1000")]
     Trials { given: usize },
     #[error("--duration {} s: 0.2 to 3600 seconds", given.as_secs_f64())]

@@ -78,7 +78,9 @@ impl Testbed {
                 (rest, Some(Present::new(&mut lab, cpu.id)?))
             }
         };
-        let topologies = Topology::build(&mut lab, case.technique, case.shape, &placement, mtu)?;
+        let Case { technique, shape, .. } = *case;
+        let of_links = (mtu, settings.cable_bps);
+        let topologies = Topology::build(&mut lab, technique, shape, &placement, of_links)?;
         let set_up = began.elapsed();
         // Checked after the build: if the switch is missing, that is the error to report.
         case.technique.check()?;

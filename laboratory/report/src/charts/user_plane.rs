@@ -29,10 +29,9 @@ pub(super) fn draw(run: &Run, techniques: &Techniques) -> Vec<Figure> {
     let pdrs = |load: &UpfLoad| u32::from(load.pdrs);
     let over = |of: fn(&UpfLoad) -> u32, other: fn(&UpfLoad) -> u32, title, axis| {
         // Groups rows that differ in nothing else, and takes the group with most values.
-        let kinds = distinct(&rows, |(load, _)| (load.direction, other(load)));
+        let kinds = distinct(&rows, |(load, _)| (load.way, other(load)));
         let most = kinds.into_iter().map(|kind| {
-            let mine =
-                rows.iter().filter(|(load, _)| (load.direction, other(load)) == kind).copied();
+            let mine = rows.iter().filter(|(load, _)| (load.way, other(load)) == kind).copied();
             mine.collect::<Vec<UpfRow>>()
         });
         let values = |rows: &Vec<UpfRow>| distinct(rows, |(load, _)| of(load)).len();

@@ -195,11 +195,14 @@ impl Section {
             file: run.name(),
             time: results.time.clone(),
             settings: format!(
-                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}{}",
+                "dray {}; {} s measured after {} s of warm-up, samples of {} s{}{}{}",
                 results.dray,
                 settings.measure_s,
                 settings.warm_up_s,
                 settings.interval_s,
+                settings.cable_bps.map_or(String::new(), |bps| {
+                    format!("; cables between hosts: {} Gb/s", bps as f64 / 1e9)
+                }),
                 settings.seed.map_or(String::new(), |seed| format!("; trial order by seed {seed}")),
                 Some(&results.command)
                     .filter(|command| !command.is_empty())

@@ -38,6 +38,9 @@ pub(super) fn notes(results: &Results, table: &str) -> Vec<String> {
         }
     }
     notes.extend(searches_apart(measured()));
+    if let Some(bps) = settings.cable_bps {
+        notes.push(format!("Cables between hosts: {} Gb/s.", bps as f64 / 1e9));
+    }
     let engines =
         results.measured().filter_map(|it| Some((it.runtime, it.setting.engine.as_ref()?)));
     let engines: Vec<_> =

@@ -1,7 +1,6 @@
 //! Capacity of a user plane function.
 
 use dray_results::ResultRow;
-use dray_wire::gtpu::Direction;
 
 use super::cell::{head, kilo, loss, or_dash};
 use crate::distinct::distinct;
@@ -31,7 +30,7 @@ pub(super) fn render(rows: &[ResultRow]) -> String {
         let mbps = |pps: f64| pps * row.frame_size as f64 * 8.0 / 1e6;
         cells.push(vec![
             row.technique.clone(),
-            if load.direction == Direction::Uplink { "up" } else { "down" }.to_owned(),
+            load.way.short().to_owned(),
             load.sessions.to_string(),
             load.pdrs.to_string(),
             offered,

@@ -102,7 +102,7 @@ impl RunningBridge {
         };
         home.add_bridge(datapath)?;
         for (index, port) in bridge.ports.iter().enumerate() {
-            home.add_port(index, &port.interface, &[kind])?;
+            home.add_port(index, &port.interface, 1, &[kind])?;
             let station = port.station.to_string();
             home.appctl(&["fdb/add", BRIDGE, &port.interface, "0", &station])?;
         }

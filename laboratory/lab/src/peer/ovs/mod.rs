@@ -149,10 +149,20 @@ impl Home {
     }
 
     /// Adds port number `index`, described by `settings`.
-    fn add_port(&self, index: usize, name: &str, settings: &[&str]) -> Result<(), LabError> {
+    /// Adds a port with an interface of these settings; of a segment other than the first, it joins
+    /// only ports of that one.
+    fn add_port(
+        &self,
+        index: usize,
+        name: &str,
+        segment: u16,
+        settings: &[&str],
+    ) -> Result<(), LabError> {
         let request = format!("ofport_request={}", port_number(index));
-        let words = ["add-port", BRIDGE, name, "--", "set", "interface", name, &request];
-        self.vsctl(&[&words, settings].concat())?;
+        let tag = format!("tag={segment}");
+        let tag: &[&str] = if segment > 1 { &[&tag] } else { &[] };
+        let (add, set) = (["add-port", BRIDGE, name], ["--", "set", "interface", name, &request]);
+        self.vsctl(&[&add, tag, &set, settings].concat())?;
         let error = self.vsctl(&["get", "interface", name, "error"])?;
         if error.trim() == "[]" {
             return Ok(());

@@ -75,10 +75,11 @@ impl VhostUser {
             let name = port_name(index);
             let server = format!("options:vhost-server-path={}", port.socket.display());
             if !port.server {
-                home.add_port(index, &name, &["type=dpdkvhostuserclient", &server])?;
+                let settings = ["type=dpdkvhostuserclient", &server];
+                home.add_port(index, &name, port.segment, &settings)?;
                 continue;
             }
-            home.add_port(index, &name, &["type=dpdkvhostuser"])?;
+            home.add_port(index, &name, port.segment, &["type=dpdkvhostuser"])?;
             // Open vSwitch listens in a folder of its own choice, which containers do not see: the
             // socket gets another name where they do.
             let doing = LabError::doing(format!("socket {}", port.socket.display()));

@@ -1,0 +1,53 @@
+//! A sender and a receiver at one port, each on a thread of its own.
+
+use std::cell::RefCell;
+use std::panic;
+use std::thread;
+
+use dray_port::{Port, PortUri};
+
+use crate::links::OpenPort;
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::{DuplexJob, Report, RoleError, Signal};
+
+/// Both roles, with their port open.
+pub struct Duplex {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+}
+
+impl Duplex {
+    /// Opens the port: the sender gets its transmitting half, the receiver its receiving half.
+    pub fn open(job: DuplexJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
+        let DuplexJob { send, receive } = job;
+        let opened: RefCell<Option<Port>> = RefCell::default();
+        let half = |uri: &PortUri| {
+            let mut opened = opened.borrow_mut();
+            Ok(match opened.take() {
+                None => {
+                    let Port { rx, tx, link } = open(uri)?;
+                    *opened = Some(Port { rx, tx: Vec::new(), link: link.clone() });
+                    Port { rx: Vec::new(), tx, link }
+                }
+                Some(rest) => rest,
+            })
+        };
+        let sender = Sender::open(send, &half)?;
+        let receiver = Receiver::open(&receive, &half)?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// Runs both roles: the sender until its job is done, the receiver until `signal` ends it. If
+    /// one fails, the other ends too.
+    pub fn run(&mut self, signal: &Signal) -> Result<Report, RoleError> {
+        let Self { sender, receiver } = self;
+        let (sent, received) = thread::scope(|scope| {
+            let sending = scope.spawn(|| sender.run(signal, None).inspect_err(|_| signal.stop()));
+            let received = receiver.run(signal, None).inspect_err(|_| signal.stop());
+            let sent = sending.join().unwrap_or_else(|cause| panic::resume_unwind(cause));
+            (sent, received)
+        });
+        Ok(Report::Both(Box::new([Report::Send(sent?), Report::Receive(received?)])))
+    }
+}

@@ -54,7 +54,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "bench --technique veth/virtio",
         "technique veth/virtio: these do not go together; veth goes with udp, udp-mmsg, raw, raw-mmsg, \
-         afxdp, afxdp-deferred, afxdp-generic, tcp, ...; virtio goes with direct, switch/patch, \
+         udp-zerocopy, raw-ring, afxdp, afxdp-deferred, ...; virtio goes with direct, switch/patch, \
          switch/learning, switch-vxlan/patch, testpmd/pairs, ovs-dpdk/pairs, ovs-dpdk/learning, \
          vpp/learning, ...",
     ),
@@ -127,7 +127,7 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "receive -p raw:eth0?bach=64",
         "invalid value 'raw:eth0?bach=64' for '--port <URI>': unknown key \"bach\": did you mean batch? \
-         raw: takes batch, wait, pause, ethertype, promisc, queues, offload",
+         raw: takes batch, wait, pause, ethertype, promisc, queues, ring, offload",
     ),
     (
         "switch a=raw:eth0?wait=spin",

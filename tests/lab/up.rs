@@ -41,7 +41,7 @@ fn every_example_topology_passes_frames() {
     let files = fs::read_dir(EXAMPLES).unwrap().flatten();
     let texts = files.map(|file| fs::read_to_string(file.path()).unwrap());
     let topologies = texts.filter(|text| text.contains("[[containers]]")).count();
-    assert_eq!(topologies, cases.len() + 1, "the user plane function's is tested below");
+    assert_eq!(topologies, cases.len() + 2, "the UPF's is tested below, ns-3's in with_tools");
     for (name, sender, ports, receiver) in cases {
         let up = Up::example(name);
         wait_for_switch(name, &up.container(receiver));

@@ -220,7 +220,7 @@ fn packets_cross_a_simulated_mesh() {
     let found = common::eventually(routed);
     let ping = "lab exec --lab ns3-mesh-test left -- ping -c 3 -W 5 10.1.2.1";
     let output = common::command().args(ping.split(' ')).output().unwrap();
-    let down = common::success(&["lab", "down", "--lab", "ns3-mesh-test"]);
+    let down = common::success(&["lab", "down", "ns3-mesh-test"]);
     assert!(found, "{down}");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.contains("3 received") && said.contains("ttl=60"), "{said}");

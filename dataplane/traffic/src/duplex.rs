@@ -20,7 +20,10 @@ pub struct Duplex {
 impl Duplex {
     /// Opens the port: the sender gets its transmitting half, the receiver its receiving half.
     pub fn open(job: DuplexJob, open: &OpenPort<'_>) -> Result<Self, RoleError> {
-        let DuplexJob { send, receive } = job;
+        let DuplexJob { send, mut receive } = job;
+        // A switch learns the station from the frames that it sends, for which the port's
+        // transmitting half is needed.
+        receive.announce.clear();
         let opened: RefCell<Option<Port>> = RefCell::default();
         let half = |uri: &PortUri| {
             let mut opened = opened.borrow_mut();

@@ -42,6 +42,7 @@ impl Everything {
     fn now() -> Self {
         let folders = [
             "/etc/docker/key.json",
+            "/opt/containerd",
             "/run/containerd",
             "/run/containers",
             "/run/crun",
@@ -50,6 +51,7 @@ impl Everything {
             "/run/libpod",
             "/run/lxc",
             "/run/runc",
+            "/var/lib/containerd",
             "/var/lib/docker",
             "/var/lib/containers/storage",
             "/dev/shm/libpod_lock",

@@ -1,13 +1,11 @@
 //! Docker: a private engine of the lab, inside the "host".
 
-use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use serde_json::json;
 
 use super::devices;
-use super::engine::{Daemon, Engine, Spec};
-use super::helper::Helper;
+use super::engine::{Engine, Spec};
 use super::state::FOLDER;
 use crate::namespace::Init;
 use crate::process::Process;
@@ -17,11 +15,16 @@ use crate::{Cancel, LabError};
 const IMAGE: &str = "dray";
 
 /// Starts the engine and imports the image into it.
-pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Daemon, LabError> {
+pub(super) fn start(
+    engine: &Engine,
+    host: &Init,
+    cancel: &Cancel,
+) -> Result<Vec<Process>, LabError> {
+    let (containerd, containerd_socket) = start_containerd(engine, host, cancel)?;
     let socket = socket(engine);
-    let state = |name: &str| format!("{FOLDER}/{name}");
     let settings = json!({
         "hosts": [format!("unix://{socket}")],
+        "containerd": containerd_socket,
         "data-root": state("data"),
         "exec-root": state("exec"),
         "pidfile": state("docker.pid"),
@@ -42,16 +45,54 @@ pub(super) fn start(engine: &Engine, host: &Init, cancel: &Cancel) -> Result<Dae
     let mut command = engine.command("dockerd");
     command.arg("--config-file").arg(settings);
     let mut process = Process::start_within(host, &engine.dir, "dockerd", &mut command)?;
-    process.wait_until(cancel, "socket of its own", |_| UnixStream::connect(&socket).is_ok())?;
+    // It opens the socket before it is ready; then the client waits for it.
+    process.wait_until_listening(cancel, "socket of its own", socket.as_ref())?;
     // An archive of no files: two blocks of zeros (pax(1), "ustar Interchange Format").
     let nothing = engine.dir.write("nothing.tar", &"\0".repeat(1024))?;
     let mut import = client(engine);
     import.arg("import").arg(nothing).arg(IMAGE);
     let mut import = Process::start_within(host, &engine.dir, "docker import", &mut import)?;
-    import.wait_until_done(cancel)?;
-    let doing = LabError::doing("the processes of dockerd");
-    let helpers = Helper::children_of(process.pid()).map_err(doing)?;
-    Ok(Daemon { process, helpers })
+    let imported = import.wait_until_done(cancel);
+    if let Some(end) = process.end() {
+        return Err(LabError::peer(process.name(), end));
+    }
+    imported?;
+    Ok(vec![process, containerd])
+}
+
+/// Starts the daemon that dockerd needs; returns its socket too. Started by dockerd, it would have
+/// only 15 s to come up, which is too short on a busy machine.
+fn start_containerd(
+    engine: &Engine,
+    host: &Init,
+    cancel: &Cancel,
+) -> Result<(Process, String), LabError> {
+    let socket = engine.dir.join("containerd.sock").to_string_lossy().into_owned();
+    let settings = format!(
+        "version = 2
+root = '{}'
+state = '{}'
+disabled_plugins = ['io.containerd.grpc.v1.cri']
+[grpc]
+address = '{socket}'
+[plugins.'io.containerd.internal.v1.opt']
+path = '{}'
+",
+        state("containerd"),
+        state("containerd-state"),
+        state("containerd-opt"),
+    );
+    let settings = engine.dir.write("containerd.toml", &settings)?;
+    let mut command = engine.command("containerd");
+    command.arg("--config").arg(settings);
+    let mut process = Process::start_within(host, &engine.dir, "containerd", &mut command)?;
+    process.wait_until_listening(cancel, "socket of its own", socket.as_ref())?;
+    Ok((process, socket))
+}
+
+/// Returns the path of a file or folder of the engine's state.
+fn state(name: &str) -> String {
+    format!("{FOLDER}/{name}")
 }
 
 /// Returns the command that runs a container.

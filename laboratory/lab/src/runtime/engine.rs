@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::devices::Devices;
-use super::helper::Helper;
 use super::image::Image;
 use super::kind::{Runtime, parse_version};
 use super::privileges::{Capability, Privileges};
@@ -30,15 +29,9 @@ pub(crate) struct Engine {
     pub(super) network: Option<String>,
     /// True if the engine writes rules of netfilter for its networks.
     pub(super) has_rules: bool,
-    /// Daemon that has to run, if the engine has one.
-    pub(super) daemon: Option<Daemon>,
-}
-
-/// Daemon that creates the containers and is needed while they run.
-pub(super) struct Daemon {
-    pub(super) process: Process,
-    /// Processes that the daemon started.
-    pub(super) helpers: Vec<Helper>,
+    /// Daemons that create the containers and are needed while they run. One that needs another
+    /// comes first, so that it is the first to end.
+    pub(super) daemons: Vec<Process>,
 }
 
 /// Container that an engine is to create.
@@ -75,16 +68,15 @@ impl Engine {
 
     /// Returns descriptors that become readable when there may be an [`end`](Self::end).
     pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.daemon.iter().flat_map(|Daemon { process, helpers }| {
-            helpers.iter().map(Helper::sign).chain([process.sign()])
-        })
+        self.daemons.iter().map(Process::sign)
     }
 
     /// Returns a message if a process that all containers need has ended.
     pub(crate) fn end(&mut self) -> Option<String> {
-        let Daemon { process, helpers } = self.daemon.as_mut()?;
-        let end = process.end().map(|end| format!("its runtime process {end}"));
-        end.or_else(|| helpers.iter().find_map(Helper::end))
+        // The one that comes last may be the reason for the others' end.
+        self.daemons.iter_mut().rev().find_map(|process| {
+            process.end().map(|end| format!("{}, which runs it, {end}", process.name()))
+        })
     }
 
     /// Returns the folder of sockets, at the same path inside and outside of containers.

@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::namespace::has_ended;
 
-/// Process started by an engine, such as `containerd` or `conmon`.
+/// Process started by an engine, such as `containerd-shim` or `conmon`.
 pub(crate) struct Helper {
     pid: Pid,
     name: String,
@@ -23,16 +23,6 @@ impl Helper {
         let helper = Self::open(of_it)?;
         // The parent may have ended and its PID been reused before the pidfd was opened.
         Ok((parent(pid)? == Some(of_it)).then_some(helper))
-    }
-
-    /// Returns the running children of a process.
-    pub(crate) fn children_of(pid: Pid) -> io::Result<Vec<Self>> {
-        let is_child = |other: &Pid| parent(*other).is_ok_and(|parent| parent == Some(pid));
-        let pids = fs::read_dir("/proc")?.flatten();
-        let pids = pids.filter_map(|entry| parse_pid(entry.file_name().to_str()?));
-        // A child that ended before its pidfd was opened was not needed.
-        let open = |other| Self::open(other).ok().filter(|_| is_child(&other));
-        Ok(pids.filter(is_child).filter_map(open).collect())
     }
 
     fn open(pid: Pid) -> io::Result<Self> {
@@ -76,13 +66,11 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn helper_finds_parent_and_children() {
+    fn helper_is_the_parent_and_its_end_is_seen() {
         let parent = Helper::parent_of(getpid()).unwrap();
         assert_eq!(parent.map(|parent| parent.pid), getppid());
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let children = Helper::children_of(getpid()).unwrap();
-        let of_it = children.iter().find(|helper| helper.pid == Pid::from_child(&child));
-        let helper = of_it.expect("the child is found");
+        let helper = Helper::open(Pid::from_child(&child)).unwrap();
         assert_eq!(helper.end(), None);
         drop(child.stdin.take());
         child.wait().unwrap();

@@ -86,10 +86,10 @@ impl Engine {
             devices,
             network: None,
             has_rules,
-            daemon: None,
+            daemons: Vec::new(),
         };
         if runtime == Runtime::Docker {
-            engine.daemon = Some(docker::start(&engine, host, cancel)?);
+            engine.daemons = docker::start(&engine, host, cancel)?;
         }
         Ok(engine)
     }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering, compiler_fence};
 
 pub(crate) use dray_shm::cache::{Copier, Copy, copy, demote, prefetch_to_read};
 use dray_wire::ethernet::{ETHERNET_LEN, FRAME_MAX, TAG_LEN, TAG_TYPE};
+use dray_wire::flow;
 use dray_wire::ip::IPV6_LEN;
 use dray_wire::offload::Offload;
 
@@ -243,6 +244,12 @@ impl<'a> Frame<'a> {
     fn is_tagged(&self) -> bool {
         let head = self.first::<{ ADDRESSES_LEN + TAG_TYPE.len() }>();
         head.is_some_and(|head| head[ADDRESSES_LEN..] == TAG_TYPE)
+    }
+
+    /// Returns the range of an IPv4/UDP frame's payload, by the headers as they are now.
+    #[inline]
+    pub(crate) fn udp_payload(&self) -> Option<Range<usize>> {
+        flow::udp_payload_range(&self.first()?, self.len())
     }
 
     /// Returns a copy of the first `N` bytes, or `None` if the frame is shorter.

@@ -1,12 +1,10 @@
 //! The transmitting half of a socket port.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dray_wire::flow;
 use dray_wire::offload::Offloads;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -147,7 +145,7 @@ impl Transmit for SocketTransmit {
 
     fn accepts(&self, frame: &Frame<'_>) -> bool {
         vnet::accepts(frame, self.offloads, self.frame_max)
-            && (!self.payload_only || udp_part(frame).is_some())
+            && (!self.payload_only || frame.udp_payload().is_some())
     }
 
     fn offloads(&self) -> Offloads {
@@ -160,14 +158,8 @@ impl Transmit for SocketTransmit {
 #[inline]
 fn parts<'f>(frame: &Frame<'f>, payload_only: bool) -> [Part<'f>; 2] {
     let range = match payload_only {
-        true => udp_part(frame).unwrap_or_default(),
+        true => frame.udp_payload().unwrap_or_default(),
         false => 0..frame.len(),
     };
     frame.parts(range)
-}
-
-/// Returns the range of an IPv4/UDP frame's payload, by the headers as they are now.
-#[inline]
-pub(super) fn udp_part(frame: &Frame<'_>) -> Option<Range<usize>> {
-    flow::udp_payload_range(&frame.first()?, frame.len())
 }

@@ -17,7 +17,6 @@ use rustix::net::SendFlags;
 
 use super::calls::{self, Messages};
 use super::slots::SLOT_LEN;
-use super::transmit::udp_part;
 use crate::BATCH_MAX;
 use crate::frame::Frame;
 
@@ -110,7 +109,7 @@ impl ZeroCopy {
             if self.unfinished.is_read[number].load(Ordering::Acquire) {
                 break;
             }
-            let payload = udp_part(frame).unwrap_or_default();
+            let payload = frame.udp_payload().unwrap_or_default();
             if payload.len() > SLOT_LEN {
                 if lens.is_empty() {
                     return Err(Errno::MSGSIZE.into());

@@ -1,5 +1,6 @@
 //! Programs that end at any time: the switch, the plugin, containers.
 
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -149,6 +150,22 @@ fn random_adds_and_dels_with_kills_leave_nothing() {
     );
 }
 
+/// A killed ADD leaves a record that it has not finished: DEL of the container removes it, and so
+/// does GC where the runtime calls no DEL.
+#[test]
+fn unfinished_record_is_removed() {
+    let _alone = alone();
+    require_cni!();
+    let node = Node::start();
+    node.warm_up();
+    let pod = Pod::new();
+    for (verb, container) in [("DEL", "c0"), ("GC", "")] {
+        fs::write(node.at("run/cni").join("c0:eth0.json.new"), "{").unwrap();
+        node.call(verb, container, &pod.path(), &json!({})).unwrap();
+        node.assert_clean();
+    }
+}
+
 /// A network namespace with a name, as ip-netns(8) makes it.
 struct Named(String);
 
@@ -169,7 +186,7 @@ impl Named {
     }
 
     fn inode(&self) -> u64 {
-        std::fs::metadata(self.path()).unwrap().ino()
+        fs::metadata(self.path()).unwrap().ino()
     }
 
     /// Replaces the namespace; the next one of this name gets the same inode number, unless another

@@ -190,7 +190,11 @@ impl Request<'_> {
         // forwards no frames from the addresses any more, and the bypass ends before the
         // interface.
         let ipam = self.start_ipam(&network, "DEL");
-        let forgotten = attachment.map_or(Ok(()), |it| forget_detached(self.records, &it));
+        let forgotten = match attachment {
+            Some(attachment) => forget_detached(self.records, &attachment),
+            // A killed ADD may have left an unfinished record.
+            None => self.records.remove(&key),
+        };
         let released = ipam.and_then(|ipam| ipam.map_or(Ok(()), |it| it.finish().map(drop)));
         forgotten.and(released)
     }

@@ -100,7 +100,7 @@ impl Records {
         Place::of(&self.path(key)).and_then(|place| place.remove()).map_err(named(key))
     }
 
-    /// Returns the keys of all records, sorted.
+    /// Returns the keys of all records, also of unfinished ones, sorted.
     pub(crate) fn keys(&self) -> io::Result<Vec<String>> {
         if !self.exists()? {
             return Ok(Vec::new());
@@ -113,9 +113,13 @@ impl Records {
             Ok(entries) => entries,
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let mut keys: Vec<_> =
-            names.filter_map(|name| Some(name.strip_suffix(SUFFIX)?.to_owned())).collect();
+        let key = |name: String| {
+            let name = name.strip_suffix(Place::UNFINISHED).unwrap_or(&name);
+            Some(name.strip_suffix(SUFFIX)?.to_owned())
+        };
+        let mut keys: Vec<_> = names.filter_map(key).collect();
         keys.sort_unstable();
+        keys.dedup();
         Ok(keys)
     }
 

@@ -65,24 +65,29 @@ pub fn restore(records: &Records, control: &Path) -> Restored {
     restored
 }
 
-/// Removes what is left of containers that are gone. An open port keeps a network namespace alive
-/// that no container uses any more.
+/// Removes what is left of containers that are gone, and unfinished records. An open port keeps a
+/// network namespace alive that no container uses any more.
 pub(crate) fn reap(records: &Records) {
     for key in records.keys().unwrap_or_default() {
-        let is_gone = || {
-            let attachment = records.load(&key).ok().flatten().filter(Attachment::is_gone)?;
-            // An engine creates the container's namespace after its interface.
-            let is_coming = attachment.is_moved && records.age(&key) < START_MAX;
-            (!is_coming).then_some(attachment)
+        let is_left = |attachment: &Option<Attachment>| {
+            attachment.as_ref().is_none_or(|attachment| {
+                // An engine creates the container's namespace after its interface.
+                let is_coming = attachment.is_moved && records.age(&key) < START_MAX;
+                attachment.is_gone() && !is_coming
+            })
         };
-        if is_gone().is_none() {
+        let left = || records.load(&key).ok().filter(is_left);
+        if left().is_none() {
             continue;
         }
         if let Ok(Some(_lock)) = records.try_lock(&key)
-            && let Some(attachment) = is_gone()
+            && let Some(attachment) = left()
         {
             // If the switch does not reply, a later request tries again.
-            let _ = forget(records, &attachment);
+            let _ = match attachment {
+                Some(attachment) => forget(records, &attachment),
+                None => records.remove(&key),
+            };
         }
     }
 }

@@ -36,6 +36,9 @@ pub struct Place {
 }
 
 impl Place {
+    /// Suffix of the file that [`replace`](Self::replace) writes, and leaves if it is killed.
+    pub const UNFINISHED: &'static str = ".new";
+
     fn find(path: &Path, way: Way) -> io::Result<Self> {
         let Found { directory, name, path, is_fixed, is_magic } = Walk::new(path, way)?.finish()?;
         Ok(Self { directory, name, path, is_fixed, is_magic })
@@ -193,7 +196,7 @@ impl Place {
 
     fn unfinished(&self) -> OsString {
         let mut name = self.name.clone();
-        name.push(".new");
+        name.push(Self::UNFINISHED);
         name
     }
 }

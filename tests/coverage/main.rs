@@ -15,7 +15,7 @@ mod papers;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use common::{DRAY, alone, may_lack};
@@ -52,6 +52,8 @@ const FRAMES: u64 = 100;
 
 /// Maximum number of trials until all frames of one arrive.
 const TRIES: usize = 20;
+/// Time for late frames to arrive.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Environment variable: if set, everything is tried, and the lists and the page are rewritten.
 const WRITE: &str = "DRAY_COVERAGE_WRITE";
@@ -179,11 +181,18 @@ fn pass(
         ensure!(trial.is_right(), "{trial:?}");
         return Ok(());
     }
-    // Third-party switches drop the first frames, and a busy machine drops some too.
+    // Third-party switches drop the first frames, and a busy machine drops some too. On one, frames
+    // that wait for the kernel's encryption may arrive in the trial after theirs, whose counters
+    // then disagree.
     let mut last = String::new();
     for _ in 0..TRIES {
         let trial = trial::run(lab, &topologies, &LOAD, &TIMING)?;
-        ensure!(trial.audit.agrees != Some(false) && trial.corrupt == 0, "{trial:?}");
+        ensure!(trial.corrupt == 0, "{trial:?}");
+        if trial.audit.agrees == Some(false) {
+            last = format!("{trial:?}");
+            lab.sleep_until(Instant::now() + LATE)?;
+            continue;
+        }
         let (sent, received) = (trial.sent, trial.received);
         let works = match trial.isolation {
             Some(isolation) if isolation.arrived > 0 => bail!("{isolation:?}"),

@@ -308,7 +308,7 @@ impl Netlink {
     }
 
     /// Limits the rate of the frames that leave by an interface to `bps` bits per second: a token
-    /// bucket (tc-tbf(8)) of as many bytes as pass in [`BURST_S`], and a queue of [`QUEUE_S`].
+    /// bucket (tc-tbf(8)) of as many bytes as pass in `BURST_S`, and a queue of `QUEUE_S`.
     pub fn limit_rate(&self, index: u32, bps: u64) -> io::Result<()> {
         // The longest packet that a kernel segments late must fit the bucket.
         let bytes = |seconds: f64| ((bps as f64 / 8.0 * seconds) as u32).max(2 << 16);

@@ -46,13 +46,13 @@ impl Departures {
         self.seen.extend(frames.iter().map(|frame| (before, after, to_gnb(frame).2)));
     }
 
-    /// Waits for `count` packets in all.
+    /// Waits for at least `count` packets in all.
     fn wait_for(&mut self, ends: &mut Ends, count: usize) {
         while self.seen.len() < count && self.began.elapsed() < Duration::from_secs(15) {
             self.run(ends);
             std::thread::sleep(Duration::from_micros(200));
         }
-        assert_eq!(self.seen.len(), count);
+        assert!(self.seen.len() >= count, "{} of {count}", self.seen.len());
     }
 
     /// Checks that in no window more left than the rate and a burst, and the order.

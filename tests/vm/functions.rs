@@ -232,7 +232,7 @@ fn dpdk_passes_frames_between_virtual_functions() {
 
 /// Shell commands: set `card` to the name of the virtio card that is up, and `functions` to the
 /// file with the number of its virtual functions.
-const FIND_VIRTIO_CARD: &str = "
+pub(crate) const FIND_VIRTIO_CARD: &str = "
     modprobe -a vfio-pci vfio_iommu_type1
     for functions in /sys/bus/pci/devices/*/sriov_numvfs; do
         test $(cat ${functions%/*}/sriov_totalvfs) = 0 || break

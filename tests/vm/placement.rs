@@ -1,4 +1,4 @@
-//! CPUs that the kernel isolates from other work.
+//! CPUs that the kernel isolates from other work, and NUMA nodes.
 
 use std::collections::BTreeSet;
 
@@ -7,6 +7,7 @@ use dray_testvm::Vm;
 
 use crate::LIMIT;
 use crate::common::{self, DRAY, alone};
+use crate::functions::FIND_VIRTIO_CARD;
 
 /// Without isolation, roles would run on CPUs 1 and 2 here.
 #[test]
@@ -47,4 +48,36 @@ fn roles_run_on_isolated_cpus() {
             && !measured.counters_disagree(),
         "{json}"
     );
+}
+
+/// Memory and the worker are on the card's NUMA node, although the program starts on a CPU of the
+/// other one, which is the first that a worker gets on a machine with one node.
+#[test]
+fn memory_and_worker_are_on_the_node_of_the_card() {
+    let _alone = alone();
+    require_vm!();
+    let script = format!(
+        "set -e
+         {FIND_VIRTIO_CARD}
+         cat ${{functions%/*}}/numa_node /sys/devices/system/node/node*/cpulist
+         taskset 2 {DRAY} receive --port afxdp:$card >/tmp/receive 2>&1 &
+         until grep 'dray-umem.* N[01]=' /proc/$!/numa_maps; do /busybox sleep 0.1; done
+         kill -INT $!
+         wait $! || true
+         {DRAY} switch --control /tmp/switch.sock --port a=afxdp:$card --port b=null: >/tmp/switch 2>&1 &
+         until {DRAY} switch ports --control /tmp/switch.sock >/dev/null 2>&1; do
+             /busybox sleep 0.1
+         done
+         grep ' on CPU' /tmp/switch
+         kill -INT $!
+         wait $!"
+    );
+    let vm = Vm::new("nodes").cpus(2).memory_mib(1024).nodes(2).card(1).script(&script);
+    let output = vm.boot(LIMIT).unwrap();
+    assert_eq!(output.status, 0, "{output:?}");
+    let lines: Vec<_> = output.output.lines().collect();
+    let [node, first, second, memory, switch] = &lines[..] else { panic!("{output:?}") };
+    assert_eq!([*node, first, second], ["0", "0", "1"], "node of the card, CPUs of both nodes");
+    assert!(memory.contains(" N0=") && !memory.contains(" N1="), "{memory}");
+    assert!(switch.contains("1 worker on CPU 0"), "{switch}");
 }

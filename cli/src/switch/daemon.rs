@@ -107,7 +107,8 @@ pub(super) fn run(mut arguments: DaemonArguments) -> Result<(), Failure> {
         restored = Some(RestoredState::request(&config.control.path)?);
     }
     if config.cpus.is_empty() {
-        let cpus = Placement::of_this_process().assign(1);
+        let node = config.ports.iter().find_map(|port| port.uri.numa_node());
+        let cpus = Placement::of_this_process().near(node).assign(1);
         config.cpus = cpus.iter().map(|cpu| cpu.id as u32).collect();
     }
     let restored = restored.or_else(|| process.left(RestoredState::of_store, "peers connect anew"));

@@ -209,7 +209,9 @@ impl DaemonArguments {
         let cpus = match (&self.cpus, before.filter(|before| before.workers == workers)) {
             (None, Some(before)) => before.cpus.clone(),
             (None, None) => {
-                Placement::of_this_process().assign(threads).iter().map(|cpu| cpu.id).collect()
+                let node = ports.n3.numa_node().or_else(|| ports.n6.numa_node());
+                let placement = Placement::of_this_process().near(node);
+                placement.assign(threads).iter().map(|cpu| cpu.id).collect()
             }
             (Some(CpuList(cpus)), _) => {
                 Placement::of(cpus).map_err(Failure::usage)?;

@@ -55,6 +55,18 @@ impl Placement {
         Self { order: order(reachable().into_iter().map(Cpu::read).collect()) }
     }
 
+    /// Prefers CPUs of a NUMA node, such as that of a network card, if there is one; isolated CPUs
+    /// stay first.
+    pub fn near(self, node: Option<u32>) -> Self {
+        let Some(node) = node else { return self };
+        self.preferring(&read_list(&format!("/sys/devices/system/node/node{node}/cpulist")))
+    }
+
+    fn preferring(mut self, cpus: &[usize]) -> Self {
+        self.order.sort_by_key(|cpu| (!cpu.isolated, !cpus.contains(&cpu.id)));
+        self
+    }
+
     /// Uses the given CPUs in the given order.
     pub fn of(cpus: &[usize]) -> Result<Self, NoSuchCpu> {
         let there = reachable();
@@ -96,10 +108,6 @@ impl Placement {
     }
 }
 
-/// Sorts CPUs: isolated CPUs first, and whole cores before second hyperthreads. Among these, CPUs
-/// that share a last-level cache are together, because roles exchange lines faster there: the
-/// largest set first, CPU 0 not counted. CPU 0, where the kernel does most of its own work, is the
-/// last of its set.
 /// Keeps the calling thread on one CPU, if it may use that.
 pub fn pin_thread(cpu: usize) {
     let mut set = CpuSet::new();
@@ -108,6 +116,10 @@ pub fn pin_thread(cpu: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// Sorts CPUs: isolated CPUs first, and whole cores before second hyperthreads. Among these, CPUs
+/// that share a last-level cache are together, because roles exchange lines faster there: the
+/// largest set first, CPU 0 not counted. CPU 0, where the kernel does most of its own work, is the
+/// last of its set.
 fn order(mut cpus: Vec<Cpu>) -> Vec<Cpu> {
     let all = cpus.clone();
     cpus.sort_by_cached_key(|&cpu| {
@@ -239,6 +251,17 @@ mod tests {
         let two_of_each = [&[0, 1, 4, 5][..], &[2, 3, 6, 7]];
         assert_eq!(sorted(&two_of_each, &[], 2), [2, 3, 1, 0, 4, 5, 6, 7]);
         assert_eq!(sorted(&two_of_each, &[1, 3], 2), [1, 3, 2, 0, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn cpus_of_a_node_precede_others_except_isolated_ones() {
+        let near = |isolated: &[usize], node: &[usize]| -> Vec<usize> {
+            let placement = Placement { order: order(cpus("0-7", isolated, 2)) };
+            placement.preferring(node).cpus()
+        };
+        assert_eq!(near(&[], &[2, 3, 6, 7]), [2, 3, 6, 7, 1, 0, 4, 5]);
+        assert_eq!(near(&[1, 3], &[2, 3, 6, 7]), [3, 1, 2, 6, 7, 0, 4, 5]);
+        assert_eq!(near(&[], &[]), [1, 2, 3, 0, 4, 5, 6, 7], "an unknown node changes nothing");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! ethtool's ioctl (linux/ethtool.h).
 
+use std::fs;
 use std::io;
 use std::ptr;
 
@@ -37,17 +38,38 @@ struct Channels {
 struct DriverInfo {
     command: u32,
     driver: [u8; 32],
-    rest: [u32; 40],
+    versions: [[u8; 32]; 2],
+    bus: [u8; 32],
+    rest: [u32; 16],
 }
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 
 impl Interface {
     /// Returns the name of the interface's driver, if it reports one.
     pub fn driver(&self) -> Option<String> {
-        let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 40] };
+        text(&self.driver_info()?.driver)
+    }
+
+    /// Returns the NUMA node of the interface's card; `None` if it is not a card, or if the machine
+    /// does not tell. This works in any network namespace, for which `/sys/class/net` may be
+    /// another's.
+    pub fn numa_node(&self) -> Option<u32> {
+        let address = text(&self.driver_info()?.bus).filter(|address| !address.contains('/'))?;
+        let node = fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node"));
+        // -1 if it is not known.
+        node.ok()?.trim().parse().ok()
+    }
+
+    fn driver_info(&self) -> Option<DriverInfo> {
+        let mut info = DriverInfo {
+            command: ETHTOOL_GDRVINFO,
+            driver: [0; 32],
+            versions: [[0; 32]; 2],
+            bus: [0; 32],
+            rest: [0; 16],
+        };
         self.ethtool(&mut info).ok()?;
-        let name = info.driver.split(|byte| *byte == 0).next()?;
-        String::from_utf8(name.to_vec()).ok()
+        Some(info)
     }
 
     /// Returns the number of queues of the interface, if its driver reports it.
@@ -91,4 +113,10 @@ impl Interface {
         // SAFETY: the kernel reads the name, and reads and writes the struct of the command in it.
         unsafe { self.ioctl(SIOCETHTOOL, &mut request) }
     }
+}
+
+/// Returns the text before the first zero of a field of the kernel's.
+fn text(field: &[u8]) -> Option<String> {
+    let text = field.split(|byte| *byte == 0).next()?;
+    String::from_utf8(text.to_vec()).ok().filter(|text| !text.is_empty())
 }

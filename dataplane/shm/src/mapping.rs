@@ -81,6 +81,33 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Makes the kernel allocate the file's pages on a NUMA node from now on, as long as that has
+    /// free memory (set_mempolicy(2), `MPOL_PREFERRED`). This holds for all processes that map the
+    /// file.
+    pub fn prefer_node(&self, node: u32) -> io::Result<()> {
+        const NODES: usize = 1024;
+        const BITS: usize = libc::c_ulong::BITS as usize;
+        let mut mask: [libc::c_ulong; NODES / BITS] = [0; NODES / BITS];
+        let Some(word) = mask.get_mut(node as usize / BITS) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        *word = 1 << (node as usize % BITS);
+        // SAFETY: the kernel reads the mask, and changes where it takes pages of the range from.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.pages.as_ptr(),
+                self.pages_len,
+                libc::MPOL_PREFERRED,
+                mask.as_ptr(),
+                // The kernel leaves out the last bit that is given.
+                NODES + 1,
+                0,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// Returns a pointer to the first mapped byte.
     pub fn start(&self) -> NonNull<u8> {
         self.start

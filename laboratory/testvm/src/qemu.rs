@@ -17,16 +17,21 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 nokaslr mitigations
 
 /// Returns the command that runs `vm`.
 pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {
-    let memory = vm.memory_mib;
+    let (memory, nodes) = (vm.memory_mib, vm.nodes);
     let mut command = Command::new(QEMU);
     let mut add = |option: &str, value: &str| {
         command.args([option, value]);
     };
     add("-name", &escape(&vm.name));
     // A vhost-user peer maps the guest's memory, so the memory must be a file.
-    add("-object", &format!("memory-backend-memfd,id=memory,size={memory}M,share=on"));
-    add("-machine", "q35,accel=tcg,memory-backend=memory");
-    add("-m", &format!("{memory}M"));
+    let (each, cpus) = (memory / nodes, vm.cpus / nodes);
+    add("-machine", "q35,accel=tcg");
+    for node in 0..nodes {
+        add("-object", &format!("memory-backend-memfd,id=memory{node},size={each}M,share=on"));
+        let (first, last) = (node * cpus, (node + 1) * cpus - 1);
+        add("-numa", &format!("node,memdev=memory{node},cpus={first}-{last}"));
+    }
+    add("-m", &format!("{}M", each * nodes));
     add("-cpu", "max");
     add("-smp", &vm.cpus.to_string());
     add("-display", "none");
@@ -48,11 +53,11 @@ pub(crate) fn command(vm: &Vm, channels: &Channels) -> Command {
     };
     // The host's mounted file systems appear as one.
     add("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap");
-    add("-device", "virtio-9p-pci,fsdev=host,mount_tag=host");
+    add("-device", "virtio-9p-pci,bus=pcie.0,fsdev=host,mount_tag=host");
     add("-fw_cfg", &format!("name=opt/dray/script,file={}", channels.script.path()));
     add("-chardev", &format!("file,id=console,path={}", channels.console.path()));
     add("-serial", "chardev:console");
-    add("-device", "virtio-serial-pci");
+    add("-device", "virtio-serial-pci,bus=pcie.0");
     for (name, file) in [("output", &channels.output), ("status", &channels.status)] {
         add("-chardev", &format!("file,id={name},path={}", file.path()));
         add("-device", &format!("virtserialport,chardev={name},name={name}"));

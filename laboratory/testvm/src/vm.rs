@@ -13,6 +13,7 @@ pub struct Vm {
     pub(crate) name: String,
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
+    pub(crate) nodes: u32,
     pub(crate) arguments: Vec<String>,
     pub(crate) kernel_arguments: Vec<String>,
     pub(crate) vhost_user: Vec<VhostUser>,
@@ -28,6 +29,7 @@ impl Vm {
             name: name.to_owned(),
             memory_mib: 512,
             cpus: 1,
+            nodes: 1,
             arguments: Vec::new(),
             kernel_arguments: Vec::new(),
             vhost_user: Vec::new(),
@@ -52,6 +54,12 @@ impl Vm {
     /// Sets the number of CPUs.
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
+        self
+    }
+
+    /// Divides memory and CPUs evenly among NUMA nodes. A [card](Self::card) is at node 0.
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes;
         self
     }
 
@@ -85,7 +93,10 @@ impl Vm {
             let at = format!("bus=card,addr=0x0.0x{place},mac=02:00:00:00:01:0{place}");
             format!("virtio-net-pci,{at},netdev=card{place},{part},{OPTIONS}")
         };
-        let mut vm = self.iommu().arguments(["-device", "pcie-root-port,id=card,chassis=9"]);
+        // Only this host bridge is at a node.
+        let mut vm =
+            self.iommu().arguments(["-device", "pxb-pcie,id=bridge,bus_nr=64,numa_node=0"]);
+        vm = vm.arguments(["-device", "pcie-root-port,id=card,bus=bridge,chassis=9"]);
         // The functions come before the card that they belong to.
         for place in (0..=functions).rev() {
             let hub = format!("hubport,id=card{place},hubid={}", if place == 0 { 98 } else { 99 });

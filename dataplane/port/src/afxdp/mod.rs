@@ -56,6 +56,10 @@ impl AfxdpUri {
 
         let umem =
             Umem::get(self.umem.as_deref(), self.queues, self.chunk).map_err(fail("UMEM"))?;
+        if let Some(node) = interface.numa_node() {
+            // Without a choice of nodes, memory is where it would be anyway.
+            let _ = umem.prefer_node(node);
+        }
         let program = program::get(interface, self, sockets::is_attached);
         let program = program.map_err(fail("XDP program"))?;
         let mut opened = Queues::default();

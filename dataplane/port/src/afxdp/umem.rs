@@ -135,6 +135,12 @@ impl Umem {
         Ok(umem)
     }
 
+    /// Makes the kernel allocate the memory on the NUMA node of a card. The first socket's
+    /// registration allocates it.
+    pub(super) fn prefer_node(&self, node: u32) -> io::Result<()> {
+        self.mapping.prefer_node(node)
+    }
+
     /// Returns the UMEM that ports of this process call `name`, or the one that `make` makes.
     fn named(name: &str, make: impl FnOnce() -> io::Result<Self>) -> io::Result<Arc<Self>> {
         let mut named = lock(&NAMED);

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::str::FromStr;
 
+use dray_netdev::Interface;
 use dray_socket::{SocketName, folder_of};
 
 use crate::afxdp::AfxdpUri;
@@ -242,6 +243,16 @@ impl PortUri {
     /// the other's frames, or none.
     pub fn common_with(&self, other: &Self) -> Option<String> {
         self.scheme().claim()?.common(&other.scheme().claim()?)
+    }
+
+    /// Returns the NUMA node of the network card that the port uses, if it uses one.
+    pub fn numa_node(&self) -> Option<u32> {
+        match self.scheme().claim()? {
+            Claim::Interface(name) | Claim::Queues(name, _) => {
+                Interface::find(name).ok()?.numa_node()
+            }
+            _ => None,
+        }
     }
 
     /// Returns the file of the socket that the port binds or connects to, if it has one.

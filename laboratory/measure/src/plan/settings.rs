@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use dray_lab::{Placement, Runtime};
+use dray_netdev::Interface;
 use dray_port::BATCH_MAX;
 use dray_results::SettingsRecord;
 use dray_search::Goal;
@@ -85,9 +86,11 @@ impl Settings {
         let usual = if quick { experiment.trials.min(QUICK_TRIALS) } else { experiment.trials };
         let trials = choices.trials.unwrap_or(usual);
         let trials = within(1..=1000, trials, |given| WrongChoice::Trials { given })?;
+        let card = choices.parent.as_deref().and_then(|name| Interface::find(name).ok());
+        let node = card.and_then(|card| card.numa_node());
         let placement = match &choices.cpus {
             Some(cpus) => Placement::of(cpus).map_err(WrongChoice::Cpu)?,
-            None => Placement::of_this_process(),
+            None => Placement::of_this_process().near(node),
         };
         let losses = choices.losses.as_deref().unwrap_or(experiment.losses);
         if let Some(&given) = losses.iter().find(|loss| !(0.0..1.0).contains(*loss)) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use dray_lab::link::LinkOptions;
+use dray_lab::link::{Carries, LinkOptions};
 use dray_lab::placement::Cpu;
 use dray_lab::{ContainerId, End, Lab, LabError, Link, LinkKind, Placement};
 use dray_port::{PortUri, Wait};
@@ -295,15 +295,20 @@ impl Cpus {
     }
 }
 
-/// Fails if a user plane function would have both of its networks on one switch.
+/// Fails if a user plane function would have both of its networks on one switch, or would get no
+/// packets for its users.
 fn check_upf(shape: Shape, link: LinkKind) -> Result<(), LabError> {
-    let is_one_network = link.switch().is_some() && link.learns && !link.has_segments();
-    if matches!(shape, Shape::Upf(_)) && is_one_network {
-        let what = "N3 and N6 are separate networks, but this switch puts all of its ports into \
-                    one; choose a switch whose ends share memory, such as switch/learning";
-        return Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() });
-    }
-    Ok(())
+    let Shape::Upf(UpfLoad { way, .. }) = shape else { return Ok(()) };
+    let what = if link.switch().is_some() && link.learns && !link.has_segments() {
+        "N3 and N6 are separate networks, but this switch puts all of its ports into one; choose a \
+         switch whose ends share memory, such as switch/learning"
+    } else if link.carries == Carries::OwnIp && way != Way::Uplink {
+        "it delivers packets by the IP addresses of its interfaces, and users' addresses are none \
+         of these, so no packet for a user reaches the user plane function; measured uplink only"
+    } else {
+        return Ok(());
+    };
+    Err(LabError::Peer { peer: link.to_string(), what: what.to_owned() })
 }
 
 /// Returns the names of the roles of a pair: first both ends, then the roles in between.

@@ -36,6 +36,16 @@ pub struct Case {
 }
 
 impl Case {
+    /// Returns true if both cases can be measured on one testbed. A switch has learned the
+    /// addresses of one, so others get a new one.
+    pub(crate) fn shares_testbed(&self, other: &Self) -> bool {
+        let testbed = |case: &Self| {
+            let Self { technique, runtime, shape, mtu, stations, neighbour, .. } = *case;
+            (technique, runtime, shape, mtu, stations, neighbour.is_some())
+        };
+        testbed(self) == testbed(other)
+    }
+
     /// Creates the plainest case of a technique.
     pub(super) fn of(technique: Technique) -> Self {
         Self {

@@ -7,13 +7,9 @@ use super::case::Case;
 /// together.
 pub(crate) fn order(cases: &[Case], seed: u32, round: usize) -> Vec<usize> {
     let mut random = Random::new(u64::from(seed) << 32 | round as u64);
-    let testbed = |case: &Case| {
-        let Case { technique, runtime, shape, mtu, stations, neighbour, .. } = *case;
-        (technique, runtime, shape, mtu, stations, neighbour.is_some())
-    };
     let numbers: Vec<usize> = (0..cases.len()).collect();
     let mut groups: Vec<Vec<usize>> = numbers
-        .chunk_by(|&a, &b| testbed(&cases[a]) == testbed(&cases[b]))
+        .chunk_by(|&a, &b| cases[a].shares_testbed(&cases[b]))
         .map(<[usize]>::to_vec)
         .collect();
     groups.iter_mut().for_each(|group| random.shuffle(group));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use dray_lab::link::Functions;
-use dray_lab::{Cancel, Lab, LabError, Runtime};
+use dray_lab::{Cancel, Lab, LabError};
 use dray_results::{Check, Distance, Noise};
 use serde::{Deserialize, Serialize};
 
@@ -24,12 +24,10 @@ pub(super) struct Testbed {
     pub(super) lab: Lab,
     /// One topology per sender/receiver pair; all with the same technique.
     pub(super) topologies: Vec<Topology>,
-    runtime: Runtime,
+    /// The case for which it was built.
+    case: Case,
     /// Present if the case wants a neighbour.
     neighbour: Option<Present>,
-    mtu: u32,
-    /// MAC address pairs that a switch has learned: a case with other pairs gets a new testbed.
-    stations: u16,
     /// Highest rates without loss found on this testbed, by frame size.
     pub(super) loss_free: BTreeMap<usize, LossFree>,
     /// Time that it took to build the testbed.
@@ -61,7 +59,7 @@ impl Testbed {
         let cpus = settings.placement.cpus();
         let noise = watch.measure(&cpus[..roles.min(cpus.len())], cancel)?;
         let began = Instant::now();
-        let Case { mtu, runtime, stations, .. } = *case;
+        let Case { mtu, runtime, .. } = *case;
         let placement = &settings.placement;
         let endpoint = case.technique.endpoint;
         endpoint.check_runtime(runtime)?;
@@ -85,15 +83,13 @@ impl Testbed {
         // Checked after the build: if the switch is missing, that is the error to report.
         case.technique.check()?;
         let loss_free = BTreeMap::new();
-        Ok(Self { lab, topologies, runtime, neighbour, mtu, stations, loss_free, set_up, noise })
+        let case = case.clone();
+        Ok(Self { lab, topologies, case, neighbour, loss_free, set_up, noise })
     }
 
     /// Returns true if `case` can be measured on this testbed.
     pub(super) fn serves(&self, case: &Case) -> bool {
-        let first = &self.topologies[0];
-        let mine = (first.technique, self.runtime, first.shape, self.mtu, self.stations);
-        mine == (case.technique, case.runtime, case.shape, case.mtu, case.stations)
-            && self.neighbour.is_some() == case.neighbour.is_some()
+        self.case.shares_testbed(case)
     }
 
     /// Runs one trial, if possible while the CPUs are at the distance `of_run`; returns it and how

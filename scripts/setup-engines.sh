@@ -3,8 +3,9 @@
 # root directory of their own, /var/cache/dray/engines, in which tests start them by chroot. Those that Debian 12
 # installs are too old for some interfaces: container devices (CDI) of Docker, plugins of Podman's
 # netavark. No package is installed, so nothing starts and the host stays as it is. What is in no package is
-# built there with Go, in two or three minutes: crictl, which calls containerd as the kubelet does, and
-# containerd 2. Nothing is unpacked or built again.
+# built there with Go, in three to five minutes: crictl, which calls containerd as the kubelet does, containerd 2,
+# and the plugins Multus and sriov (the SR-IOV CNI plugin), which give a pod further interfaces and a card's virtual
+# functions. Nothing is unpacked or built again.
 set -euo pipefail
 
 cd "$(dirname "$0")"
@@ -14,7 +15,10 @@ suite=trixie
 packages="base-files busybox-static conmon containerd crun docker-cli docker-compose docker.io iproute2 iptables iputils-ping netavark podman runc"
 crictl=v1.34.0
 containerd=v2.4.2
-versions="$suite $packages $crictl $containerd"
+multus=gopkg.in/k8snetworkplumbingwg/multus-cni.v4@v4.2.2
+# The last version that is a Go module.
+sriov=github.com/k8snetworkplumbingwg/sriov-cni@v2.1.0+incompatible
+versions="$suite $packages $crictl $containerd $multus $sriov"
 # Tests mount memory at /opt, which packages have not contained since base-files 13.8.
 [ "$(cat "$folder/versions" 2>/dev/null)" != "$versions" ] || [ ! -d "$folder/opt" ] || exit 0
 if [ "$(id -u)" != 0 ]; then
@@ -54,6 +58,34 @@ for program in containerd containerd-shim-runc-v2; do
     GOBIN=$work/root/usr/local/containerd-2 go install -ldflags "-s -w" -tags "no_btrfs no_devmapper no_zfs" \
         "github.com/containerd/containerd/v2/cmd/$program@$containerd"
 done
+# Builds the program $2 of the module $1, in a copy of its source.
+build_plugin() {
+    local source
+    source=$(cd "$work" && go mod download -json "$1" | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+    cp -r "$source" "$work/$2"
+    chmod -R u+w "$work/$2"
+    if [ ! -e "$work/$2/go.mod" ]; then
+        # Versions of its time, where it names none.
+        cat >"$work/$2/go.mod" <<END
+module github.com/intel/sriov-cni
+
+go 1.21
+
+require (
+	github.com/containernetworking/cni v0.6.0
+	github.com/containernetworking/plugins v0.7.4
+	github.com/coreos/go-iptables v0.8.0
+	github.com/vishvananda/netlink v1.1.0
+	github.com/vishvananda/netns v0.0.0-20200728191858-db3c7e526aae
+	golang.org/x/sys v0.0.0-20200217220822-9197077df867
+)
+END
+    fi
+    (cd "$work/$2" && go build -mod=mod -ldflags "-s -w" -o "$work/root/usr/local/cni/$2" "./cmd/$2")
+}
+echo "Building $multus and $sriov" >&2
+build_plugin "$multus" multus
+build_plugin "$sriov" sriov
 echo "$versions" >"$work/root/versions"
 rm -rf "$folder"
 mv "$work/root" "$folder"

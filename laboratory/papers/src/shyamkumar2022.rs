@@ -4,7 +4,7 @@ use dray_results::Way;
 
 use crate::figure::Quantity;
 use crate::paper::{Claim, Content, Exhibit, Open, Paper};
-use crate::pick::Condition::{Offered, To};
+use crate::pick::Condition::{Offered, Size, To};
 use crate::pick::Pick;
 use crate::rule::Rule;
 
@@ -63,8 +63,9 @@ pub(super) const PAPER: Paper = Paper {
         },
         Open {
             question: "Kubernetes with Multus and the SR-IOV CNI plugin",
-            here: "pods with Multus get ports of the switch from `dray cni` ([containers](containers.md)); with \
-                   the SR-IOV CNI plugin: nothing, it needs a card",
+            here: "a user plane function in a pod, on two functions from Multus and the SR-IOV CNI plugin: \
+                   functional in a virtual machine ([how](sriov.md#in-pods)); rates need a card. Pods with Multus \
+                   get ports of the switch, too ([containers](containers.md))",
         },
         Open {
             question: "Scalability while the profile stays",
@@ -109,6 +110,12 @@ const fn loss(technique: &'static str, pps: f64) -> Pick {
 
 const fn softirq(technique: &'static str) -> Pick {
     Pick::new("shyamkumar2022-needwakeup", technique).of(Quantity::Softirq).with(Offered(100e3))
+}
+
+/// Frames of the size that the paper used, from end to end, without a user plane function: there is
+/// none with a third party's driver.
+const fn ends(technique: &'static str) -> Pick {
+    Pick::new("af-xdp", technique).with(Size(512))
 }
 
 const BRIDGE: Pick = uplink("bridge/raw-mmsg");
@@ -176,6 +183,25 @@ const FIG6: &[Claim] = &[
         ten_times(uplink("direct")),
     )
     .instead("memory shared with both neighbours, in place of a card and AF_XDP"),
+    Claim::new(
+        "AF_XDP without copies is at par with third-party poll-mode drivers",
+        "stated without a figure",
+        Rule::Unmeasured(
+            "needs a network card whose virtual functions' driver has XDP ([how](sriov.md)); \
+             `sriov/afxdp` and `sriov/dpdk` are functional in a virtual machine",
+        ),
+    ),
+    Claim::new(
+        "the same over veth pairs: at least 0.9 of what DPDK's AF_XDP driver carries",
+        "stated without a figure",
+        Rule::Ratio {
+            of: ends("veth/afxdp"),
+            by: ends("veth/dpdk-afxdp"),
+            low: 0.9,
+            high: f64::INFINITY,
+        },
+    )
+    .instead("from end to end; a veth pair's driver copies every frame, in place of a card's"),
     Claim::new(
         "two cores carry 20 Gb/s, both directions at the same time",
         "2 cores and 2 virtual functions",

@@ -185,8 +185,9 @@ fn pass(
     // that wait for the kernel's encryption may arrive in the trial after theirs, whose counters
     // then disagree.
     let mut last = String::new();
+    let mut timing = TIMING;
     for _ in 0..TRIES {
-        let trial = trial::run(lab, &topologies, &LOAD, &TIMING)?;
+        let trial = trial::run(lab, &topologies, &LOAD, &timing)?;
         ensure!(trial.corrupt == 0, "{trial:?}");
         if trial.audit.agrees == Some(false) {
             last = format!("{trial:?}");
@@ -205,6 +206,10 @@ fn pass(
         };
         if works {
             return Ok(());
+        }
+        if sent < FRAMES {
+            // The sender hardly ran.
+            timing.measure += TIMING.measure;
         }
         let duplicated = trial.duplicated;
         last = format!("{sent} frames sent, {received} received, {duplicated} duplicated");

@@ -130,6 +130,16 @@ impl Starting {
     ) -> Result<(Container, Vec<usize>), LabError> {
         let Self { name, cpus, by } = self;
         let doing = |what: &str| LabError::doing(format!("container {name}: {what}"));
+        // An engine's container may end before it is set up, and its files in /proc with it.
+        let inspecting = |what: &str| {
+            let failed = doing(what);
+            |error: io::Error| match error.raw_os_error() {
+                Some(libc::ESRCH | libc::ENOENT) => {
+                    LabError::Container { container: name.clone(), what: ENDED.to_owned() }
+                }
+                _ => failed(error),
+            }
+        };
         let (init, agent, run_by) = match by {
             StartedBy::Lab { init, agent } => (init, agent, None),
             StartedBy::Engine { mut process, agents } => {
@@ -141,8 +151,8 @@ impl Starting {
                 let (agent, _) = agent.expect("the agent has connected");
                 let credentials = socket_peercred(&agent)
                     .map_err(|errno| doing("peer of the agent's socket")(errno.into()))?;
-                let init = Init::of(credentials.pid).map_err(doing("first process"))?;
-                let monitor = Helper::parent_of(init.pid).map_err(doing("parent process"))?;
+                let init = Init::of(credentials.pid).map_err(inspecting("first process"))?;
+                let monitor = Helper::parent_of(init.pid).map_err(inspecting("parent process"))?;
                 let monitor = monitor.filter(|monitor| monitor.pid() != process.pid());
                 (init, agent, Some(RunBy { process, monitor }))
             }
@@ -150,8 +160,8 @@ impl Starting {
         let mut set = CpuSet::new();
         cpus.iter().for_each(|&cpu| set.set(cpu));
         sched_setaffinity(Some(init.pid), &set)
-            .map_err(|errno| doing("CPU affinity")(errno.into()))?;
-        let namespace = init.network().map_err(doing("network namespace"))?;
+            .map_err(|errno| inspecting("CPU affinity")(errno.into()))?;
+        let namespace = init.network().map_err(inspecting("network namespace"))?;
         if run_by.is_some() {
             namespace.enter(silence_kernel).map_err(doing("disabling traffic of the kernel"))?;
         }

@@ -42,7 +42,7 @@ ara2019-fig3-burst-32       ara2019-fig3 --size 64 --burst 32
 ara2019-fig3-burst-64       ara2019-fig3 --size 64 --burst 64
 shyamkumar2022-fig6         shyamkumar2022-fig6 --technique $upf
 shyamkumar2022-needwakeup   shyamkumar2022-needwakeup
-shyamkumar2022-poll-mode    af-xdp --technique veth/afxdp,veth/dpdk-afxdp --size 512
+shyamkumar2022-poll-mode    af-xdp --technique veth/afxdp,veth/dpdk-afxdp --size 512 --trials 8
 claassen2016-local-tcp      claassen2016-local-tcp
 claassen2016-local-udp      claassen2016-local-udp
 claassen2016-switched-tcp   claassen2016-switched-tcp

@@ -1,7 +1,7 @@
 //! `dray bench` with the function between sender and receiver.
 
 use dray_lab::{LinkKind, Runtime};
-use dray_results::{Results, Way};
+use dray_results::{Measured, Results, Way};
 
 use crate::common::{self, alone, success};
 
@@ -61,7 +61,10 @@ fn counters_balance(runtime: Runtime, techniques: &str) {
             }
             panic!("{name}: {why}");
         };
-        assert!(!measured.counters_disagree() && measured.received > 0, "{name}: {measured:?}");
+        let Measured { counters_agree, sent, received, lost, lost_at, .. } = measured;
+        let figures =
+            format!("{name}: agree {counters_agree:?}, {sent} {received} {lost} {lost_at:?}");
+        assert!(!measured.counters_disagree() && measured.received > 0, "{figures}");
         assert_eq!((load.sessions, load.pdrs), (8000, 2), "{name}");
         if load.way == Way::Both {
             let cores = measured.setting.role_cores.keys();
@@ -70,7 +73,7 @@ fn counters_balance(runtime: Runtime, techniques: &str) {
         }
         // Other people's switches may drop packets before their threads have polled all ports.
         let is_theirs = ["ovs", "testpmd"].iter().any(|name| row.link.starts_with(name));
-        assert!(measured.lost == 0 || is_theirs, "{name}: {measured:?}");
+        assert!(measured.lost == 0 || is_theirs, "{figures}");
     }
 }
 

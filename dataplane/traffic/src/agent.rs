@@ -3,9 +3,9 @@
 //! Requests: `{"start": JOB}`, `{"begin": {...}}` and `"drain"`. Events: `"up"` at the start;
 //! `"progress"` now and then if a role takes long to open; `{"ready": [...]}` once the ports are
 //! open, their peers are connected and the role is about to run; then either `{"done": REPORT}` or
-//! `{"failed": {...}}`. Sending roles wait for `begin`. The ports stay open until the next job, so
-//! that peers can still take frames. When the requests end, the agent and its role end too, so
-//! nothing outlives the caller.
+//! `{"failed": {...}}`. A sender and a receiver at one port report one after the other. Sending
+//! roles wait for `begin`. The ports stay open until the next job, so that peers can still take
+//! frames. When the requests end, the agent and its role end too, so nothing outlives the caller.
 
 use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex};
@@ -184,7 +184,8 @@ impl Role {
         Watch { links: self.links().cloned().unwrap_or_default(), awaited }
     }
 
-    /// Runs until the job is done or `signal` ends it.
+    /// Runs until the job is done or `signal` ends it. Of a sender and a receiver at one port, the
+    /// receiver's report is returned.
     pub fn run(
         &mut self,
         signal: &Signal,
@@ -193,7 +194,7 @@ impl Role {
         Ok(match self {
             Self::Send(role) => Report::Send(role.run(signal, on_sample)?),
             Self::Receive(role) => Report::Receive(role.run(signal, on_sample)?),
-            Self::Duplex(role) => role.run(signal)?,
+            Self::Duplex(role) => Report::Receive(role.run(signal, |_| ())?),
             Self::Forward(role) => Report::Forward(role.run(signal, on_sample)?),
             Self::Upf(role) => role.run(signal)?,
             Self::Echo(role) => Report::Forward(role.run(signal, on_sample)?),
@@ -234,23 +235,26 @@ pub fn serve(requests: impl BufRead, events: impl Write + Send + 'static) -> io:
     Ok(())
 }
 
-fn run(job: Job, signal: &Signal, events: &Mutex<impl Write>) {
+fn run(job: Job, signal: &Signal, events: &Mutex<impl Write + Send>) {
     let progress = || send_event(events, &Event::Progress);
     let mut role = match Role::open(job, &PortUri::open, &progress) {
         Ok(role) => role,
         Err(error) => return send_event(events, &Event::Failed { message: error.to_string() }),
     };
+    let done = |report| send_event(events, &Event::Done(Box::new(report)));
     let report = role.connect(signal).and_then(|()| {
         send_event(events, &Event::Ready(role.agreements()));
-        role.run(signal, None)
+        match &mut role {
+            Role::Duplex(role) => {
+                role.run(signal, |sent| done(Report::Send(sent))).map(Report::Receive)
+            }
+            role => role.run(signal, None),
+        }
     });
-    send_event(
-        events,
-        &match report {
-            Ok(report) => Event::Done(Box::new(report)),
-            Err(error) => Event::Failed { message: error.to_string() },
-        },
-    );
+    match report {
+        Ok(report) => done(report),
+        Err(error) => send_event(events, &Event::Failed { message: error.to_string() }),
+    }
     // A peer that shares memory with the role's port may still have frames to take out of it.
     while signal.phase() != Phase::Stop {
         thread::sleep(Duration::from_millis(1));

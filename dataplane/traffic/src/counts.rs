@@ -9,6 +9,10 @@ use crate::{Arrivals, ReceiveReport, Sample, StreamReport};
 /// Counters so far.
 #[derive(Default)]
 pub(crate) struct Counts {
+    /// Tick at which the sender began: frames that were due before it come from an earlier sender.
+    /// They were held up on the way, and their sequence numbers are not the sender's.
+    pub(crate) began: u64,
+    earlier: u64,
     pub(crate) received: u64,
     pub(crate) bytes: u64,
     corrupt: u64,
@@ -24,6 +28,11 @@ struct Stream {
 }
 
 impl Counts {
+    /// Counts frames of a sender that began at the tick `began`.
+    pub(crate) fn since(began: u64) -> Self {
+        Self { began, ..Self::default() }
+    }
+
     /// Counts frames without checking them.
     pub(crate) fn count(&mut self, frames: &[Frame<'_>]) {
         self.received += frames.len() as u64;
@@ -33,9 +42,7 @@ impl Counts {
     /// Counts a frame by its verdict.
     pub(crate) fn record(&mut self, verdict: Verdict, len: usize) {
         match verdict {
-            Verdict::Intact(Stamp { stream, sequence, .. }) => {
-                self.record_intact(stream, sequence, 1, len);
-            }
+            Verdict::Intact(stamp) => self.record_intact(stamp, 1, len),
             Verdict::Corrupt(stream) => {
                 self.corrupt += 1;
                 if let Some(stream) = stream {
@@ -51,16 +58,19 @@ impl Counts {
     #[inline]
     pub(crate) fn record_burst(&mut self, burst: &Burst) {
         if burst.count() > 0 {
-            let Stamp { stream, sequence, .. } = burst.first();
-            self.record_intact(stream, sequence, burst.count(), burst.len());
+            self.record_intact(burst.first(), burst.count(), burst.len());
         }
     }
 
     #[inline]
-    fn record_intact(&mut self, stream: u16, first: u64, count: u64, len: usize) {
-        let tracker = &mut self.stream(stream).tracker;
+    fn record_intact(&mut self, first: Stamp, count: u64, len: usize) {
+        if first.ticks < self.began {
+            self.earlier += count;
+            return;
+        }
+        let tracker = &mut self.stream(first.stream).tracker;
         let before = tracker.received;
-        tracker.record_run(first, count);
+        tracker.record_run(first.sequence, count);
         let fresh = tracker.received - before;
         self.received += fresh;
         self.bytes += fresh * len as u64;
@@ -89,6 +99,7 @@ impl Counts {
             reordered: sum(|tracker| tracker.reordered),
             corrupt: self.corrupt,
             foreign: self.foreign,
+            earlier: self.earlier,
             dropped,
             arrivals: Arrivals::default(),
             latency: None,
@@ -128,16 +139,21 @@ mod tests {
             test_frame::stamp(&mut frame, Stamp { stream, sequence, ticks: 0 });
             counts.record(test_frame::read(&frame), frame.len());
         }
+        counts.began = 5;
+        for (sequence, ticks) in [(5, 4), (5, 5), (0, 4)] {
+            test_frame::stamp(&mut frame, Stamp { stream: 0, sequence, ticks });
+            counts.record(test_frame::read(&frame), frame.len());
+        }
         test_frame::stamp(&mut frame, Stamp { stream: 7, sequence: 2, ticks: 0 });
         frame[80] ^= 1;
         counts.record(test_frame::read(&frame), frame.len());
         counts.record(test_frame::read(&[0; 64]), 64);
         let report = counts.into_report(3, Vec::new());
-        assert_eq!((report.received, report.lost, report.duplicated), (5, 2, 1));
+        assert_eq!((report.received, report.lost, report.duplicated), (6, 2, 1));
         assert_eq!((report.reordered, report.corrupt, report.foreign), (1, 1, 1));
-        assert_eq!((report.dropped, report.bytes), (3, 500));
+        assert_eq!((report.earlier, report.dropped, report.bytes), (2, 3, 600));
         let streams: Vec<_> =
             report.streams.iter().map(|s| (s.stream, s.received, s.lost, s.corrupt)).collect();
-        assert_eq!(streams, [(0, 3, 2, 0), (7, 2, 0, 1)]);
+        assert_eq!(streams, [(0, 4, 2, 0), (7, 2, 0, 1)]);
     }
 }

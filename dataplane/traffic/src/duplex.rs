@@ -9,7 +9,7 @@ use dray_port::{Port, PortUri};
 use crate::links::OpenPort;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
-use crate::{DuplexJob, Report, RoleError, Signal};
+use crate::{DuplexJob, ReceiveReport, RoleError, SendReport, Signal};
 
 /// Both roles, with their port open.
 pub struct Duplex {
@@ -41,16 +41,22 @@ impl Duplex {
         Ok(Self { sender, receiver })
     }
 
-    /// Runs both roles: the sender until its job is done, the receiver until `signal` ends it. If
-    /// one fails, the other ends too.
-    pub fn run(&mut self, signal: &Signal) -> Result<Report, RoleError> {
+    /// Runs both roles: the sender until its job is done, which `on_sent` gets to know, the
+    /// receiver until `signal` ends it. If one fails, the other ends too.
+    pub fn run(
+        &mut self,
+        signal: &Signal,
+        on_sent: impl Fn(SendReport) + Sync,
+    ) -> Result<ReceiveReport, RoleError> {
         let Self { sender, receiver } = self;
-        let (sent, received) = thread::scope(|scope| {
-            let sending = scope.spawn(|| sender.run(signal, None).inspect_err(|_| signal.stop()));
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let sent = sender.run(signal, None).inspect_err(|_| signal.stop())?;
+                on_sent(sent);
+                Ok(())
+            });
             let received = receiver.run(signal, None).inspect_err(|_| signal.stop());
-            let sent = sending.join().unwrap_or_else(|cause| panic::resume_unwind(cause));
-            (sent, received)
-        });
-        Ok(Report::Both(Box::new([Report::Send(sent?), Report::Receive(received?)])))
+            sending.join().unwrap_or_else(|cause| panic::resume_unwind(cause)).and(received)
+        })
     }
 }

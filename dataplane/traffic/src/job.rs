@@ -315,6 +315,9 @@ pub struct ReceiveReport {
     pub corrupt: u64,
     /// Frames that are not test frames.
     pub foreign: u64,
+    /// Intact frames of an earlier sender, which were held up on the way.
+    #[serde(default)]
+    pub earlier: u64,
     /// Frames that the ports dropped because they were not received in time.
     pub dropped: u64,
     /// Rate of the intact frames.

@@ -57,7 +57,8 @@ impl Ping {
         let warm = start + clock::to_ticks(self.job.warm_up);
         let mut sampler = Sampler::new(self.job.interval, on_sample);
         sampler.worked(0);
-        let mut answers = Answers { warm, ..Answers::default() };
+        let counts = Counts::since(start);
+        let mut answers = Answers { counts, warm, ..Answers::default() };
         let mut sent = match self.job.rate {
             Some(rate) => self.run_at(rate, start, signal, &mut sampler, &mut answers)?,
             None => self.run_in_turns(start, signal, &mut sampler, &mut answers)?,
@@ -227,7 +228,7 @@ impl Answers {
         self.counts.record(verdict, len);
         let Verdict::Intact(Stamp { sequence, ticks, .. }) = verdict else { return };
         // A foreign sequence number does not end a wait.
-        if sequence < sent {
+        if sequence < sent && ticks >= self.counts.began {
             self.next = self.next.max(sequence + 1);
             if ticks >= self.warm {
                 let taken = clock::ticks().saturating_sub(ticks);

@@ -8,7 +8,6 @@ use dray_wire::test_frame::{self, Burst, FRAME_MIN, Verdict, Words};
 use crate::counts::Counts;
 use crate::links::{Links, OpenPort};
 use crate::receive_queues::{Progress, ReceiveQueues};
-use crate::sample::ticks_at;
 use crate::users::{self, TUNNEL_LEN};
 use crate::{Check, Latency, OnSample, Phase, ReceiveJob, ReceiveReport, RoleError, Signal};
 
@@ -87,13 +86,16 @@ impl Receiver {
         on_sample: Option<OnSample>,
     ) -> Result<ReceiveReport, RoleError> {
         self.announce(signal)?;
-        let mut counts = Counts::default();
+        let mut counts = Counts::since(signal.start_tick());
         let enough = self.count.unwrap_or(u64::MAX);
         let mut frame_check = FrameCheck::new(self.check, self.tunnelled);
-        let mut timer = self.timed.map(|warm_up| Timer::new(signal, warm_up));
+        let mut timer = self.timed.map(Timer::new);
         let (samples, arrivals) =
             self.rx_queues.serve(self.interval, signal, on_sample, |rx_queues| {
                 let mut worked = false;
+                if counts.began == u64::MAX {
+                    counts.began = signal.start_tick();
+                }
                 for index in 0..rx_queues.len() {
                     let lent = rx_queues.receive(index, &mut |frames| {
                         // More than enough stay in the port.
@@ -106,7 +108,7 @@ impl Receiver {
                                 counts.count(frames);
                             }
                             Check::Whole | Check::Sampled => {
-                                let now = timer.as_mut().map(Timer::now);
+                                let now = timer.as_ref().map(|_| clock::ticks());
                                 let (counts, timer) = (&mut counts, &mut timer);
                                 frame_check.record(frames, &mut BatchCounts { counts, timer, now });
                             }
@@ -126,35 +128,23 @@ impl Receiver {
 }
 
 /// Measures the time from when a frame was due until its batch was received.
-struct Timer<'s> {
-    signal: &'s Signal,
-    warm_up: Duration,
-    /// Frames that were due before this tick are not timed; unknown until the sender's start is
-    /// known.
-    from: Option<u64>,
+struct Timer {
+    /// Ticks from the sender's start in which frames are not timed.
+    warm_up: u64,
     latency: Latency,
 }
 
-impl<'s> Timer<'s> {
-    fn new(signal: &'s Signal, warm_up: Duration) -> Self {
-        Self { signal, warm_up, from: None, latency: Latency::default() }
+impl Timer {
+    fn new(warm_up: Duration) -> Self {
+        Self { warm_up: clock::to_ticks(warm_up), latency: Latency::default() }
     }
 
-    /// Returns the current tick, at the start of a batch.
+    /// Records frames with the same due time, which arrived at `now` from a sender that began at
+    /// `began`.
     #[inline]
-    fn now(&mut self) -> u64 {
-        if self.from.is_none() && self.signal.begun() {
-            let warm = self.signal.start_at_ns() + self.warm_up.as_nanos() as u64;
-            self.from = Some(ticks_at(warm));
-        }
-        clock::ticks()
-    }
-
-    /// Records frames with the same due time.
-    #[inline]
-    fn record(&mut self, now: u64, burst: &Burst) {
+    fn record(&mut self, began: u64, now: u64, burst: &Burst) {
         let due = burst.first().ticks;
-        if self.from.is_some_and(|from| due >= from) {
+        if due >= began.saturating_add(self.warm_up) {
             let late = clock::nanoseconds(now.saturating_sub(due));
             self.latency.record_ns(late, burst.count());
         }
@@ -182,7 +172,7 @@ impl FrameCheck {
     }
 
     /// Checks frames and counts them in `batch`.
-    fn record(&mut self, frames: &[Frame<'_>], batch: &mut BatchCounts<'_, '_>) {
+    fn record(&mut self, frames: &[Frame<'_>], batch: &mut BatchCounts<'_>) {
         // The loop is short so that its data stays in registers: everything except the next frame
         // of a burst is handled in another function.
         let mut burst = Burst::default();
@@ -204,7 +194,7 @@ impl FrameCheck {
         frame: &Frame<'_>,
         head_only: bool,
         mut burst: Burst,
-        batch: &mut BatchCounts<'_, '_>,
+        batch: &mut BatchCounts<'_>,
     ) -> Burst {
         let (head, len, verdict) = if head_only {
             let Some((head, len)) = self.head(frame) else {
@@ -262,17 +252,17 @@ impl FrameCheck {
 }
 
 /// Counters for a batch of frames, with timing if `now`, the time of its reception, is known.
-struct BatchCounts<'a, 's> {
+struct BatchCounts<'a> {
     counts: &'a mut Counts,
-    timer: &'a mut Option<Timer<'s>>,
+    timer: &'a mut Option<Timer>,
     now: Option<u64>,
 }
 
-impl BatchCounts<'_, '_> {
+impl BatchCounts<'_> {
     /// Counts a burst.
     fn record(&mut self, burst: &Burst) {
         if let (Some(timer), Some(now)) = (&mut *self.timer, self.now) {
-            timer.record(now, burst);
+            timer.record(self.counts.began, now, burst);
         }
         self.counts.record_burst(burst);
     }

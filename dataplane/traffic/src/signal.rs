@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dray_port::clock;
 
-use crate::sample::monotonic_ns;
+use crate::sample::{monotonic_ns, ticks_at};
 
 /// Phase of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +60,16 @@ impl Signal {
     /// Returns the start time of the sender, on the monotonic clock in nanoseconds.
     pub(crate) fn start_at_ns(&self) -> u64 {
         self.0.start_at_ns.load(Ordering::Relaxed)
+    }
+
+    /// Returns a tick just before the start of the sender: the end of time until it is known, and
+    /// zero for a sender that begins at once.
+    pub(crate) fn start_tick(&self) -> u64 {
+        match self.start_at_ns() {
+            at @ (0 | NOT_YET) => at,
+            // The clocks may differ by less than this since they were last compared.
+            ns => ticks_at(ns.saturating_sub(1_000_000)),
+        }
     }
 
     /// Waits for the start time of the sender, or until the role is asked to end.
@@ -135,6 +145,18 @@ impl<'a> Ending<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn start_tick_is_just_before_start() {
+        assert_eq!(Signal::default().start_tick(), 0, "sends at once");
+        let signal = Signal::held();
+        assert_eq!(signal.start_tick(), u64::MAX, "not known yet");
+        signal.start_at(monotonic_ns());
+        let now = clock::ticks();
+        assert!(signal.start_tick() < now && signal.start_tick() + clock::to_ticks(SECOND) > now);
+    }
 
     #[test]
     fn drain_ends_after_silence_or_limit() {

@@ -28,6 +28,8 @@ pub struct FrameCounts {
     pub missing: u64,
     /// Frames that arrived damaged.
     pub corrupt: u64,
+    /// Frames of an earlier trial that arrived in this one.
+    pub earlier: u64,
     /// Transmit side: of the sender and of each forwarder.
     pub outs: Vec<Crossing>,
     /// Receive side: of each forwarder and of the receiver.
@@ -88,6 +90,9 @@ impl FrameCounts {
             queued += kernel.rx_packets.saturating_sub(*ours);
             out_of_links += kernel.rx_packets;
         }
+        // Frames of an earlier trial left a link into which none was sent in this one.
+        agrees &= self.earlier <= out_of_links;
+        out_of_links = out_of_links.saturating_sub(self.earlier);
         agrees &= out_of_links <= into_links;
         lost_at.link = into_links.saturating_sub(out_of_links);
         // Lost, queued and damaged frames together are the missing ones.
@@ -129,6 +134,7 @@ mod tests {
             received: 70,
             missing: 30,
             corrupt: 0,
+            earlier: 0,
             outs: vec![out(100, 98, 2), out(80, 80, 7)],
             ins: vec![way_in(95, 95), way_in(80, 80)],
             dropped: 18,
@@ -161,6 +167,20 @@ mod tests {
         counts.missing += 2;
         counts.corrupt = 2;
         assert_eq!(counts.audit().agrees, Some(true));
+    }
+
+    #[test]
+    fn audit_agrees_with_frames_of_an_earlier_trial() {
+        let mut counts = counts();
+        counts.earlier = 5;
+        // They were held up on the first link.
+        counts.ins[0] = way_in(100, 100);
+        counts.outs[1] = out(85, 85, 7);
+        counts.ins[1] = way_in(85, 85);
+        let audit = counts.audit();
+        assert_eq!((audit.lost_at.link, audit.queued, audit.agrees), (3, 0, Some(true)));
+        counts.earlier = 4;
+        assert_eq!(counts.audit().agrees, Some(false));
     }
 
     #[test]

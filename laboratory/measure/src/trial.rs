@@ -311,6 +311,7 @@ fn counts(
         received: receiver.received,
         missing: missing(sender, receiver),
         corrupt: receiver.corrupt,
+        earlier: receiver.earlier,
         outs: vec![crossing(sender.sent, &topology.sender.outs)],
         ..FrameCounts::default()
     };
@@ -322,8 +323,9 @@ fn counts(
         counts.dropped += report.dropped;
         counts.refused += report.refused;
     }
-    let arrived = receiver.received + receiver.duplicated + receiver.corrupt + receiver.foreign;
-    counts.ins.push(crossing(arrived + receiver.dropped, &topology.last().ins));
+    let tests = receiver.received + receiver.duplicated + receiver.corrupt + receiver.earlier;
+    let arrived = tests + receiver.foreign + receiver.dropped;
+    counts.ins.push(crossing(arrived, &topology.last().ins));
     counts.dropped += receiver.dropped;
     counts
 }

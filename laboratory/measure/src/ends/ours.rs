@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dray_lab::peer::PeerSwitch;
+use dray_lab::peer::{PeerSwitch, PortCounters};
 use dray_lab::{Lab, LabError};
 use dray_results::Agreements;
 use dray_traffic::agent::Request;
@@ -11,9 +11,9 @@ use dray_traffic::{Report, Signal};
 
 use crate::jobs;
 use crate::reading::{CpuReading, KernelReading};
-use crate::run::{Run, unexpected};
+use crate::run::Run;
 use crate::timing::Timing;
-use crate::topology::{Load, Station, Topology};
+use crate::topology::{Hop, Load, Station, Topology};
 
 /// Time for the sender to receive its start time.
 const LEAD: Duration = Duration::from_millis(20);
@@ -32,7 +32,7 @@ pub(super) fn observe(
     timing: &Timing,
 ) -> Result<Run, LabError> {
     let Timing { warm_up, measure, interval } = *timing;
-    let switched_before = switched(lab, topologies)?;
+    let switched_before = switch_counters(lab)?;
     let started = Instant::now();
     // Roles that share memory wait for each other, so all are started before the first wait.
     let both_ways = Topology::are_both_ways(topologies);
@@ -60,54 +60,33 @@ pub(super) fn observe(
     let measure_from_ns = start_at_ns + warm_up.as_nanos() as u64;
     let cpus = read_cpus(lab, measure_from_ns, measure)?;
 
-    if both_ways {
-        let (reports, kernel) = (end_both_ways(lab, &topologies[0])?, KernelReading::take());
-        let kernel = [kernel_before, kernel];
-        return Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel });
-    }
     let mut reports = Vec::new();
     for topology in topologies {
         reports.push(vec![lab.wait_until_done(topology.sender.container, TIMEOUT)?]);
     }
     let kernel = [kernel_before, KernelReading::take()];
-    if let Some(before) = switched_before {
-        // A quiet receiver does not mean that no frames are queued: the switch may not have run.
-        let deadline = Instant::now() + Signal::DRAIN_MAX;
-        let sent: u64 = reports.iter().map(|reports| sent(&reports[0])).sum();
-        while switched(lab, topologies)?.is_some_and(|now| now - before < sent)
-            && Instant::now() < deadline
-        {
-            lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
-        }
-    }
     // Drain in the direction of frames: a role is quiet only once the roles before it are done.
     for stage in 1..topologies[0].stations().count() {
-        let stations = || topologies.iter().filter_map(|topology| topology.stations().nth(stage));
-        for station in stations() {
-            lab[station.container].request(&Request::Drain)?;
+        if let Some(before) = &switched_before {
+            wait_for_switch(lab, before, topologies, &reports)?;
         }
-        for (station, reports) in stations().zip(&mut reports) {
-            reports.push(lab.wait_until_done(station.container, TIMEOUT)?);
+        let stations = topologies.iter().filter_map(|topology| topology.stations().nth(stage));
+        let mut containers: Vec<_> = stations.map(|station| station.container).collect();
+        // One user plane function serves both directions.
+        containers.dedup();
+        for container in &containers {
+            lab[*container].request(&Request::Drain)?;
         }
+        let mut ended = Vec::new();
+        for container in containers {
+            match lab.wait_until_done(container, TIMEOUT)? {
+                Report::Both(directions) => ended.extend(*directions),
+                report => ended.push(report),
+            }
+        }
+        reports.iter_mut().zip(ended).for_each(|(reports, report)| reports.push(report));
     }
     Ok(Run { ready_after, agreements, measure_from_ns, reports, cpus, kernel })
-}
-
-/// Ends the roles of a user plane function that serves both directions, when the senders have
-/// ended; returns the reports of each direction.
-fn end_both_ways(lab: &mut Lab, up: &Topology) -> Result<Vec<Vec<Report>>, LabError> {
-    let mut end = |station: &Station| {
-        lab[station.container].request(&Request::Drain)?;
-        match lab.wait_until_done(station.container, TIMEOUT)? {
-            Report::Both(reports) => Ok(*reports),
-            other => Err(unexpected(station, &other)),
-        }
-    };
-    // It is quiet once the senders are done; then the receivers are.
-    let [forward_up, forward_down] = end(&up.forwarders[0])?;
-    let [send_up, receive_down] = end(&up.sender)?;
-    let [send_down, receive_up] = end(&up.receiver)?;
-    Ok(vec![vec![send_up, forward_up, receive_up], vec![send_down, forward_down, receive_down]])
 }
 
 /// Waits until roles have opened their ports; returns what was negotiated, by container.
@@ -138,19 +117,47 @@ pub(super) fn read_cpus(
     Ok([before, CpuReading::take(lab)?])
 }
 
-/// Number of frames that a sender sent.
-fn sent(report: &Report) -> u64 {
+/// Counters of the switch's ports, if a switch counts frames.
+fn switch_counters(lab: &Lab) -> Result<Option<Vec<PortCounters>>, LabError> {
+    Ok(lab.switch().map(PeerSwitch::counters).transpose()?.flatten())
+}
+
+/// Waits until the switch has taken what the last roles that ended transmitted: a quiet receiver
+/// does not mean that no frames are queued, as the switch may not have run.
+fn wait_for_switch(
+    lab: &mut Lab,
+    before: &[PortCounters],
+    topologies: &[Topology],
+    reports: &[Vec<Report>],
+) -> Result<(), LabError> {
+    let deadline = Instant::now() + Signal::DRAIN_MAX;
+    let stage = reports[0].len() - 1;
+    let outs = || {
+        let stations = topologies.iter().filter_map(|topology| topology.stations().nth(stage));
+        stations.flat_map(|station| &station.outs)
+    };
+    let transmitted: u64 = reports.iter().map(|reports| transmitted(&reports[stage])).sum();
+    while let Some(now) = switch_counters(lab)?
+        && Instant::now() < deadline
+    {
+        let taken = |hop: &Hop| {
+            let port = hop.local().port;
+            now[port].received_frames - before[port].received_frames
+        };
+        if outs().map(taken).sum::<u64>() >= transmitted {
+            break;
+        }
+        lab.sleep_until(Instant::now() + Duration::from_millis(2))?;
+    }
+    Ok(())
+}
+
+/// Number of frames that a role transmitted.
+fn transmitted(report: &Report) -> u64 {
     match report {
         Report::Send(report) => report.sent,
         Report::Ping(report) => report.send.sent,
+        Report::Forward(report) => report.transmitted,
         _ => 0,
     }
-}
-
-/// Number of frames that the switch has taken from the senders so far; `None` if no switch counts
-/// them.
-fn switched(lab: &Lab, topologies: &[Topology]) -> Result<Option<u64>, LabError> {
-    let counters = lab.switch().map(PeerSwitch::counters).transpose()?.flatten();
-    let outs = || topologies.iter().flat_map(|topology| &topology.sender.outs);
-    Ok(counters.map(|ports| outs().map(|hop| ports[hop.local().port].received_frames).sum()))
 }

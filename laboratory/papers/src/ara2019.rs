@@ -59,7 +59,7 @@ pub(super) const PAPER: Paper = Paper {
         },
         Open {
             question: "Transmission through a real network",
-            here: "ports on network cards ([ports](ports.md)) and VXLAN between hosts \
+            here: "ports on network cards ([ports](ports.md)), and links between two hosts on one machine \
                    (`claassen2016-switched-*`); two machines were not measured",
         },
         Open {
@@ -157,7 +157,7 @@ const fn arrives(technique: &'static str) -> Rule {
 const HELD_BACK: &str = "nine tenths or more of the frames sent arrived: a full ring holds the sender back, and \
                          frames that it does not take are not sent";
 
-const DRAWN: &str = "drawn only, lost in the text";
+const IN_WORDS: &str = "stated without a figure";
 const FUNCTIONS: Rule = Rule::Unmeasured(
     "needs a network card with SR-IOV ([how](sriov.md)); `sriov/dpdk` is functional in a virtual \
      machine",
@@ -172,22 +172,22 @@ const SHORT: &str = "within trials of 2 s at the highest rate, in place of 20 s"
 const FIG2A: &[Claim] = &[
     Claim::new(
         "testpmd: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("testpmd/pairs", 64),
     ),
     Claim::new(
         "Snabb: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("snabb/pairs", 64),
     ),
     Claim::new(
         "VPP: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("vpp/learning", 64),
     ),
     Claim::new(
         "OVS with DPDK: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("ovs-dpdk/learning", 64),
     ),
     Claim::new(
@@ -197,21 +197,17 @@ const FIG2A: &[Claim] = &[
     ),
     Claim::new(
         "frames sent above the maximum are dropped on their way: testpmd",
-        "stated without a figure",
+        IN_WORDS,
         sends_all("testpmd/pairs"),
     )
     .because(&[(arrives("testpmd/pairs"), HELD_BACK)]),
-    Claim::new("the same: Snabb", "stated without a figure", sends_all("snabb/pairs"))
+    Claim::new("the same: Snabb", IN_WORDS, sends_all("snabb/pairs"))
         .because(&[(arrives("snabb/pairs"), HELD_BACK)]),
-    Claim::new("the same: VPP", "stated without a figure", sends_all("vpp/learning"))
+    Claim::new("the same: VPP", IN_WORDS, sends_all("vpp/learning"))
         .because(&[(arrives("vpp/learning"), HELD_BACK)]),
-    Claim::new(
-        "the same: OVS with DPDK",
-        "stated without a figure",
-        sends_all("ovs-dpdk/learning"),
-    )
-    .because(&[(arrives("ovs-dpdk/learning"), HELD_BACK)]),
-    Claim::new("SR-IOV: the same", DRAWN, FUNCTIONS),
+    Claim::new("the same: OVS with DPDK", IN_WORDS, sends_all("ovs-dpdk/learning"))
+        .because(&[(arrives("ovs-dpdk/learning"), HELD_BACK)]),
+    Claim::new("SR-IOV: the same", IN_WORDS, FUNCTIONS),
     Claim::new(
         "runs are steady, the standard deviation of their per-second rates is below 2.5 %: testpmd",
         "below 2.5 %, about 0.5 % on average",
@@ -227,22 +223,22 @@ const FIG2A: &[Claim] = &[
 const FIG2B: &[Claim] = &[
     Claim::new(
         "testpmd: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("testpmd/pairs", 512),
     ),
     Claim::new(
         "Snabb: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("snabb/pairs", 512),
     ),
     Claim::new(
         "VPP: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("vpp/learning", 512),
     ),
     Claim::new(
         "OVS with DPDK: the desired rate arrives up to a maximum",
-        DRAWN,
+        IN_WORDS,
         saturates("ovs-dpdk/learning", 512),
     ),
     Claim::new(
@@ -250,7 +246,7 @@ const FIG2B: &[Claim] = &[
         "no switch of the paper's",
         saturates("switch/learning", 512),
     ),
-    Claim::new("SR-IOV: the same", DRAWN, FUNCTIONS),
+    Claim::new("SR-IOV: the same", IN_WORDS, FUNCTIONS),
 ];
 
 const fn at(technique: &'static str, size: usize) -> Pick {
@@ -289,35 +285,35 @@ const FIG3: &[Claim] = &[
         "over 5 Mpps against 594 kpps: at least 8.4 x",
         Rule::Ratio { of: OVS, by: RAW_MMSG, low: 5000.0 / 594.0, high: f64::INFINITY },
     ),
-    Claim::new("SR-IOV is the fastest, above testpmd", DRAWN, FUNCTIONS),
-    Claim::new("testpmd is the second best, above Snabb", DRAWN, Rule::Order(&[TESTPMD, SNABB])),
-    Claim::new("testpmd is above VPP", DRAWN, Rule::Order(&[TESTPMD, VPP])),
-    Claim::new("testpmd is above OVS", DRAWN, Rule::Order(&[TESTPMD, OVS])),
+    Claim::new("SR-IOV is the fastest, above testpmd", IN_WORDS, FUNCTIONS),
+    Claim::new("testpmd is the second best, above Snabb", IN_WORDS, Rule::Order(&[TESTPMD, SNABB])),
+    Claim::new("testpmd is above VPP", IN_WORDS, Rule::Order(&[TESTPMD, VPP])),
+    Claim::new("testpmd is above OVS", IN_WORDS, Rule::Order(&[TESTPMD, OVS])),
     Claim::new(
         "Snabb is the best of the software switches, above VPP",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[SNABB, VPP]),
     ),
-    Claim::new("Snabb is above OVS", DRAWN, Rule::Order(&[SNABB, OVS])),
-    Claim::new("VPP is above OVS below 512 B: 64 B", DRAWN, Rule::Order(&[VPP, OVS])),
+    Claim::new("Snabb is above OVS", IN_WORDS, Rule::Order(&[SNABB, OVS])),
+    Claim::new("VPP is above OVS below 512 B: 64 B", IN_WORDS, Rule::Order(&[VPP, OVS])),
     Claim::new(
         "the same, 128 B",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[at("vpp/learning", 128), at("ovs-dpdk/learning", 128)]),
     ),
     Claim::new(
         "the same, 256 B",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[at("vpp/learning", 256), at("ovs-dpdk/learning", 256)]),
     ),
     Claim::new(
         "from 512 B on, VPP is not above OVS: 512 B",
-        DRAWN,
+        IN_WORDS,
         not_above(at("vpp/learning", 512), at("ovs-dpdk/learning", 512)),
     ),
     Claim::new(
         "the same, 1500 B",
-        DRAWN,
+        IN_WORDS,
         not_above(at("vpp/learning", 1500), at("ovs-dpdk/learning", 1500)),
     ),
     Claim::new(

@@ -49,7 +49,7 @@ pub(super) const PAPER: Paper = Paper {
         },
         Exhibit {
             name: "Incremental loss-free throughput - 1 forwarder (first slide)",
-            shows: "received against sent rate through one forwarder",
+            shows: "received against sent rate through one forwarder; the text does not say which ways",
             content: Content::Claims(&[
                 Claim::new(
                     "veth: all that is sent arrives up to a point of saturation",
@@ -65,7 +65,7 @@ pub(super) const PAPER: Paper = Paper {
         },
         Exhibit {
             name: "Incremental loss-free throughput - 1 forwarder (second slide)",
-            shows: "the same with VALE",
+            shows: "the same with other ways, which the text does not name either",
             content: Content::Claims(&[Claim::new(
                 "VALE: all that is sent arrives up to a point of saturation",
                 DRAWN,
@@ -226,8 +226,7 @@ pub(super) const PAPER: Paper = Paper {
                         high: f64::INFINITY,
                     },
                 )
-                .instead("VPP in place of VALE")
-                .because(STACK),
+                .instead("VPP in place of VALE"),
             ]),
         },
     ],

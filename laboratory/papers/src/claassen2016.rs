@@ -112,7 +112,7 @@ const MACVLAN: Pick = tcp("macvlan/bridge/tcp").with(Mtu(1500));
 const IPVLAN: Pick = tcp("ipvlan/l3/tcp").with(Mtu(1500));
 const BRIDGE_UDP: Pick = udp("bridge/udp").with(Mtu(1500));
 const MACVLAN_UDP: Pick = udp("macvlan/bridge/udp").with(Mtu(1500));
-const DRAWN: &str = "drawn only, lost in the text";
+const IN_WORDS: &str = "stated without a figure";
 
 const fn slower(pairs: usize) -> Rule {
     slower_than(MACVLAN.with(Pairs(pairs)), BRIDGE.with(Pairs(pairs)))
@@ -135,19 +135,31 @@ const COSTS_ALIKE: &[(Rule, &str)] = &[(
      difference between the two is small beside the cost of TCP itself",
 )];
 
+/// A reason for UDP that carries less than TCP: the kernel passes on TCP's segments many at a time.
+const FRAME_BY_FRAME: &[(Rule, &str)] = &[(
+    Rule::Ratio {
+        of: udp("macvlan/bridge/udp").with(Pairs(1)).with(Mtu(9000)),
+        by: MACVLAN_UDP.with(Pairs(1)),
+        low: 4.0,
+        high: f64::INFINITY,
+    },
+    "a UDP packet costs about as much whatever its size, and with MTU 1500 a packet is small: with \
+     MTU 9000 UDP carries four times as much or more",
+)];
+
 const fn same_by_mtu(technique: &'static str) -> Rule {
     Rule::Ratio {
         of: tcp(technique).with(Pairs(1)).with(Mtu(9000)),
         by: tcp(technique).with(Pairs(1)).with(Mtu(1500)),
-        low: 0.8,
-        high: 1.25,
+        low: 0.9,
+        high: 1.1,
     }
 }
 
 const FIG6: &[Claim] = &[
     Claim::new(
         "ipvlan in L3 mode is best, above macvlan, 1 pair",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[IPVLAN.with(Pairs(1)), MACVLAN.with(Pairs(1))]),
     ),
     Claim::new(
@@ -174,7 +186,7 @@ const FIG6: &[Claim] = &[
     ),
     Claim::new(
         "it scales: 128 pairs together carry at least half of what one does, macvlan",
-        DRAWN,
+        IN_WORDS,
         Rule::Ratio {
             of: MACVLAN.with(Pairs(128)),
             by: MACVLAN.with(Pairs(1)),
@@ -187,12 +199,12 @@ const FIG6: &[Claim] = &[
 const FIG7: &[Claim] = &[
     Claim::new(
         "macvlan is best, above veth on a bridge, 1 pair",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[MACVLAN_UDP.with(Pairs(1)), BRIDGE_UDP.with(Pairs(1))]),
     ),
     Claim::new(
         "macvlan is best, above ipvlan",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[
             MACVLAN_UDP.with(Pairs(1)),
             udp("ipvlan/l3/udp").with(Mtu(1500)).with(Pairs(1)),
@@ -204,14 +216,15 @@ const FIG7: &[Claim] = &[
         Rule::Ratio {
             of: MACVLAN.with(Pairs(1)),
             by: MACVLAN_UDP.with(Pairs(1)),
-            low: 2.6,
-            high: 4.4,
+            low: 0.75 * 3.5,
+            high: 1.25 * 3.5,
         },
-    ),
+    )
+    .because(FRAME_BY_FRAME),
     Claim::new(
         "the rate of veth on a bridge falls exponentially with exponentially more pairs, from 2 pairs on: \
          that of each pair, so the sum of 16 pairs stays within a factor of 2 of two pairs'",
-        DRAWN,
+        IN_WORDS,
         Rule::Ratio {
             of: BRIDGE_UDP.with(Pairs(16)),
             by: BRIDGE_UDP.with(Pairs(2)),
@@ -232,7 +245,7 @@ const HOSTS_IPVLAN_UDP: &str = "hosts/ipvlan-l3/udp";
 const FIG8: &[Claim] = &[
     Claim::new(
         "the modules carry the same: veth on a bridge and macvlan, 1 pair",
-        DRAWN,
+        IN_WORDS,
         Rule::Same {
             figures: &[switched_tcp(HOSTS_BRIDGE, 1, 1500), switched_tcp(HOSTS_MACVLAN, 1, 1500)],
             tolerance: 0.1,
@@ -241,7 +254,7 @@ const FIG8: &[Claim] = &[
     .instead(CABLE),
     Claim::new(
         "the same: ipvlan",
-        DRAWN,
+        IN_WORDS,
         Rule::Same {
             figures: &[switched_tcp(HOSTS_BRIDGE, 1, 1500), switched_tcp(HOSTS_IPVLAN, 1, 1500)],
             tolerance: 0.1,
@@ -257,7 +270,7 @@ const FIG8: &[Claim] = &[
     Claim::new(
         "throughput falls exponentially with exponentially more pairs: that of each pair, so the sum \
          of 16 pairs stays within a factor of 2 of one pair's",
-        DRAWN,
+        IN_WORDS,
         Rule::Ratio {
             of: switched_tcp(HOSTS_BRIDGE, 16, 1500),
             by: switched_tcp(HOSTS_BRIDGE, 1, 1500),
@@ -271,7 +284,7 @@ const FIG8: &[Claim] = &[
 const FIG9: &[Claim] = &[
     Claim::new(
         "with MTU 1500 macvlan is above veth on a bridge, 1 pair",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[
             switched_udp(HOSTS_MACVLAN_UDP, 1500).with(Pairs(1)),
             switched_udp(HOSTS_BRIDGE_UDP, 1500).with(Pairs(1)),
@@ -280,7 +293,7 @@ const FIG9: &[Claim] = &[
     .instead(CABLE),
     Claim::new(
         "the same: above ipvlan",
-        DRAWN,
+        IN_WORDS,
         Rule::Order(&[
             switched_udp(HOSTS_MACVLAN_UDP, 1500).with(Pairs(1)),
             switched_udp(HOSTS_IPVLAN_UDP, 1500).with(Pairs(1)),
@@ -289,7 +302,7 @@ const FIG9: &[Claim] = &[
     .instead(CABLE),
     Claim::new(
         "with MTU 9000 they are close: veth on a bridge and macvlan, 1 pair",
-        DRAWN,
+        IN_WORDS,
         Rule::Same {
             figures: &[
                 switched_udp(HOSTS_BRIDGE_UDP, 9000).with(Pairs(1)),
@@ -302,7 +315,7 @@ const FIG9: &[Claim] = &[
     Claim::new(
         "throughput falls when fewer frames are sent: that of each pair, so the sum of 16 pairs stays \
          within a factor of 2 of one pair's, MTU 9000",
-        DRAWN,
+        IN_WORDS,
         Rule::Ratio {
             of: switched_udp(HOSTS_BRIDGE_UDP, 9000).with(Pairs(16)),
             by: switched_udp(HOSTS_BRIDGE_UDP, 9000).with(Pairs(1)),

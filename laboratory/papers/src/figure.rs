@@ -104,6 +104,17 @@ impl Quantity {
         })
     }
 
+    /// Returns how late the sender was, if that is three quarters of a one-way time or more.
+    fn sender_late(self, measured: &Measured) -> Option<f64> {
+        let (whole, late) = (measured.one_way_ns?, measured.sender_late_ns?);
+        let (whole, late) = match self {
+            Self::OneWay => (whole.p50, late.p50),
+            Self::OneWay99 => (whole.p99, late.p99),
+            _ => return None,
+        };
+        Some(late as f64).filter(|late| *late >= 0.75 * whole as f64)
+    }
+
     fn of_streams(self, measured: &MeasuredStreams) -> Option<Value> {
         Some(match self {
             Self::Payload => {
@@ -155,6 +166,8 @@ pub(crate) struct Figure<'r> {
     mark: &'static str,
     /// Other activity of the machine during the measurement, in words.
     disturbed: Option<String>,
+    /// How late the sender was, if that makes up most of a one-way time: it lacked a CPU.
+    sender_late: Option<f64>,
     pub(crate) run: &'r Run,
     pub(crate) setting: &'r SettingOfRun,
     /// Number and length of the trials, or of the searches and their trials.
@@ -189,6 +202,7 @@ impl<'r> Figure<'r> {
                 Some(_) => measured.disturbed(),
                 None => measured.noise.and_then(|noise| noise.in_words()),
             },
+            sender_late: of.sender_late(measured),
             run,
             setting: &measured.setting,
             trials,
@@ -213,6 +227,7 @@ impl<'r> Figure<'r> {
             value: of.of_streams(measured)?,
             mark: measured.mark(),
             disturbed: measured.noise.and_then(|noise| noise.in_words()),
+            sender_late: None,
             run,
             setting: &measured.setting,
             trials: measured.trials,
@@ -282,8 +297,8 @@ impl<'r> Figure<'r> {
         text.trim_end().to_owned()
     }
 
-    /// Returns the reason if the figure decides nothing: counters contradict each other, or the
-    /// measurement was disturbed, which changes rates and times.
+    /// Returns the reason if the figure decides nothing: counters contradict each other, the
+    /// measurement was disturbed, which changes rates and times, or the sender lacked a CPU.
     pub(crate) fn doubt(&self) -> Option<String> {
         let is_of_time = !matches!(self.of, Quantity::Capabilities | Quantity::HugePages);
         // Without samples it is not known what the move has changed.
@@ -296,6 +311,11 @@ impl<'r> Figure<'r> {
                 Some(format!("less was sent than offered for {}", self.label))
             }
             (_, Some(what)) => Some(format!("{} was disturbed: {what}", self.label)),
+            _ if self.sender_late.is_some() => Some(format!(
+                "the sender of {} was late by {}: it lacked a CPU",
+                self.label,
+                self.unit(self.sender_late.unwrap_or_default())
+            )),
             _ => None,
         }
     }

@@ -21,7 +21,8 @@ of these results.
 
 *here*: the figures, with half their 95 % interval (a search that ran once: the distance of its bounds), and the
 rule that decides. Received rates have intervals; rates sent, loss, deviations, medians of times, and times of
-CPUs have none. A claim *holds*, or *does not hold*, only if it does so for every value within the intervals; if
+CPUs have none. With several trials an interval is of their means; that of a single trial is of its samples, and shows
+how steady the rate was, not how well it repeats. A claim *holds*, or *does not hold*, only if it does so for every value within the intervals; if
 they reach across, it is *undecided*. The highest rate of a series counts by its mean. Nothing is decided by
 figures of different machines, with the CPUs near for one and far for the other, that were disturbed by other work,
 or whose counters disagree (`!`). A figure during which the CPUs moved is not compared with others; alone, it counts
@@ -32,8 +33,9 @@ less than offered ([what the figures mean](measurement.md)).
 there and back), and how long trials were: *quick* runs are a first look.
 
 Machines differ, so a rate counts as the paper's from half to twice as much, and a ratio from three quarters to
-five quarters of the paper's, or from three quarters on where the claim is a gain. A limit that a paper gives is
-the limit here. Why a claim does not hold is stated only where the results show it.
+five quarters of the paper's, or from three quarters on where the claim is a gain. Figures that a paper calls alike
+are within 10 % here. A limit that a paper gives is the limit here. A one-way time of which the sender's lateness is three
+quarters or more decides nothing. Where a paper names no MTU, number of pairs, load or percentile, the choice is dray's. Why a claim does not hold is stated only where the results show it.
 ";
 
 /// Renders the page of `papers`, whose claims are compared with `runs`.

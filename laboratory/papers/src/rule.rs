@@ -327,10 +327,17 @@ impl<'r> Curve<'r> {
     /// Also returns the deciding point.
     fn saturates(&self) -> (Verdict, &Point<'r>) {
         let (all, stays) = (ALL_ARRIVE, STAYS * self.highest_received);
-        let lost = self.below().find(|(rate, figure)| figure.high() < all * rate);
-        let fell = self.above().find(|(_, figure)| figure.high() < stays);
-        if let Some(point) = lost.or(fell) {
-            return (Verdict::Fails, point);
+        let lost = self.below().filter(|(rate, figure)| figure.high() < all * rate);
+        let fell = self.above().filter(|(_, figure)| figure.high() < stays);
+        let (lost, fell): (Vec<_>, Vec<_>) = (lost.collect(), fell.collect());
+        // The interval of a single trial does not say how well its rate repeats.
+        let is_repeated =
+            |points: &&Vec<&Point>| points.len() > 1 || points.iter().any(|(_, it)| it.trials > 1);
+        if let Some(points) = [&lost, &fell].into_iter().find(is_repeated) {
+            return (Verdict::Fails, points[0]);
+        }
+        if let Some(point) = lost.first().or(fell.first()) {
+            return (undecided("only one trial, at one rate, contradicts"), point);
         }
         let no_rate = |where_to: &str| {
             Verdict::Undecided(format!("no rate {where_to} the highest was offered"))

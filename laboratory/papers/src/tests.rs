@@ -156,6 +156,23 @@ fn missing_figure_has_a_reason() {
 }
 
 #[test]
+fn time_that_is_mostly_the_senders_decides_nothing() {
+    let times = |p50: u64, p99: u64| {
+        format!("{{\"p50\":{p50},\"p90\":{p50},\"p99\":{p99},\"p999\":{p99},\"max\":{p99}}}")
+    };
+    let row = fast(&[2e5, 2e5])
+        .with("one_way_ns", &times(1000, 3_500_000))
+        .with("sender_late_ns", &times(700, 3_400_000));
+    let judge = |of| {
+        let rule = Rule::Within { of: FAST.of(of), low: 100.0, high: f64::INFINITY };
+        verdict(rule, std::slice::from_ref(&row))
+    };
+    assert_eq!(judge(Quantity::OneWay), Verdict::Holds);
+    let late = "the sender of `bridge/raw` was late by 3.40 ms: it lacked a CPU";
+    assert_eq!(why(judge(Quantity::OneWay99)), late);
+}
+
+#[test]
 fn claim_picks_rows_by_its_conditions() {
     let rows = [fast(&[2e5, 2e5]), fast(&[9e5, 9e5]).with("burst", "16")];
     let judge = |pick: Pick| Rule::Within { of: pick, low: 8e5, high: 1e6 };
@@ -184,8 +201,14 @@ fn saturation_needs_all_below_and_the_highest_above() {
     let below = [point(1e5, 1e5), point(2e5, 2e5)];
     let judge = |more: &[Row]| verdict(rule, &[&below[..], more].concat());
     assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 2.9e5)]), Verdict::Holds);
-    assert_eq!(judge(&[point(4e5, 3e5), point(8e5, 1e5)]), Verdict::Fails, "collapses");
-    assert_eq!(judge(&[point(2.5e5, 2e5), point(4e5, 3e5)]), Verdict::Fails, "loses early");
+    let twice = |sent, received| point(sent, received).with("trials", "2");
+    assert_eq!(judge(&[point(4e5, 3e5), twice(8e5, 1e5)]), Verdict::Fails, "collapses");
+    assert_eq!(judge(&[twice(2.5e5, 2e5), point(4e5, 3e5)]), Verdict::Fails, "loses early");
+    let once = "only one trial, at one rate, contradicts";
+    assert_eq!(why(judge(&[point(4e5, 3e5), point(8e5, 1e5)])), once);
+    assert_eq!(why(judge(&[point(2.5e5, 2e5), point(4e5, 3e5)])), once);
+    let at_two_rates = [point(4e5, 3e5), point(7e5, 1e5), point(8e5, 1e5)];
+    assert_eq!(judge(&at_two_rates), Verdict::Fails, "collapses at two rates");
     let beyond = "the interval reaches beyond the limit";
     let unsure =
         |sent: f64, received: [f64; 2]| fast(&received).with("sent_pps", &format!("{sent:?}"));
@@ -235,7 +258,7 @@ fn rate_limited_by_full_ring_counts_up_to_sender_maximum() {
     let wrong = free(8e5).with("counters_agree", "false");
     assert_eq!(undecided(&[wrong]), "no rate 5 % above the highest was offered");
     // Losses are found with the rate offered too.
-    let collapses = [&rates[..3], &[held(8e5, 1e5), free(8e5)]].concat();
+    let collapses = [&rates[..3], &[held(8e5, 1e5).with("trials", "2"), free(8e5)]].concat();
     assert_eq!(verdict(rule, &collapses), Verdict::Fails);
 }
 

@@ -244,6 +244,21 @@ fn capability_that_root_lacks_is_named() {
 }
 
 #[test]
+fn limit_on_locked_memory_is_named() {
+    require_root!();
+    let script = "ip link set lo up && ulimit -l 64 && exec setpriv --bounding-set -ipc_lock \
+                  --inh-caps -ipc_lock \"$0\" receive --port afxdp:lo --duration 1";
+    let unshare = Command::new("unshare").args(["--net", "sh", "-c", script, DRAY]).output();
+    let output = unshare.expect("unshare, of package util-linux");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    for part in ["XDP_UMEM_REG", "`ulimit -l`", "CAP_IPC_LOCK"] {
+        assert!(message.contains(part), "no {part:?} in {message}");
+    }
+}
+
+#[test]
 fn run_without_any_figure_fails_with_the_reasons() {
     let _alone = alone();
     require_root!();

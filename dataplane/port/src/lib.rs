@@ -265,6 +265,9 @@ pub struct OpenError {
     hint: String,
 }
 
+/// The call that registers an AF_XDP port's memory with the kernel.
+const UMEM_REGISTRATION: &str = "XDP_UMEM_REG";
+
 impl OpenError {
     /// Returns true if permissions forbid opening the port (`EACCES`, or `EPERM` for an abstract
     /// socket).
@@ -289,6 +292,10 @@ impl OpenError {
             Some(libc::EMFILE) => {
                 "; a port takes several file descriptors, so raise the limit (`ulimit -Hn`, systemd's \
                  LimitNOFILE)"
+            }
+            Some(libc::ENOBUFS) if what == UMEM_REGISTRATION => {
+                "; the memory counts against the limit on locked memory (`ulimit -l`, systemd's \
+                 LimitMEMLOCK), unless the process has CAP_IPC_LOCK"
             }
             Some(libc::ENODEV) => "; `ip link` lists the interfaces of this namespace",
             Some(libc::EADDRINUSE) if what == "bind" => {

@@ -98,7 +98,7 @@ impl Socket {
         .map_err(fail("AF_XDP socket"))?;
         if first {
             sockopt::set_xdp_umem_reg(&fd, slot.umem.registration())
-                .map_err(fail("XDP_UMEM_REG"))?;
+                .map_err(fail(crate::UMEM_REGISTRATION))?;
         }
         sockopt::set_xdp_umem_fill_ring_size(&fd, FILL_RING_LEN).map_err(fail("fill ring"))?;
         sockopt::set_xdp_umem_completion_ring_size(&fd, RING_LEN)

@@ -245,6 +245,7 @@ fn capability_that_root_lacks_is_named() {
 
 #[test]
 fn limit_on_locked_memory_is_named() {
+    let _alone = alone();
     require_root!();
     let script = "ip link set lo up && ulimit -l 64 && exec setpriv --bounding-set -ipc_lock \
                   --inh-caps -ipc_lock \"$0\" receive --port afxdp:lo --duration 1";

@@ -68,8 +68,8 @@ fn every_technique_balances_and_matches_the_schema_with_time() {
     let (json, mut results) = run(&["--quick", "--size", "1500"]);
     assert_eq!(
         results.results.len(),
-        84,
-        "2 links with 10 endpoints, 25 with 2, 8 that isolate and macvtap with 1, \
+        88,
+        "2 links with 10 endpoints, 27 with 2, 8 that isolate and macvtap with 1, \
          unix with 2, 3 that share memory"
     );
     results.results.retain(|row| match &row.outcome {

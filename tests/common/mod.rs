@@ -117,14 +117,17 @@ impl Drop for Started {
 /// Returns true if the kernel or the machine may lack what a link needs. Such a link is tested in a
 /// virtual machine.
 pub fn may_lack(link: &str) -> bool {
-    let kinds = ["ipvlan/", "netkit/", "ovs/kernel", "sriov", "geneve", "gre", "ipip", "wireguard"];
-    link.contains("/ipvlan") || kinds.iter().any(|kind| link.starts_with(kind))
+    let kinds = ["ipvlan/", "netkit/", "sriov", "geneve", "gre", "ipip", "wireguard"];
+    let ovs = ["ovs/kernel", "ovs-vxlan/kernel"];
+    link.contains("/ipvlan")
+        || ovs.contains(&link)
+        || kinds.iter().any(|kind| link.starts_with(kind))
 }
 
 /// Returns true if a link needs Open vSwitch and it is not installed. Tests of the group `dpdk`,
 /// which installs it, cover such a link.
 pub fn lacks_ovs(link: &str) -> bool {
-    link.starts_with("ovs/") && SwitchKind::Ovs.find().is_err()
+    link.starts_with("ovs") && SwitchKind::Ovs.find().is_err()
 }
 
 /// Waits until `done` returns true. Returns false after half a minute, which is far longer than

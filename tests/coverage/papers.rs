@@ -67,6 +67,12 @@ pub(crate) const PAPERS: &[Row] = &[
     ("claassen2016", "overlays: Geneve", Technique("geneve/tcp")),
     ("claassen2016", "overlays: GRE", Technique("gre/tcp")),
     ("claassen2016", "overlays: WireGuard", Technique("wireguard/tcp")),
+    (
+        "claassen2016",
+        "overlays: Open vSwitch's VXLAN, in the kernel",
+        Technique("ovs-vxlan/kernel/tcp"),
+    ),
+    ("claassen2016", "the same in user space", Technique("ovs-vxlan/userspace/tcp")),
     ("casoni2013", "veth pairs", Technique("veth/raw-mmsg")),
     ("casoni2013", "veth pairs and a bridge", Technique("bridge/raw-mmsg")),
     ("casoni2013", "netmap's VALE", Shown(NETMAP)),

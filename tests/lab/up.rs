@@ -203,7 +203,7 @@ fn all_ends_of_link_reach_each_other() {
 fn all_ends_of_ovs_reach_each_other_with_dpdk() {
     let _alone = alone();
     require!(SwitchKind::Ovs);
-    check_ends(&["ovs/userspace"]);
+    check_ends(&["ovs/userspace", "ovs-vxlan/userspace"]);
 }
 
 fn check_ends(kinds: &[&str]) {

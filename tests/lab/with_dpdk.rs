@@ -187,29 +187,47 @@ fn counters_balance_through_open_vswitch() {
     }
 }
 
-/// Takes free huge pages once a switch has been started, before it has those added for it.
+/// Takes free huge pages once a program has been started, before it has those added for it, and
+/// leaves it some of them.
 const TAKER: &str = "
 import mmap, os, sys, time
 print('ready', flush=True)
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.0005)
 free = int(open('/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages').read())
-taken = mmap.mmap(-1, (free - 200) << 21, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
+taken = mmap.mmap(-1, (free - int(sys.argv[2])) << 21, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | 0x40000)
 sys.stdin.read()";
 
+/// Runs `start` while another process takes the huge pages of the program with this log.
+fn start_robbed<T>(dir: &PeerDir, log: &str, left: u32, start: impl FnOnce() -> T) -> T {
+    let mut taker = Command::new("python3");
+    taker.args(["-c", TAKER]).arg(dir.join(log)).arg(left.to_string());
+    let mut taker = taker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    BufReader::new(taker.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let started = start();
+    assert!(taker.wait().unwrap().success());
+    started
+}
+
 #[test]
-fn open_vswitch_starts_although_others_take_its_pages() {
+fn programs_start_although_others_take_their_pages() {
     let _alone = alone();
     require!(SwitchKind::Testpmd, SwitchKind::OvsDpdk);
     let pages = reserved_by_user();
+    for (kind, log, left) in
+        [(SwitchKind::OvsDpdk, "ovs-dpdk.log", 200), (SwitchKind::Testpmd, "testpmd.log", 4)]
+    {
+        let dir = PeerDir::new().unwrap();
+        let switch = Setting { kind, ..PLAIN };
+        start_robbed(&dir, log, left, || switch.start_switch(&dir));
+    }
+    // By then it has opened its socket, at which the switch waits for it.
     let dir = PeerDir::new().unwrap();
-    let mut taker = Command::new("python3");
-    taker.args(["-c", TAKER]).arg(dir.join("ovs-dpdk.log"));
-    let mut taker = taker.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    BufReader::new(taker.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
-    let switch = Setting { kind: SwitchKind::OvsDpdk, ..PLAIN }.start_switch(&dir);
+    let connects = Setting { listens: false, ..PLAIN };
+    let switch = connects.start_switch(&dir);
+    let start = || connects.start_endpoint(&dir, BOTH_ENDS, &["a.sock", "b.sock"]);
+    go_round(&mut start_robbed(&dir, "loop.log", 4, start));
     drop((switch, dir));
-    assert!(taker.wait().unwrap().success());
     assert!(eventually(|| reserved() == pages), "{} pages, not {pages}", reserved());
 }
 

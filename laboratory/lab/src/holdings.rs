@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io;
+use std::iter::Sum;
 use std::path::Path;
 
 use rustix::process::Pid;
 
 /// Resources that a process holds at some moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     /// Memory in bytes, with a proportional share of shared memory (`Pss` of proc_pid_smaps(5)).
     /// Excludes huge pages and memory that the kernel holds for the process, such as socket
@@ -37,6 +38,16 @@ impl Holdings {
             memory_bytes: number("smaps_rollup", "Pss")? * 1024,
             file_descriptors: fs::read_dir(process.join("fd"))?.count(),
             unlocked,
+        })
+    }
+}
+
+impl Sum for Holdings {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        parts.fold(Self::default(), |sum, part| Self {
+            memory_bytes: sum.memory_bytes + part.memory_bytes,
+            file_descriptors: sum.file_descriptors + part.file_descriptors,
+            unlocked: sum.unlocked.or(part.unlocked),
         })
     }
 }

@@ -106,7 +106,7 @@ impl Lab {
     fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let containers = self.containers().iter().flat_map(Container::signs);
         let engine = self.engine.iter().flat_map(Engine::signs);
-        let switch = self.switch().map(PeerSwitch::sign);
+        let switch = self.switch().into_iter().flat_map(PeerSwitch::signs);
         containers.chain(engine).chain(switch)
     }
 

@@ -137,7 +137,7 @@ fn limit_error(segment: &Segment<'_>, error: io::Error) -> LabError {
     }
 }
 
-fn card_name(segment: &Segment<'_>) -> String {
+pub(super) fn card_name(segment: &Segment<'_>) -> String {
     format!("u{}", segment.number)
 }
 

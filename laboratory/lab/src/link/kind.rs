@@ -247,6 +247,18 @@ impl LinkKind {
         ..Self::of("ovs/afxdp", Wire::Ovs(Datapath::Afxdp))
     };
 
+    /// Open vSwitch on two hosts, joined by a VXLAN tunnel of its datapath.
+    pub const OVS_VXLAN: [Self; 2] = [
+        Self {
+            about: "Open vSwitch in the kernels of two hosts, joined by its VXLAN",
+            ..Self::of("ovs-vxlan/kernel", Wire::OvsVxlan(Datapath::Kernel))
+        },
+        Self {
+            about: "Open vSwitch in user space on two hosts, joined by its VXLAN",
+            ..Self::of("ovs-vxlan/userspace", Wire::OvsVxlan(Datapath::Userspace))
+        },
+    ];
+
     /// Memory that the first end shares with the second.
     pub const DIRECT: Self = Self {
         about: "memory that one end shares with the other",
@@ -362,9 +374,10 @@ impl LinkKind {
 
     /// Every kind except netmap's, our switch between plain sockets or hosts, and third-party
     /// switches that share memory.
-    pub const ALL: [Self; 40] = {
+    pub const ALL: [Self; 42] = {
         let [iptables, nftables] = Self::FILTERED;
         let [hosts_bridge, hosts_macvlan, hosts_ipvlan_l2, hosts_ipvlan_l3] = Self::HOSTS;
+        let [ovs_vxlan_kernel, ovs_vxlan_userspace] = Self::OVS_VXLAN;
         let [vxlan, geneve, gre, ipip, wireguard] = Self::TUNNELS;
         let [l2, l2_private, l2_vepa, l3, l3_private, l3_vepa, l3s, l3s_private, l3s_vepa] =
             Self::IPVLAN;
@@ -405,6 +418,8 @@ impl LinkKind {
             Self::OVS_KERNEL,
             Self::OVS_USERSPACE,
             Self::OVS_AFXDP,
+            ovs_vxlan_kernel,
+            ovs_vxlan_userspace,
             Self::UNIX,
             Self::DIRECT,
             Self::PATCH,
@@ -550,11 +565,12 @@ impl LinkKind {
     /// attached to some links with interfaces, and a driver in user space takes the place of a
     /// virtual function's interface.
     pub fn takes(self, end: EndKind) -> bool {
-        use Wire::{Bridge, Hosts, Ovs, Sriov, Tunnel, Veth, Xdp};
+        use Wire::{Bridge, Hosts, Ovs, OvsVxlan, Sriov, Tunnel, Veth, Xdp};
         match end {
             EndKind::Function => self.wire == Sriov,
             EndKind::Machine if self.carries == Carries::Any => {
-                matches!(self.wire, Veth | Bridge | Hosts(_) | Tunnel(_) | Xdp(_) | Ovs(_))
+                let kinds = matches!(self.wire, Veth | Bridge | Hosts(_) | Tunnel(_) | Xdp(_));
+                kinds || matches!(self.wire, Ovs(_) | OvsVxlan(_))
             }
             _ => end == self.end(),
         }
@@ -578,7 +594,8 @@ impl LinkKind {
             | Wire::FilteredBridge(_)
             | Wire::Ipvlan(..)
             | Wire::MacvlanHairpin
-            | Wire::Ovs(_) => true,
+            | Wire::Ovs(_)
+            | Wire::OvsVxlan(_) => true,
             // Routes lead to the other end of each link.
             Wire::Hosts(_) | Wire::Tunnel(_) => !self.is_routed(),
             Wire::Macvtap | Wire::Sriov | Wire::SwitchPod | Wire::Engine(..) => true,
@@ -614,7 +631,10 @@ impl LinkKind {
 
     /// Returns true if the ends of each link are on two hosts.
     pub fn is_between_hosts(self) -> bool {
-        matches!(self.wire, Wire::Hosts(_) | Wire::Tunnel(_) | Wire::SwitchVxlan)
+        matches!(
+            self.wire,
+            Wire::Hosts(_) | Wire::Tunnel(_) | Wire::SwitchVxlan | Wire::OvsVxlan(_)
+        )
     }
 
     /// Returns true if hosts route packets to addresses that the link gives to its ends.
@@ -640,6 +660,7 @@ impl LinkKind {
                 | Wire::SwitchPod
                 | Wire::SwitchVxlan
                 | Wire::Ovs(_)
+                | Wire::OvsVxlan(_)
         )
     }
 
@@ -658,7 +679,9 @@ impl LinkKind {
         match self.wire {
             Wire::Switch(switch, ..) => Some(switch),
             Wire::SwitchTap(_) | Wire::SwitchPod | Wire::SwitchVxlan => Some(SwitchKind::Dray),
-            Wire::Ovs(Datapath::Userspace | Datapath::Afxdp) => Some(SwitchKind::Ovs),
+            Wire::Ovs(datapath) | Wire::OvsVxlan(datapath) if datapath != Datapath::Kernel => {
+                Some(SwitchKind::Ovs)
+            }
             _ => None,
         }
     }

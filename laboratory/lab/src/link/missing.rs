@@ -20,7 +20,8 @@ pub fn missing(mut kinds: Vec<LinkKind>) -> Vec<LinkKind> {
         Wire::Hosts(uplink) => kernel_lacks(uplink.item()),
         Wire::Tunnel(tunnel) => kernel_lacks(tunnel.item()),
         Wire::Netkit(_) => kernel_lacks("netkit"),
-        Wire::Ovs(datapath) => {
+        Wire::OvsVxlan(Datapath::Kernel) if kernel_lacks("vxlan") => true,
+        Wire::Ovs(datapath) | Wire::OvsVxlan(datapath) => {
             let lacks_datapath = datapath == Datapath::Kernel && kernel_lacks("openvswitch");
             lacks_datapath || SwitchKind::Ovs.find().is_err()
         }

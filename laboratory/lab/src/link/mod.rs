@@ -131,6 +131,11 @@ impl Lab {
             Wire::Ovs(datapath) => self.link_by_switch(kind, pairs, options, |segment, dir| {
                 ovs::start(segment, dir, datapath, options.switch_cpu)
             }),
+            Wire::OvsVxlan(datapath) => {
+                self.link_by_switch(kind, pairs, options, |segment, dir| {
+                    ovs::start_on_hosts(segment, dir, datapath, options.switch_cpu)
+                })
+            }
             Wire::Sriov => sriov::link(self, kind, pairs, options),
             Wire::Hosts(uplink) => {
                 self.link_interfaces(kind, pairs, options, |segment| hosts::wire(segment, uplink))

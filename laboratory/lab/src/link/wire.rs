@@ -26,6 +26,7 @@ pub(super) enum Wire {
     Netkit(NetkitMode),
     Xdp(Wiring),
     Ovs(Datapath),
+    OvsVxlan(Datapath),
     Macvtap,
     Sriov,
     Direct,

@@ -70,12 +70,12 @@ pub(super) struct Launch<'a> {
 
 /// Operations on a running switch.
 pub(super) trait RunningSwitch: Debug {
-    /// The forwarding program.
-    fn program(&self) -> &Program;
+    /// The forwarding programs: one, or one for each host.
+    fn programs(&self) -> Vec<&Program>;
 
     /// Start time of its first process.
     fn started(&self) -> Instant {
-        self.program().process.started()
+        self.programs()[0].process.started()
     }
 
     /// Counters of each port; `None` if the switch has none.
@@ -173,7 +173,7 @@ impl Launch<'_> {
     /// [Starts](Program::start) the program.
     pub(super) fn start(
         &self,
-        command: &mut Command,
+        command: Command,
         forwarding_thread: &'static str,
         needs: Needs,
     ) -> Result<Program, LabError> {

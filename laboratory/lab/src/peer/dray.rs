@@ -121,7 +121,7 @@ impl Dray {
             let vlan = vlan.map_or(String::new(), |vlan| format!(",vlan={vlan}"));
             command.args(["--port", &format!("{name}{index}={uri}{vlan}")]);
         }
-        let program = Program::start(dir, ADAPTER.name, &mut command, FORWARDING_THREAD, needs)?;
+        let program = Program::start(dir, ADAPTER.name, command, FORWARDING_THREAD, needs)?;
         let mut dray = Self { program, control };
         let client = Client::new(&dray.control);
         // The control socket replies once the switch's ports are open.
@@ -132,8 +132,8 @@ impl Dray {
 }
 
 impl RunningSwitch for Dray {
-    fn program(&self) -> &Program {
-        &self.program
+    fn programs(&self) -> Vec<&Program> {
+        vec![&self.program]
     }
 
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use dray_wire::MacAddr;
 
-use super::adapter::RunningSwitch;
 use super::port::check;
 use super::settings::SwitchKind;
 use super::testpmd::{Device, Settings, Testpmd, same_queues, vhost_device};
@@ -200,7 +199,7 @@ impl PeerEndpoint {
 
     /// CPU time of the polling thread.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.testpmd.program().cpu_time()
+        self.testpmd.program.cpu_time()
     }
 }
 

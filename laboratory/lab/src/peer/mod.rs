@@ -30,7 +30,7 @@ pub(crate) use hugepages::release_all as release_hugepages;
 pub use iperf3::{Iperf3, Iperf3Report, Iperf3Role, has_iperf3};
 pub use netmap::{NetmapProgram, NetmapRole};
 pub use ns3::{Ns3Count, Ns3End, Ns3Layer, Ns3Program, Ns3Sample, find_ns3};
-pub use ovs::{Bridge, BridgePort, Datapath};
+pub use ovs::{Bridge, BridgePort, Datapath, Vxlan};
 pub use port::{Driver, EndpointPort, PeerPort, PortCounters, Protocol};
 pub use settings::{SwitchKind, SwitchSettings, Wiring};
 pub use switch::PeerSwitch;

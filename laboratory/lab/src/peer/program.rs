@@ -2,10 +2,17 @@
 
 use std::process::Command;
 
-use super::hugepages::Hugepages;
+use super::hugepages::{Hugepages, lock_retry};
 use super::{CpuTime, Needs, PeerDir};
 use crate::process::Process;
 use crate::{LabError, placement};
+
+/// Number of starts before a lack of huge pages is an error.
+const ATTEMPTS: u32 = 3;
+
+/// Words in the logs of Open vSwitch and testpmd that lack huge pages when they start; they end
+/// then.
+const NO_PAGES: [&str; 2] = ["Cannot init memory", "Creation of mbuf pool"];
 
 /// Privilege that a peer with huge pages needs.
 pub(super) const FOR_HUGEPAGES: &str = "root, to reserve huge pages";
@@ -17,7 +24,9 @@ pub(super) struct Program {
     pub(super) process: Process,
     pub(super) needs: Needs,
     forwarding_thread: &'static str,
-    _hugepages: Option<Hugepages>,
+    dir: PeerDir,
+    command: Command,
+    hugepages: Option<Hugepages>,
 }
 
 impl Program {
@@ -26,16 +35,40 @@ impl Program {
     pub(super) fn start(
         dir: &PeerDir,
         name: &str,
-        command: &mut Command,
+        mut command: Command,
         forwarding_thread: &'static str,
         needs: Needs,
     ) -> Result<Self, LabError> {
-        let hugepages = match needs.hugepages_mib {
-            0 => None,
-            mib => Some(Hugepages::reserve(dir.path(), mib)?),
-        };
-        let process = Process::start(dir, name, command)?;
-        Ok(Self { process, needs, forwarding_thread, _hugepages: hugepages })
+        let hugepages = reserve(dir, needs)?;
+        let process = Process::start(dir, name, &mut command)?;
+        let dir = dir.clone();
+        Ok(Self { process, needs, forwarding_thread, dir, command, hugepages })
+    }
+
+    /// Waits with `wait` until the program is ready. A program with DPDK that ends because it lacks
+    /// its huge pages is started again: any program can take free pages before DPDK has those added
+    /// for it.
+    pub(super) fn wait_until_ready(
+        &mut self,
+        wait: impl Fn(&mut Process) -> Result<(), LabError>,
+    ) -> Result<(), LabError> {
+        let mut retry = None;
+        for _ in 1..ATTEMPTS {
+            let result = wait(&mut self.process);
+            let log = self.process.log();
+            let lacks_pages = || NO_PAGES.iter().any(|words| log.contains(words));
+            if result.is_ok() || self.hugepages.is_none() || !lacks_pages() {
+                return result;
+            }
+            self.hugepages = None;
+            if retry.is_none() {
+                retry = Some(lock_retry()?);
+            }
+            self.hugepages = reserve(&self.dir, self.needs)?;
+            let name = self.process.name().to_owned();
+            self.process = Process::start(&self.dir, &name, &mut self.command)?;
+        }
+        wait(&mut self.process)
     }
 
     pub(super) fn cpu_time(&self) -> Result<CpuTime, LabError> {
@@ -45,6 +78,13 @@ impl Program {
     /// CPU time of all threads except the forwarding thread.
     pub(super) fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
         self.process.cpu_time_but(self.forwarding_thread)
+    }
+}
+
+fn reserve(dir: &PeerDir, needs: Needs) -> Result<Option<Hugepages>, LabError> {
+    match needs.hugepages_mib {
+        0 => Ok(None),
+        mib => Hugepages::reserve(dir.path(), mib).map(Some),
     }
 }
 

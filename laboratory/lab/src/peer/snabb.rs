@@ -60,7 +60,7 @@ impl Snabb {
             command.arg(&port.socket).arg(if port.server { "listen" } else { "connect" });
         }
         // Snabb runs in a single thread.
-        let mut program = launch.start(&mut command, "snabb", NEEDS)?;
+        let mut program = launch.start(command, "snabb", NEEDS)?;
         program.process.wait_until_logged(launch.cancel, "its ports", "forwarding\n")?;
         Ok(Self { program, ports: launch.settings.ports.len() })
     }
@@ -78,8 +78,8 @@ impl Snabb {
 }
 
 impl RunningSwitch for Snabb {
-    fn program(&self) -> &Program {
-        &self.program
+    fn programs(&self) -> Vec<&Program> {
+        vec![&self.program]
     }
 
     /// Snabb counts at links. Frames that found a link full are counted, but their bytes are not.

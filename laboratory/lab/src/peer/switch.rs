@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::adapter::{Adapter, Found, Launch, RunningSwitch};
-use super::ovs::{self, Bridge, RunningBridge};
+use super::ovs::{self, Bridge, RunningBridges};
+use super::program::Program;
 use super::settings::{SwitchKind, SwitchSettings};
 use super::{CpuTime, Needs, OwnSwitch, PeerDir, PortCounters, dray, snabb, testpmd, vpp};
 use crate::{Cancel, Holdings, LabError, Placement};
@@ -84,17 +85,14 @@ impl PeerSwitch {
         Ok(Self::ready(running))
     }
 
-    /// Starts Open vSwitch between interfaces of the directory's network namespace, and waits until
-    /// it forwards.
-    pub(crate) fn start_bridge(
-        dir: &PeerDir,
-        bridge: &Bridge,
-        cancel: &Cancel,
-    ) -> Result<Self, LabError> {
+    /// Starts Open vSwitch with a bridge on each of some hosts, and waits until all forward.
+    pub(crate) fn start_bridges(bridges: &[Bridge<'_>], cancel: &Cancel) -> Result<Self, LabError> {
         let name = SwitchKind::Ovs.name();
-        let found = SwitchKind::Ovs.find_for(dir, name)?;
-        Placement::of(&[bridge.cpu])?;
-        let running = RunningBridge::start(dir, (name, &found.program), bridge, cancel)?;
+        let found = SwitchKind::Ovs.find_for(&bridges[0].dir, name)?;
+        for bridge in bridges {
+            Placement::of(&[bridge.cpu])?;
+        }
+        let running = RunningBridges::start((name, &found.program), bridges, cancel)?;
         Ok(Self::ready(Box::new(running)))
     }
 
@@ -129,14 +127,14 @@ impl PeerSwitch {
         self.running.bypassed()
     }
 
-    /// CPU time of the forwarding thread.
+    /// CPU time of the forwarding threads.
     pub fn cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.running.program().cpu_time()
+        self.running.programs().into_iter().map(Program::cpu_time).sum()
     }
 
     /// CPU time of all other threads.
     pub fn control_cpu_time(&self) -> Result<CpuTime, LabError> {
-        self.running.program().control_cpu_time()
+        self.running.programs().into_iter().map(Program::control_cpu_time).sum()
     }
 
     /// Time so far in which the forwarding thread had frames to move; `None` if the switch does not
@@ -145,26 +143,29 @@ impl PeerSwitch {
         self.running.work_time()
     }
 
-    /// Descriptor that becomes readable when [`check`](Self::check) should be called.
-    pub(crate) fn sign(&self) -> BorrowedFd<'_> {
-        self.running.program().process.sign()
+    /// Descriptors that become readable when [`check`](Self::check) should be called.
+    pub(crate) fn signs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.running.programs().into_iter().map(|program| program.process.sign())
     }
 
     /// Fails if the switch has ended.
     pub(crate) fn check(&self) -> Result<(), LabError> {
-        self.running.program().process.check()
+        self.running.programs().into_iter().try_for_each(|program| program.process.check())
     }
 
-    /// Resources held by the switch's process.
+    /// Resources held by the switch's processes.
     pub fn holdings(&self) -> Result<Holdings, LabError> {
-        let process = &self.running.program().process;
-        let doing = LabError::doing(format!("resources of {}", process.name()));
-        Holdings::of(process.pid()).map_err(doing)
+        let of = |program: &Program| {
+            let process = &program.process;
+            let doing = LabError::doing(format!("resources of {}", process.name()));
+            Holdings::of(process.pid()).map_err(doing)
+        };
+        self.running.programs().into_iter().map(of).sum()
     }
 
     /// Resources and privileges that the switch had to be given.
     pub fn needs(&self) -> Needs {
-        self.running.program().needs
+        self.running.programs()[0].needs
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) enum Device {
 /// A running testpmd.
 #[derive(Debug)]
 pub(super) struct Testpmd {
-    program: Program,
+    pub(super) program: Program,
     ports: usize,
     telemetry: Option<Telemetry>,
     dir: PeerDir,
@@ -117,7 +117,7 @@ impl Testpmd {
             .arg(format!("--total-num-mbufs={buffers}"))
             .args([format!("--rxq={queues}"), format!("--txq={queues}")])
             .args(&settings.options);
-        let program = Program::start(dir, settings.name, &mut command, FORWARDING_THREAD, needs)?;
+        let program = Program::start(dir, settings.name, command, FORWARDING_THREAD, needs)?;
         Ok(Self { program, ports, telemetry: None, dir: dir.clone() })
     }
 
@@ -148,8 +148,10 @@ impl Testpmd {
     /// Waits for the prompt: all ports are up then and, with `--auto-start`, frames are forwarded.
     pub(super) fn wait_until_ready(&mut self, cancel: &Cancel) -> Result<(), LabError> {
         if self.telemetry.is_none() {
-            let process = &mut self.program.process;
-            process.wait_until_logged(cancel, "its prompt", "testpmd> ")?;
+            self.program.wait_until_ready(|process| {
+                process.wait_until_logged(cancel, "its prompt", "testpmd> ")
+            })?;
+            let process = &self.program.process;
             let connected = Telemetry::connect(self.dir.path(), process.name());
             let failed = |error| process.failed(&format!("telemetry: {error}"));
             self.telemetry = Some(connected.map_err(failed)?);
@@ -171,8 +173,8 @@ impl Testpmd {
 }
 
 impl RunningSwitch for Testpmd {
-    fn program(&self) -> &Program {
-        &self.program
+    fn programs(&self) -> Vec<&Program> {
+        vec![&self.program]
     }
 
     fn counters(&self) -> Result<Option<Vec<PortCounters>>, LabError> {

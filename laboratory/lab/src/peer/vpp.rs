@@ -99,7 +99,7 @@ impl Vpp {
                 Needs { hugepages_mib: 0, privileges: "root, to pin threads", others: OTHERS }
             }
         };
-        let forwarding = launch.start(&mut start, FORWARDING_THREAD, needs)?;
+        let forwarding = launch.start(start, FORWARDING_THREAD, needs)?;
         let interfaces = interfaces(settings).collect();
         let mut vpp = Self { program: forwarding, cli, interfaces };
         let process = &mut vpp.program.process;
@@ -123,8 +123,8 @@ impl Vpp {
 }
 
 impl RunningSwitch for Vpp {
-    fn program(&self) -> &Program {
-        &self.program
+    fn programs(&self) -> Vec<&Program> {
+        vec![&self.program]
     }
 
     /// VPP counts frames that found a ring full as sent and as lost. Lost frames are subtracted

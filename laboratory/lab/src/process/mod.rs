@@ -9,6 +9,7 @@ mod record;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::iter::Sum;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -46,6 +47,13 @@ pub struct CpuTime {
     pub user: Duration,
     /// CPU time in the kernel on its behalf.
     pub system: Duration,
+}
+
+impl Sum for CpuTime {
+    fn sum<I: Iterator<Item = Self>>(times: I) -> Self {
+        let add = |a: Self, b: Self| Self { user: a.user + b.user, system: a.system + b.system };
+        times.fold(Self::default(), add)
+    }
 }
 
 /// A running program. Dropping this value kills it and all processes that it has started.

@@ -9,10 +9,11 @@ use crate::timing::Timing;
 
 pub(super) const TUNNELS: Experiment = Experiment {
     name: "tunnels",
-    about: "two hosts joined by a cable, by the kernel's tunnels, and by our switch's VXLAN",
+    about: "two hosts joined by a cable, by the kernel's tunnels, and by switches' VXLAN",
     techniques: || {
         let plain = [LinkKind::HOSTS_BRIDGE];
-        let links = [&plain[..], &LinkKind::TUNNELS, &[LinkKind::VXLAN_PATCH]].concat();
+        let by_switches = [&LinkKind::OVS_VXLAN[..], &[LinkKind::VXLAN_PATCH]].concat();
+        let links = [&plain[..], &LinkKind::TUNNELS, &by_switches].concat();
         let endpoints = [Endpoint::UDP_MMSG, Endpoint::RAW_MMSG, Endpoint::TCP, Endpoint::VIRTIO];
         Technique::by_link(&links, &endpoints)
     },

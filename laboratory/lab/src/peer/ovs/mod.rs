@@ -11,23 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::program::Program;
-use super::{Needs, PeerDir, hugepages};
+use super::{Needs, PeerDir};
 use crate::process::{Process, calls, command, query, run};
 use crate::{Cancel, LabError};
 
-pub(super) use bridge::{ADAPTER, RunningBridge};
-pub use bridge::{Bridge, BridgePort, Datapath};
+pub(super) use bridge::{ADAPTER, RunningBridges};
+pub use bridge::{Bridge, BridgePort, Datapath, Vxlan};
 pub(super) use vhost_user::ADAPTER as DPDK_ADAPTER;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 const BRIDGE: &str = "br0";
-
-/// Number of starts before a lack of huge pages is an error.
-const ATTEMPTS: u32 = 3;
-
-/// Words in the log of a switch that lacks huge pages; it ends then.
-const NO_PAGES: &str = "Cannot init memory";
 
 /// Prefix of the names of threads that always poll.
 const POLLING_THREAD: &str = "pmd-c";
@@ -64,11 +58,11 @@ struct Home {
 impl Ovs {
     /// Starts the switch without a bridge.
     fn start(dir: &PeerDir, start: &Start<'_>, cancel: &Cancel) -> Result<Self, LabError> {
-        let path = dir.join("ovs");
+        let path = dir.join(start.name);
         fs::create_dir_all(&path)
             .map_err(LabError::doing(format!("directory {}", path.display())))?;
         let home = Home { dir: dir.clone(), path };
-        let database = home.start_database(cancel)?;
+        let database = home.start_database(&format!("{}-database", start.name), cancel)?;
         home.configure(start.config)?;
         let mut command = home.command(start.program);
         command.arg(home.remote()).args(["--no-chdir", "--unixctl"]).arg(home.control());
@@ -76,27 +70,24 @@ impl Ovs {
             calls::pin(&mut command, cpu);
         }
         let Start { name, forwarding_thread, needs, .. } = *start;
-        let (mut attempt, mut retry) = (1, None);
-        loop {
-            let mut switch = Program::start(dir, name, &mut command, forwarding_thread, needs)?;
-            match wait_until_ready(&mut switch, &home.control(), cancel) {
-                Ok(()) => return Ok(Self { switch, database, home }),
-                // Any program can take free huge pages before DPDK has those added for it.
-                Err(_) if attempt < ATTEMPTS && switch.process.log().contains(NO_PAGES) => {}
-                Err(error) => return Err(error),
+        let mut switch = Program::start(dir, name, command, forwarding_thread, needs)?;
+        let control = home.control();
+        switch.wait_until_ready(|process| {
+            process.wait_until_listening(cancel, "its control socket", &control)?;
+            if needs.hugepages_mib == 0 {
+                return Ok(());
             }
-            // Gives back its pages.
-            drop(switch);
-            attempt += 1;
-            if retry.is_none() {
-                retry = Some(hugepages::lock_retry()?);
-            }
-        }
+            process.wait_until_logged(cancel, "its huge pages", "DPDK Enabled - initialized")
+        })?;
+        Ok(Self { switch, database, home })
     }
 
-    /// Makes an error with the last lines of the log.
-    fn failed(&self, error: &LabError) -> LabError {
-        self.switch.process.failed(&error.to_string())
+    /// Adds the last lines of the log to an error.
+    fn failed(&self, error: LabError) -> LabError {
+        match error {
+            LabError::Cancelled => error,
+            error => self.switch.process.failed(&error.to_string()),
+        }
     }
 }
 
@@ -124,10 +115,10 @@ impl Home {
     }
 
     fn ofctl(&self, words: &[&str]) -> Result<String, LabError> {
-        run(&self.dir, self.command("ovs-ofctl").arg("--timeout=20").args(words))
+        run(&self.dir, self.command("ovs-ofctl").arg("--timeout=60").args(words))
     }
 
-    fn start_database(&self, cancel: &Cancel) -> Result<Process, LabError> {
+    fn start_database(&self, name: &str, cancel: &Cancel) -> Result<Process, LabError> {
         let file = self.path.join("conf.db");
         run(&self.dir, self.command("ovsdb-tool").arg("create").arg(&file).arg(SCHEMA))?;
         let mut command = self.command("ovsdb-server");
@@ -136,19 +127,19 @@ impl Home {
             .args(["--no-chdir", "--unixctl"])
             .arg(self.path.join("database.ctl"))
             .arg(format!("--remote=p{}", self.remote()));
-        let mut database = Process::start(&self.dir, "ovsdb-server", &mut command)?;
+        let mut database = Process::start(&self.dir, name, &mut command)?;
         let socket = self.path.join("db.sock");
         database.wait_until_listening(cancel, "its socket", &socket)?;
         Ok(database)
     }
 
-    /// Creates the bridge with the given datapath, a user-space one or the kernel's.
-    fn add_bridge(&self, datapath: &str) -> Result<(), LabError> {
+    /// Creates a bridge with the given datapath, a user-space one or the kernel's, and settings.
+    fn add_bridge(&self, name: &str, datapath: &str, settings: &[&str]) -> Result<(), LabError> {
         let datapath = format!("datapath_type={datapath}");
-        self.vsctl(&["add-br", BRIDGE, "--", "set", "bridge", BRIDGE, &datapath]).map(drop)
+        let add = ["add-br", name, "--", "set", "bridge", name, &datapath];
+        self.vsctl(&[&add, settings].concat()).map(drop)
     }
 
-    /// Adds port number `index`, described by `settings`.
     /// Adds a port with an interface of these settings; of a segment other than the first, it joins
     /// only ports of that one.
     fn add_port(
@@ -174,7 +165,7 @@ impl Home {
     /// Sends a request to the running switch.
     fn appctl(&self, words: &[&str]) -> Result<String, LabError> {
         let mut command = self.command("ovs-appctl");
-        command.arg("--timeout=5").arg("--target").arg(self.control()).args(words);
+        command.arg("--timeout=60").arg("--target").arg(self.control()).args(words);
         query(&self.dir, &mut command)
     }
 
@@ -190,15 +181,6 @@ impl Home {
         words.extend(settings.iter().map(String::as_str));
         self.vsctl(&words).map(drop)
     }
-}
-
-/// Waits until the switch listens at its control socket, and has its huge pages if it needs some.
-fn wait_until_ready(switch: &mut Program, control: &Path, cancel: &Cancel) -> Result<(), LabError> {
-    switch.process.wait_until_listening(cancel, "its control socket", control)?;
-    if switch.needs.hugepages_mib == 0 {
-        return Ok(());
-    }
-    switch.process.wait_until_logged(cancel, "its huge pages", "DPDK Enabled - initialized")
 }
 
 /// Port number in flows: OpenFlow counts from 1.

@@ -64,13 +64,13 @@ impl VhostUser {
         };
         let mut switch = Self { ovs: Ovs::start(dir, &start, launch.cancel)?, links: Vec::new() };
         let done = switch.add_ports(settings);
-        done.map_err(|error| switch.ovs.failed(&error))?;
+        done.map_err(|error| switch.ovs.failed(error))?;
         Ok(switch)
     }
 
     fn add_ports(&mut self, settings: &SwitchSettings) -> Result<(), LabError> {
         let home = &self.ovs.home;
-        home.add_bridge("netdev")?;
+        home.add_bridge(BRIDGE, "netdev", &[])?;
         for (index, port) in settings.ports.iter().enumerate() {
             let name = port_name(index);
             let server = format!("options:vhost-server-path={}", port.socket.display());
@@ -94,8 +94,8 @@ impl VhostUser {
 }
 
 impl RunningSwitch for VhostUser {
-    fn program(&self) -> &Program {
-        &self.ovs.switch
+    fn programs(&self) -> Vec<&Program> {
+        vec![&self.ovs.switch]
     }
 
     fn started(&self) -> Instant {

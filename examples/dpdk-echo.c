@@ -2,6 +2,7 @@
 #include <rte_eal.h>
 #include <rte_ethdev.h>
 #include <rte_ether.h>
+#include <stdio.h>
 
 int main(int argc, char **argv)
 {
@@ -18,6 +19,8 @@ int main(int argc, char **argv)
             rte_eth_tx_queue_setup(port, 0, 256, rte_socket_id(), NULL) ||
             rte_eth_dev_start(port))
         return 1;
+    puts("port 0 is up");
+    fflush(stdout);
     for (;;) {
         uint16_t received = rte_eth_rx_burst(port, 0, frames, 32);
         for (uint16_t i = 0; i < received; i++) {

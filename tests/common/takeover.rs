@@ -35,10 +35,12 @@ impl Program {
         control: &Path,
         command: &mut Command,
     ) {
-        let next = start_in(namespace, command);
+        let mut next = start_in(namespace, command);
         let Started(before) = process;
-        let ended = eventually(|| before.try_wait().expect("a child").is_some());
-        assert!(ended, "it has handed over");
+        if !eventually(|| before.try_wait().expect("a child").is_some()) {
+            let _ = next.0.kill();
+            panic!("it has not handed over; the next one said {:?}", said(&mut next.0));
+        }
         assert_eq!(before.wait().expect("a child").code(), Some(0), "{}", said(before));
         *process = next;
         assert!(eventually(|| listens(control)), "the next one listens");

@@ -13,7 +13,7 @@
 //! Until the last message has been sent, the old process continues if anything fails.
 
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ const ENDING: Duration = Duration::from_secs(3);
 /// [`ENDING`], so that the old one still waits then.
 const STOPPING: Duration = Duration::from_secs(1);
 
-const READY: &[u8] = b"ready";
-const STOPPED: &[u8] = b"stopped";
-const GO: &[u8] = b"go";
+const READY: &str = "ready";
+const STOPPED: &str = "stopped";
+const GO: &str = "go";
 
 /// The resource of a control socket by which another process takes over.
 pub(crate) struct TakeoverRoute {
@@ -95,7 +95,7 @@ impl TakeoverRoute {
             let _ = outgoing.channel.send(format!("error: {why}").as_bytes(), &[], STOPPING);
             let line = format!("dray: take-over failed, the {name} goes on: {why}\n");
             // A closed standard error must not end the program.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            let _ = io::stderr().write_all(line.as_bytes());
             route.is_busy.store(false, Ordering::Release);
         };
         match std::thread::Builder::new().name("take-over".to_owned()).spawn(run) {
@@ -132,7 +132,7 @@ impl Outgoing {
     /// Reports that this process uses no port any more. If the new process continues, `end` is
     /// called and this process ends without dropping anything: locks stay locked.
     pub fn complete(&self, end: impl FnOnce()) -> Result<Infallible, String> {
-        let sent = self.channel.send(STOPPED, &[], ENDING);
+        let sent = self.channel.send(STOPPED.as_bytes(), &[], ENDING);
         sent.map_err(|error| error.to_string())?;
         expect(&self.channel, GO, ENDING).or_else(|why| {
             // From now on the other process cannot send it any more, but it may have done so.
@@ -157,7 +157,7 @@ impl Incoming {
         control: &Path,
         program: Program,
     ) -> Result<(Self, Vec<OwnedPage>), TakeoverError> {
-        let failed = |error: std::io::Error| TakeoverError(error.to_string());
+        let failed = |error: io::Error| TakeoverError(error.to_string());
         let client = Client::new(control, program.command);
         let name = program.name;
         let refused = |error: ClientError| match error {
@@ -187,7 +187,7 @@ impl Incoming {
         if let Some(what) = program.differ(&running, &program.hello()) {
             return Err(TakeoverError(what));
         }
-        let (message, descriptors) = receive(&channel, PREPARING)?;
+        let (message, descriptors) = receive(&channel, "its state", PREPARING)?;
         let texts: Vec<(String, usize)> = serde_json::from_slice(&message).map_err(|error| {
             TakeoverError(format!("invalid message of the running {name}: {error}"))
         })?;
@@ -201,28 +201,42 @@ impl Incoming {
 
     /// Reports that this process is ready, waits until the old one has stopped, and makes it end.
     pub(crate) fn complete(&self) -> Result<(), TakeoverError> {
-        let failed = |error: std::io::Error| TakeoverError(error.to_string());
-        self.channel.send(READY, &[], STOPPING).map_err(failed)?;
+        let send = |message: &str| {
+            let sent = self.channel.send(message.as_bytes(), &[], STOPPING);
+            sent.map_err(|error| TakeoverError(format!("sending {message:?}: {error}")))
+        };
+        send(READY)?;
         expect(&self.channel, STOPPED, STOPPING).map_err(TakeoverError)?;
-        self.channel.send(GO, &[], STOPPING).map_err(failed)
+        send(GO)
     }
 }
 
 /// Receives a message that must be `message`.
-fn expect(channel: &Channel, message: &[u8], patience: Duration) -> Result<(), String> {
-    let (received, _) = receive(channel, patience).map_err(|TakeoverError(why)| why)?;
-    match received == message {
+fn expect(channel: &Channel, message: &str, patience: Duration) -> Result<(), String> {
+    let what = format!("{message:?}");
+    let (received, _) = receive(channel, &what, patience).map_err(|TakeoverError(why)| why)?;
+    match received == message.as_bytes() {
         true => Ok(()),
         false => Err("unexpected message".to_owned()),
     }
 }
 
+/// Receives the message that errors call `what`.
 fn receive(
     channel: &Channel,
+    what: &str,
     patience: Duration,
 ) -> Result<(Vec<u8>, Vec<OwnedFd>), TakeoverError> {
     let received = channel.receive(patience);
-    let (message, descriptors) = received.map_err(|error| TakeoverError(error.to_string()))?;
+    let failed = |error: io::Error| {
+        TakeoverError(match error.kind() {
+            io::ErrorKind::TimedOut => {
+                format!("the other process has not sent {what} for {patience:?}")
+            }
+            _ => format!("waiting for {what}: {error}"),
+        })
+    };
+    let (message, descriptors) = received.map_err(failed)?;
     match message.strip_prefix(b"error: ") {
         Some(why) => Err(TakeoverError(String::from_utf8_lossy(why).into_owned())),
         None => Ok((message, descriptors)),

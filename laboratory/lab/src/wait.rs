@@ -13,14 +13,11 @@ use crate::peer::PeerSwitch;
 use crate::runtime::Engine;
 use crate::{Cancel, Container, ContainerId, Lab, LabError};
 
-/// Time limit for a role to open its ports, of which it may open hundreds at a time on few CPUs,
-/// while the kernel takes down earlier ones. It restarts when the role reports progress: a million
-/// sessions take 23 s in a program for tests that has a CPU to itself, and minutes on a busy
-/// machine.
+/// Time limit for an agent to report that it is up, and for a role to open its ports, of which it
+/// may open hundreds at a time on few CPUs, while the kernel takes down earlier ones. It restarts
+/// when the role reports progress: a million sessions take 23 s in a program for tests that has a
+/// CPU to itself, and minutes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Time limit for an agent to report that it is up.
-const TIMEOUT_UP: Duration = Duration::from_secs(20);
 
 /// Upper bound on the time from the closing of a process's sockets to its end.
 const LINGERING: Duration = Duration::from_millis(100);
@@ -28,7 +25,7 @@ const LINGERING: Duration = Duration::from_millis(100);
 impl Lab {
     /// Waits until the inside of the container is set up.
     pub(crate) fn wait_until_set_up(&mut self, container: ContainerId) -> Result<(), LabError> {
-        match self.event(container, TIMEOUT_UP)? {
+        match self.event(container, TIMEOUT)? {
             Event::Up => Ok(()),
             other => Err(self.unexpected(container, &other)),
         }
